@@ -1,0 +1,3 @@
+"""Counterfactual evidence for node classification, as a FAISS plug-in."""
+
+__version__ = "0.1.0"

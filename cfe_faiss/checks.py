@@ -1,0 +1,155 @@
+"""Checks of what a caller hands in: arrays of the right kind out, or an error that names the argument."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+UNKNOWN = -1
+"""Label of a stored vector that no class has been given for; it is never evidence."""
+
+_MAX_LABEL = np.iinfo(np.int32).max
+# A float32 vector that was divided by its norm is a unit vector up to rounding; dividing again would only change its
+# last bits, and with them the ties.
+_UNIT_TOLERANCE = 3e-7
+
+
+def as_array(name: str, values: Any) -> NDArray[Any]:
+    """Return ``values`` (array, sequence or tensor on any device) as a NumPy array of numbers, uncopied where possible."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be a rectangular array of numbers, got {type(values).__name__}"
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    return array
+
+
+def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
+    """Return ``values`` as a finite, C-contiguous float32 array of shape (n, d), uncopied where possible.
+
+    Raises
+    ------
+    TypeError
+        If the values are not real numbers.
+    ValueError
+        If the shape is not (n, d), or a value is NaN, infinite or too large for float32.
+    """
+    array = as_array(name, values)
+    expected = f"(n, {'d' if d is None else d})"
+    if array.ndim != 2 or (d is not None and array.shape[1] != d) or array.shape[1] == 0:
+        raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
+    with np.errstate(over="ignore"):
+        matrix = np.ascontiguousarray(array, dtype=np.float32)
+    finite = np.isfinite(matrix).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
+    return matrix
+
+
+def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
+    """Return an L2-normalised copy of ``values``, shape (n, d), float32; zero rows stay zero, unit rows keep their bits."""
+    matrix = np.array(as_matrix(name, values, d))
+    norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
+    touch = np.flatnonzero((norms > 0) & (np.abs(norms - 1) > _UNIT_TOLERANCE))
+    if len(touch):
+        matrix[touch] = matrix[touch] / norms[touch, None]
+    return matrix
+
+
+def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[np.int32]:
+    """Return class labels, shape (n,), int32, each in 0..2**31-2 (or -1 for "unknown", where that is allowed).
+
+    Raises
+    ------
+    TypeError
+        If the labels are not integers.
+    ValueError
+        If the shape is not (n,), or a label is outside the range.
+    """
+    array = as_array(name, values)
+    if array.dtype.kind == "f" and array.size > 0:
+        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    if array.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
+    lowest = UNKNOWN if unknown else 0
+    wrong = (array < lowest) | (array >= _MAX_LABEL)
+    if wrong.any():
+        raise ValueError(f"{name} must lie in {lowest}..{_MAX_LABEL - 1}, got {array[np.argmax(wrong)]}")
+    return array.astype(np.int32)
+
+
+def as_ids(name: str, values: Any) -> NDArray[np.int64]:
+    """Return ids, shape (n,), int64.
+
+    Raises
+    ------
+    TypeError
+        If the ids are not integers.
+    ValueError
+        If the array is not one-dimensional or an id is negative (-1 is FAISS's padding) or beyond 64 bits.
+    """
+    array = as_array(name, values)
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {array.shape}")
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        raise ValueError(
+            f"{name} must lie in 0..2**63-1, got {array.min() if array.min() < 0 else array.max()}"
+        )
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_count(name: str, value: Any, lowest: int = 1) -> int:
+    """Return ``value`` as an int of at least ``lowest``.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is too small.
+    """
+    if isinstance(value, bool | np.bool_) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    number = int(value.__index__())
+    if number < lowest:
+        raise ValueError(f"{name} must be at least {lowest}, got {number}")
+    return number
+
+
+def as_number(name: str, value: Any, low: float, high: float) -> float:
+    """Return ``value`` as a float in [low, high].
+
+    Raises
+    ------
+    TypeError
+        If it is not a real number.
+    ValueError
+        If it lies outside, or is NaN.
+    """
+    if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {number!r}")
+    return number
+
+
+__all__ = [
+    "UNKNOWN",
+    "ArrayLike",
+    "as_array",
+    "as_count",
+    "as_ids",
+    "as_labels",
+    "as_matrix",
+    "as_number",
+    "as_unit_rows",
+]
