@@ -21,9 +21,7 @@ def as_array(name: str, values: Any) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ValueError(
-            f"{name} must be a rectangular array of numbers, got {type(values).__name__}"
-        ) from error
+        raise ValueError(f"{name} must be a rectangular array of numbers, got {type(values).__name__}") from error
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     return array
@@ -100,9 +98,7 @@ def as_ids(name: str, values: Any) -> NDArray[np.int64]:
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        raise ValueError(
-            f"{name} must lie in 0..2**63-1, got {array.min() if array.min() < 0 else array.max()}"
-        )
+        raise ValueError(f"{name} must lie in 0..2**63-1, got {array.min() if array.min() < 0 else array.max()}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 

@@ -18,6 +18,4 @@ def kernel(function: Function) -> Function:
 
 def fast_kernel(function: Function) -> Function:
     """Compile ``function`` with sums that may be reordered: fastest, reproducible to rounding only."""
-    return cast(
-        Function, numba.njit(function, cache=True, nogil=True, error_model="numpy", fastmath=_REORDER)
-    )
+    return cast(Function, numba.njit(function, cache=True, nogil=True, error_model="numpy", fastmath=_REORDER))
