@@ -1,3 +1,32 @@
-"""Counterfactual evidence for node classification, as a FAISS plug-in."""
+"""Counterfactual evidence for node classification, as a FAISS plug-in.
+
+Given vectors of nodes (:func:`ks_vectors`) and the classes that a model predicts for them, an evidence index finds the
+most similar nodes that the model treats differently. The method is that of Qiu, Chen, Khan, Zhao and Bonchi, "Finding
+Counterfactual Evidences for Node Classification", KDD 2025.
+"""
+
+from cfe_faiss import metrics
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.io import read_index, write_index
+from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.pairs import Pairs, global_evidence
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "EvidenceFinder",
+    "IndexEvidenceFlat",
+    "IndexEvidenceIVF",
+    "Pairs",
+    "__version__",
+    "global_evidence",
+    "index_factory",
+    "ks_similarity",
+    "ks_vectors",
+    "metrics",
+    "read_index",
+    "write_index",
+]

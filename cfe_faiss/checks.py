@@ -15,7 +15,7 @@ _UNIT_TOLERANCE = 3e-7
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
-    """Return ``values`` (array, sequence or tensor on any device) as a NumPy array of numbers, uncopied where possible."""
+    """Return ``values`` (array, sequence or tensor on any device) as an array of real numbers, uncopied if possible."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     try:
@@ -51,7 +51,7 @@ def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float3
 
 
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
-    """Return an L2-normalised copy of ``values``, shape (n, d), float32; zero rows stay zero, unit rows keep their bits."""
+    """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
     matrix = np.array(as_matrix(name, values, d))
     norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
     touch = np.flatnonzero((norms > 0) & (np.abs(norms - 1) > _UNIT_TOLERANCE))

@@ -78,7 +78,8 @@ def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: st
                 function(task)
                 bar.update()
             return
-        with ThreadPoolExecutor(workers) as pool:
+        # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
+        with ThreadPoolExecutor(workers, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
             futures = [pool.submit(function, task) for task in tasks]
             try:
                 for future in futures:

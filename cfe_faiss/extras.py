@@ -1,0 +1,23 @@
+"""Imports of what the optional extras bring, with an error that says what to install."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Wrap the imports that need the extra ``name`` ("gnn" or "plot").
+
+    Raises
+    ------
+    ImportError
+        If a module is missing, with the ``pip install`` that brings it.
+    """
+    try:
+        with warnings.catch_warnings():
+            # PyG applies torch.jit.script to its own classes while it is imported, which newer torch deprecates.
+            warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=DeprecationWarning)
+            yield
+    except ModuleNotFoundError as error:
+        raise ImportError(f'{error.name} is missing: pip install "cfe-faiss[{name}]"', name=error.name) from error

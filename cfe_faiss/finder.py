@@ -1,0 +1,264 @@
+"""From a graph and a model to evidence in one object: predictions, KS vectors, index, results as tables."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.checks import as_array, as_count, as_ids, as_labels
+from cfe_faiss.extras import extra
+from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.kernel import ks_vectors
+from cfe_faiss.pairs import global_evidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_EXACT_UP_TO = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEvidence:
+    """The evidence of some nodes.
+
+    Attributes
+    ----------
+    nodes
+        The nodes asked for, (nq,) int64.
+    evidence, similarity
+        Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first; where there is no more, -1 and FAISS's
+        padding.
+    labels
+        The predicted class of every node of the graph, (n,) int32.
+    """
+
+    nodes: NDArray[np.int64]
+    evidence: NDArray[np.int64]
+    similarity: NDArray[np.float32]
+    labels: NDArray[np.int32]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label."""
+        with extra("gnn"):
+            import pandas as pd
+
+        row, place = np.nonzero(self.evidence >= 0)
+        node, evidence = self.nodes[row], self.evidence[row, place]
+        return pd.DataFrame(
+            {
+                "node": node,
+                "evidence": evidence,
+                "rank": place + 1,
+                "similarity": self.similarity[row, place],
+                "node_label": self.labels[node],
+                "evidence_label": self.labels[evidence],
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PairEvidence:
+    """The most similar pairs of nodes with different predicted classes, best first.
+
+    Attributes
+    ----------
+    source, target
+        The nodes of each pair, (k,) int64, ``source < target``.
+    similarity
+        Their KS, (k,) float32, descending.
+    labels
+        The predicted class of every node of the graph, (n,) int32.
+    """
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    similarity: NDArray[np.float32]
+    labels: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.similarity)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return one line per pair: source, target, similarity, source_label, target_label."""
+        with extra("gnn"):
+            import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "source": self.source,
+                "target": self.target,
+                "similarity": self.similarity,
+                "source_label": self.labels[self.source],
+                "target_label": self.labels[self.target],
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFinder:
+    """Counterfactual evidence in one graph under one model; made by :meth:`from_data`.
+
+    Attributes
+    ----------
+    vectors
+        KS vector of every node, (n, d) float32.
+    labels
+        Predicted class of every node, (n,) int32.
+    index
+        Evidence index over the searched nodes, with their numbers as ids.
+
+    Examples
+    --------
+    >>> from cfe_faiss.datasets import load
+    >>> from cfe_faiss.models import gcn, train
+    >>> data = load("patients")
+    >>> model = gcn(data)
+    >>> report = train(model, data)
+    >>> finder = EvidenceFinder.from_data(data, model)
+    >>> frame = finder.local(nodes=[97], k=5).to_frame()
+    >>> list(frame.columns)
+    ['node', 'evidence', 'rank', 'similarity', 'node_label', 'evidence_label']
+    >>> bool((frame["node_label"] != frame["evidence_label"]).all())
+    True
+    """
+
+    vectors: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    index: IndexEvidenceFlat | IndexEvidenceIVF
+
+    @classmethod
+    def from_data(
+        cls,
+        data: Any,
+        model: Callable[..., Any] | ArrayLike,
+        *,
+        num_layers: int = 3,
+        alpha: float = 0.5,
+        index: str | IndexEvidenceFlat | IndexEvidenceIVF | None = None,
+        nodes: ArrayLike | None = None,
+        progress: bool = False,
+    ) -> Self:
+        """Predict, propagate and index.
+
+        Parameters
+        ----------
+        data
+            PyG ``Data`` (or anything else with ``x`` and ``edge_index``): features (n, d) and edges (2, E).
+        model
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
+            gradients, and left as it was found; or the predicted classes themselves, (n,) integers.
+        num_layers, alpha
+            Of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
+        index
+            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here where it has to
+            be. By default the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
+        nodes
+            The nodes to search among, as numbers or as a mask of shape (n,); by default all. The paper searches among
+            the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
+        progress
+            Whether to show progress bars on standard error (never when it is not a terminal).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        ImportError
+            If ``model`` is to be called and torch is missing.
+        """
+        for name in ("x", "edge_index"):
+            if getattr(data, name, None) is None:
+                raise ValueError(f"data must have {name}, got {data!r}")
+        n = len(data.x)
+        labels = _labels(model, data, n)
+        searched = _searched(nodes, n)
+        vectors = ks_vectors(data.x, data.edge_index, num_layers=num_layers, alpha=alpha, progress=progress)
+        built = _empty_index(index, len(searched), vectors.shape[1])
+        if not built.is_trained:
+            built.train(vectors[searched])
+        built.add_with_labels(vectors[searched], labels[searched], ids=searched)
+        return cls(vectors, labels, built)
+
+    def local(self, nodes: ArrayLike | None = None, k: int = 10, *, progress: bool = False) -> LocalEvidence:
+        """Return the k most similar nodes that the model treats differently, for each of ``nodes``.
+
+        Parameters
+        ----------
+        nodes
+            Node numbers, (nq,), all among the searched ones; by default all searched nodes.
+        k
+            Evidence wanted for each, >= 1.
+        progress
+            Whether to show a progress bar on standard error.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        ids = self.index.members().ids if nodes is None else as_ids("nodes", nodes)
+        self.index.members().find(ids, name="nodes")
+        D, I = self.index.search_members(ids, k, progress="Searching" if progress else None)
+        return LocalEvidence(ids, I, D, self.labels)
+
+    def top_pairs(
+        self, k: int = 100, *, exact: bool = True, per_node: bool = False, progress: bool = False
+    ) -> PairEvidence:
+        """Return the k most similar pairs of nodes that the model treats differently.
+
+        Parameters
+        ----------
+        k, exact, per_node
+            As in :func:`cfe_faiss.global_evidence`.
+        progress
+            Whether to show a progress bar on standard error.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        name = "Comparing" if progress else None
+        pairs = global_evidence(self.index, k, exact=exact, per_node=per_node, progress=name)
+        return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels)
+
+
+def _labels(model: Callable[..., Any] | ArrayLike, data: Any, n: int) -> NDArray[np.int32]:
+    if not callable(model):
+        return as_labels("model (the predicted classes)", model, n)
+    from cfe_faiss.models import predict
+
+    return predict(model, data).astype(np.int32)
+
+
+def _searched(nodes: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    if nodes is None:
+        return np.arange(n)
+    array = as_array("nodes", nodes)
+    if array.dtype == bool:
+        if array.shape != (n,):
+            raise ValueError(f"nodes must have shape ({n},) as a mask, got {array.shape}")
+        return np.flatnonzero(array)
+    numbers = as_ids("nodes", array)
+    if numbers.size and numbers.max() >= n:
+        raise ValueError(f"nodes must lie in 0..{n - 1}, got {numbers.max()}")
+    return np.unique(numbers)
+
+
+def _empty_index(
+    index: str | IndexEvidenceFlat | IndexEvidenceIVF | None, n: int, d: int
+) -> IndexEvidenceFlat | IndexEvidenceIVF:
+    if index is None:
+        as_count("the number of nodes", n)
+        index = "EvidenceFlat" if n <= _EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
+    if isinstance(index, str):
+        return index_factory(d, index)
+    if not isinstance(index, IndexEvidenceFlat | IndexEvidenceIVF):
+        raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
+    if index.ntotal or index.d != d:
+        raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
+    return index

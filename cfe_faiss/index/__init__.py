@@ -1,0 +1,1 @@
+"""Evidence indexes: exact and inverted file, as FAISS indexes."""

@@ -1,0 +1,415 @@
+"""Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
+
+import math
+from typing import Any, Self
+
+import faiss
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.index import exact, members, routing, scan
+from cfe_faiss.index.members import Members
+from cfe_faiss.index.storage import Storage
+from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.partition import assign, train_partitions
+
+_CHUNK = 256
+
+
+class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
+    """Inverted-file index of counterfactual evidence over inner products of unit vectors.
+
+    A genuine ``faiss.IndexIVFFlat``: to every FAISS tool it is a stock index over the first partition, each vector
+    stored once. Supplementary partitions hold row numbers only, so the memory is 4 * n * d bytes for the vectors, 8 * n
+    for their ids and 4 * n for every further partition. Rows of a list are kept sorted by label.
+
+    Parameters
+    ----------
+    d
+        Length of the vectors.
+    nlist
+        Lists (clusters) in a partition.
+    partitions
+        How many partitions, >= 1; all after the first are supplementary (paper, "Supplementary Partitioning").
+    theta
+        Angle in radians of the caps behind the weight of a vector (paper, "Weighted Clustering"), in (0, pi/2].
+    weighted
+        Whether supplementary partitions are clustered with those weights.
+    complete
+        Whether a search widens, list by list, until a row holds min(k, eligible) results.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cfe_faiss as cfe
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    >>> labels = np.arange(500) % 3
+    >>> index = cfe.IndexEvidenceIVF(8, nlist=20)
+    >>> index.train(X)
+    >>> index.add_with_labels(X, labels)
+    >>> D, I = index.search_members([7], k=5, nprobe=20)
+    >>> I.shape, bool((labels[I] != labels[7]).all())
+    ((1, 5), True)
+    """
+
+    theta: float = math.pi / 3
+    weighted: bool = True
+    complete: bool = True
+    _supplementary: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
+    _references: NDArray[np.int32] = np.empty((0, 0), np.int32)
+    _reference_starts: NDArray[np.int64] = np.zeros(1, np.int64)
+    _labels: NDArray[np.int32] = np.empty(0, np.int32)
+    _storage: Storage | None = None
+    _members: Members | None = None
+
+    def __init__(
+        self,
+        d: int,
+        nlist: int,
+        partitions: int = 1,
+        *,
+        theta: float = math.pi / 3,
+        weighted: bool = True,
+        complete: bool = True,
+    ) -> None:
+        d, nlist, partitions = as_count("d", d), as_count("nlist", nlist), as_count("partitions", partitions)
+        super().__init__(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
+        self.theta = as_number("theta", theta, 1e-3, math.pi / 2)
+        self.weighted = bool(weighted)
+        self.complete = bool(complete)
+        self.nprobe = min(16, nlist)
+        self.cp.spherical = True
+        self._supplementary = np.zeros((partitions - 1, nlist, d), np.float32)
+        self._empty_references()
+
+    @classmethod
+    def paper(
+        cls,
+        d: int,
+        partitions: int = 50,
+        clusters: int = 10,
+        theta: float = math.pi / 3,
+        weighted: bool = True,
+        supplementary: bool = True,
+    ) -> Self:
+        """Return an index set up as the paper's LocalCE-I (Algorithm 2), untrained.
+
+        A query looks into one cluster only, that of the nearest centroid among all partitions, which is the optimal
+        cluster of its optimal partition (the weight rises with the angle). Rows may come back short.
+
+        Parameters
+        ----------
+        d
+            Length of the vectors.
+        partitions, clusters, theta
+            The paper's p, m and theta.
+        weighted
+            False is the ablation "w/o WC": supplementary partitions without weights.
+        supplementary
+            False is the ablation "w/o SP": the first partition only. As weights come from the partition before, the
+            only partition has none.
+        """
+        index = cls(d, clusters, partitions if supplementary else 1, theta=theta, weighted=weighted, complete=False)
+        index.nprobe = 1
+        index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
+        return index
+
+    def __repr__(self) -> str:
+        return (
+            f"IndexEvidenceIVF(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, nprobe={self.nprobe}, "
+            f"ntotal={self.ntotal})"
+        )
+
+    # --- what is stored ---------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions, the first (FAISS's own lists) included."""
+        return len(self._supplementary) + 1
+
+    def centroids(self) -> NDArray[np.float32]:
+        """Return the centroids of all partitions, (partitions, nlist, d) float32, a copy."""
+        first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
+        return np.concatenate([first[None], self._supplementary])
+
+    def storage(self) -> Storage:
+        """Return where the vectors lie; valid until the index changes."""
+        if self._storage is None:
+            lists, numbers = self.invlists, range(self.nlist)
+            sizes = np.array([lists.list_size(j) for j in numbers], np.int64)
+            self._storage = Storage(
+                d=self.d,
+                starts=np.concatenate([[0], np.cumsum(sizes)]),
+                addresses=np.array([int(lists.get_codes(j)) if sizes[j] else 0 for j in numbers], np.int64),
+                id_addresses=np.array([int(lists.get_ids(j)) if sizes[j] else 0 for j in numbers], np.int64),
+                labels=self._labels,
+            )
+        return self._storage
+
+    def members(self) -> Members:
+        """Return the ids in ascending order, and the storage row and label of each."""
+        if self._members is None:
+            self._members = members.of(self.storage())
+        return self._members
+
+    def _lists(self) -> NDArray[np.int32]:
+        """Return the list of each storage row in each partition, (partitions, n) int32."""
+        lists = np.empty((self.partitions, len(self._labels)), np.int32)
+        numbers = np.arange(self.nlist, dtype=np.int32)
+        sizes = np.diff(self._reference_starts).reshape(-1, self.nlist)
+        lists[0] = np.repeat(numbers, np.diff(self.storage().starts))
+        for i in range(1, self.partitions):
+            lists[i, self._references[i - 1]] = np.repeat(numbers, sizes[i - 1])
+        return lists
+
+    def _regroup(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> None:
+        """Sort each list by label, and refer to the rows anew; ``lists`` and ``labels`` are of the rows as they lie."""
+        self._forget()
+        self._labels = labels
+        order = self.storage().sort_lists()
+        self._labels = labels[order]
+        lists = lists[:, order]
+        self._references = np.argsort(lists[1:], axis=1, kind="stable").astype(np.int32)
+        sizes = [np.bincount(partition, minlength=self.nlist) for partition in lists[1:]]
+        self._reference_starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._forget()
+
+    def _empty_references(self) -> None:
+        self._references = np.empty((self.partitions - 1, 0), np.int32)
+        self._reference_starts = np.zeros((self.partitions - 1) * self.nlist + 1, np.int64)
+
+    def _forget(self) -> None:
+        self._storage = self._members = None
+
+    # --- changing it ------------------------------------------------------------------------------------------------
+
+    def train(self, x: ArrayLike) -> None:
+        """Cluster training vectors into the index's partitions.
+
+        Parameters
+        ----------
+        x
+            Vectors, (n, d), n >= nlist; normalised in a copy. At most ``cp.max_points_per_centroid`` a list are used.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``x`` is not as described, or the index holds vectors already.
+        """
+        X = as_unit_rows("x", x, self.d)
+        if len(X) < self.nlist:
+            raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
+        if self.ntotal:
+            raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
+        centroids = train_partitions(X, self.nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted)
+        self.quantizer.reset()
+        self.quantizer.add(centroids[0])
+        self.quantizer.is_trained = self.is_trained = True
+        self._supplementary = centroids[1:]
+
+    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+        """Add vectors with the classes that the model predicts for them; as :meth:`IndexEvidenceFlat.add_with_labels`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described there, or the index is not trained; nothing is added then.
+        """
+        X = as_unit_rows("x", x, self.d)
+        self._insert(X, as_labels("labels", labels, len(X)), ids)
+
+    def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
+        """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled."""
+        X = as_unit_rows("x", x, self.d)
+        self._insert(X, members.unknown_labels(len(X)), ids)
+
+    def add(self, x: ArrayLike) -> None:
+        """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ..."""
+        X = as_unit_rows("x", x, self.d)
+        self._insert(X, members.unknown_labels(len(X)), None)
+
+    def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+        if not self.is_trained:
+            raise ValueError("the index must be trained before vectors are added: call train(x) first")
+        new_ids = members.new_ids(self.storage(), ids, len(X))
+        lists = assign(X, self.centroids())
+        first = lists[0].astype(np.int64)
+        all_lists = np.concatenate([self._lists(), lists], axis=1)
+        self.add_core(len(X), faiss.swig_ptr(X), faiss.swig_ptr(new_ids), faiss.swig_ptr(first))
+        as_they_lie = np.argsort(all_lists[0], kind="stable")
+        self._regroup(all_lists[:, as_they_lie], np.concatenate([self._labels, labels])[as_they_lie])
+
+    def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+        """Give stored vectors new classes without clustering again; as :meth:`IndexEvidenceFlat.relabel`."""
+        new_labels = members.relabelled(self.storage(), self.members(), labels, ids)
+        self._regroup(self._lists(), new_labels)
+
+    def reset(self) -> None:
+        """Remove every vector; the index stays trained."""
+        super().reset()
+        self._labels = np.empty(0, np.int32)
+        self._empty_references()
+        self._forget()
+
+    # --- searching it -----------------------------------------------------------------------------------------------
+
+    def search_evidence(
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike,
+        k: int,
+        nprobe: int | None = None,
+        *,
+        progress: str | None = None,
+    ) -> exact.Results:
+        """Return the k most similar vectors of other classes in the ``nprobe`` lists nearest to each query.
+
+        Parameters
+        ----------
+        xq, labels_q, k, progress
+            As in :meth:`IndexEvidenceFlat.search_evidence`.
+        nprobe
+            Lists looked into, of all partitions together; by default the index's own ``nprobe``. From partitions *
+            nlist on the result is exact.
+
+        Returns
+        -------
+        D, I
+            As in :meth:`IndexEvidenceFlat.search_evidence`. Unless the index was made with ``complete=False``, the
+            search of a row goes on in further lists until the row is complete.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        X = as_unit_rows("xq", xq, self.d)
+        return self._search(X, as_labels("labels_q", labels_q, len(X)), k, nprobe, progress)
+
+    def search_members(
+        self,
+        ids: ArrayLike | None = None,
+        k: int = 10,
+        nprobe: int | None = None,
+        *,
+        progress: str | None = None,
+    ) -> exact.Results:
+        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
+
+        Parameters
+        ----------
+        ids
+            Stored ids, (nq,); by default all of them in ascending order.
+        k, nprobe, progress
+            As in :meth:`search_evidence`.
+
+        Returns
+        -------
+        D, I
+            As in :meth:`search_evidence`; rows of vectors with an unknown class are all padding.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or an id is not in the index.
+        """
+        rows = self.members().rows if ids is None else self.members().find(ids)
+        storage = self.storage()
+        in_order = np.argsort(rows, kind="stable")
+        D, I = self._search(storage.rows(rows[in_order])[0], storage.labels[rows[in_order]], k, nprobe, progress)
+        back = np.argsort(in_order, kind="stable")
+        return D[back], I[back]
+
+    def range_search_evidence(
+        self, xq: ArrayLike, labels_q: ArrayLike, threshold: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Return all evidence with similarity >= ``threshold``, whichever list it is in.
+
+        Arguments, results and errors are those of :meth:`IndexEvidenceFlat.range_search_evidence`.
+        """
+        X = as_unit_rows("xq", xq, self.d)
+        labels = as_labels("labels_q", labels_q, len(X))
+        return exact.range_search(self.storage(), X, labels, as_number("threshold", threshold, -np.inf, np.inf))
+
+    def _search(
+        self,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        k: int,
+        nprobe: int | None,
+        progress: str | None,
+    ) -> exact.Results:
+        k = as_count("k", k)
+        probes = as_count("nprobe", self.nprobe if nprobe is None else nprobe)
+        storage = self.storage()
+        D, I = scan.empty_heaps(len(X), min(k, storage.n))
+        if D.size:
+            centroids = self.centroids()
+            wanted = np.minimum(storage.eligible(labels), k)
+            pending = np.arange(len(X))
+            while len(pending):
+                D[pending], I[pending] = self._probe(
+                    storage, centroids, X[pending], labels[pending], D.shape[1], probes, progress
+                )
+                short = (I[pending] >= 0).sum(axis=1) < wanted[pending]
+                pending = pending[short] if self.complete else pending[:0]
+                probes *= 4
+        return exact.padded(D, I, k)
+
+    def _probe(
+        self,
+        storage: Storage,
+        centroids: NDArray[np.float32],
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        width: int,
+        nprobe: int,
+        progress: str | None,
+    ) -> exact.Results:
+        """Search the ``nprobe`` nearest lists of each query: one round of :meth:`_search`."""
+        D, I = scan.empty_heaps(len(X), width)
+        slack = scan.screening_error(self.d)
+        references = self._references.reshape(-1)
+
+        def probe(cut: slice) -> None:
+            lists = routing.nearest_lists(X[cut], centroids, nprobe)
+            scan.scan_lists(
+                X[cut],
+                labels[cut],
+                lists,
+                storage.starts,
+                storage.addresses,
+                storage.id_addresses,
+                storage.labels,
+                references,
+                self._reference_starts,
+                D[cut],
+                I[cut],
+                slack,
+            )
+            scan.sort_heaps(D[cut], I[cut])
+
+        size = max(1, min(_CHUNK, -(-len(X) // num_threads())))
+        run(probe, [slice(start, start + size) for start in range(0, len(X), size)], progress=progress)
+        return D, I
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _extras(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        parameters: dict[str, Any] = {"theta": self.theta, "weighted": self.weighted, "complete": self.complete}
+        arrays: dict[str, NDArray[Any]] = {
+            "labels": self._labels,
+            "centroids": self._supplementary,
+            "references": self._references,
+            "reference_starts": self._reference_starts,
+        }
+        return parameters, arrays
+
+    def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        self.theta, self.weighted = parameters["theta"], parameters["weighted"]
+        self.complete = parameters["complete"]
+        self._labels = arrays["labels"]
+        self._supplementary = arrays["centroids"]
+        self._references = arrays["references"]
+        self._reference_starts = arrays["reference_starts"]

@@ -1,0 +1,73 @@
+"""The stored vectors by id: finding them, naming new ones, giving them other labels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
+from cfe_faiss.index.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The ids of an index in ascending order.
+
+    Attributes
+    ----------
+    ids, rows, labels
+        Each id, its storage row and its label: (n,) int64, int64 and int32.
+    """
+
+    ids: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+        """Return the storage rows of ``ids``; ValueError names the argument and the first id that is not stored."""
+        wanted = as_ids(name, ids)
+        places = np.searchsorted(self.ids, wanted)
+        missing = places == len(self.ids)
+        missing[~missing] = self.ids[places[~missing]] != wanted[~missing]
+        if missing.any():
+            raise ValueError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
+        return self.rows[places]
+
+
+def of(storage: Storage) -> Members:
+    """Return the members of an index."""
+    ids = storage.ids()
+    rows = np.argsort(ids, kind="stable")
+    return Members(ids[rows], rows, storage.labels[rows])
+
+
+def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
+    new = np.arange(storage.n, storage.n + n) if ids is None else as_ids("ids", ids)
+    if new.shape != (n,):
+        raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
+    ordered = np.sort(new)
+    twice = ordered[1:] == ordered[:-1]
+    if twice.any():
+        raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
+    if storage.n:
+        stored = np.isin(new, storage.ids())
+        if stored.any():
+            raise ValueError(f"ids must not be in the index yet, got {new[np.argmax(stored)]}, which is")
+    return new
+
+
+def unknown_labels(n: int) -> NDArray[np.int32]:
+    """Return n labels "unknown"."""
+    return np.full(n, UNKNOWN, np.int32)
+
+
+def relabelled(storage: Storage, members: Members, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
+    """Return the labels of all storage rows after the members ``ids`` (all of them by default) got new ones."""
+    rows = members.rows if ids is None else members.find(ids)
+    repeated = len(rows) - len(np.unique(rows))
+    if repeated:
+        raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
+    result = storage.labels.copy()
+    result[rows] = as_labels("labels", labels, len(rows), unknown=True)
+    return result

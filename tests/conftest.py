@@ -1,0 +1,22 @@
+import os
+
+# Idle OpenMP threads should sleep, not spin: the tests search tiny indexes thousands of times on shared machines.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Kernels are compiled on first use, which no deadline survives; examples are the same in every run.
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """Return the folder of the real graphs, or skip: they are not part of the repository."""
+    root = Path(os.environ.get("CFE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (root / "nifty").is_dir():
+        pytest.skip(f"the real graphs are not at {root}: set CFE_DATA to the folder that holds them")
+    return root

@@ -1,0 +1,205 @@
+import math
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from reference import Stored, clustered, evidence, similarities, stored_vectors, unit
+
+import cfe_faiss as cfe
+
+
+def ivf_of(stored: Stored, nlist: int, partitions: int, complete: bool = True) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions, complete=complete)
+    index.train(stored.X)
+    half = len(stored.X) // 2
+    index.add_with_labels(stored.X[:half], np.maximum(stored.labels, 0)[:half], stored.ids[:half])
+    index.add_with_ids(stored.X[half:], stored.ids[half:])
+    index.relabel(stored.labels, stored.ids)
+    return index
+
+
+@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 12), st.integers(1, 3))
+def test_probing_everything_equals_brute_force(stored: Stored, nlist: int, partitions: int) -> None:
+    D, I = ivf_of(stored, nlist, partitions).search_evidence(
+        stored.xq, stored.labels_q, stored.k, nprobe=nlist * partitions
+    )
+    expected_D, expected_I = evidence(stored)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+
+
+@given(stored_vectors(least=12), st.integers(2, 12), st.integers(1, 3), st.integers(1, 5))
+def test_any_probing_gives_complete_rows_of_true_evidence(
+    stored: Stored, nlist: int, partitions: int, nprobe: int
+) -> None:
+    D, I = ivf_of(stored, nlist, partitions).search_evidence(stored.xq, stored.labels_q, stored.k, nprobe=nprobe)
+    expected_D, expected_I = evidence(stored)
+    assert_array_equal(I >= 0, expected_I >= 0)
+    assert (expected_D >= D).all()
+    S = similarities(stored.xq, stored.X)
+    place = {i: r for r, i in enumerate(stored.ids.tolist())}
+    for q in range(len(I)):
+        found = [place[i] for i in I[q].tolist() if i >= 0]
+        assert len(set(found)) == len(found)
+        assert (stored.labels[found] != stored.labels_q[q]).all()
+        assert_array_equal(D[q, : len(found)], S[q, found])
+
+
+@given(stored_vectors(least=12), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
+def test_members_equal_their_vectors_and_the_order_of_rows_does_not_matter(
+    stored: Stored, nlist: int, partitions: int, nprobe: int
+) -> None:
+    index = ivf_of(stored, nlist, partitions)
+    order = np.argsort(stored.ids)
+    expected = index.search_evidence(stored.X[order], stored.labels[order], stored.k, nprobe=nprobe)
+    other = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
+    other.train(stored.X)
+    other.add_with_labels(stored.X[order], stored.labels[order], stored.ids[order])
+    for found in (index.search_members(k=stored.k, nprobe=nprobe), other.search_members(k=stored.k, nprobe=nprobe)):
+        for a, b in zip(found, expected, strict=True):
+            assert_array_equal(a, b)
+
+
+def test_vectors_are_stored_once_in_a_correct_stock_index() -> None:
+    X, labels = clustered(2000, 16, 4)
+    index = cfe.IndexEvidenceIVF(16, 20, 3)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    assert isinstance(index, faiss.IndexIVFFlat)
+    assert index.ntotal == index.invlists.compute_ntotal() == 2000
+    stock = faiss.deserialize_index(faiss.serialize_index(index))
+    assert type(stock) is faiss.IndexIVFFlat
+    stock.nprobe = 20
+    xq = unit(X[:50])
+    D, I = stock.search(xq, 5)
+    exact_D, exact_I = faiss.knn(xq, unit(X), 5, metric=faiss.METRIC_INNER_PRODUCT)
+    assert_array_equal(I, exact_I)
+    np.testing.assert_allclose(D, exact_D, atol=1e-6)
+    for j in range(20):
+        ids = faiss.rev_swig_ptr(index.invlists.get_ids(j), index.invlists.list_size(j))
+        assert (np.diff(labels[ids]) >= 0).all()
+
+
+def test_supplementary_partitions_refer_to_every_vector_once() -> None:
+    X, labels = clustered(500, 8, 3)
+    index = cfe.IndexEvidenceIVF(8, 7, 4)
+    index.train(X)
+    index.add_with_labels(X[:200], labels[:200])
+    index.add_with_labels(X[200:], labels[200:])
+    rows = index.members().rows
+    centroids = index.centroids()
+    for i in range(4):
+        cosines = unit(X) @ centroids[i].T
+        assigned = index._lists()[i][rows]
+        np.testing.assert_allclose(cosines[np.arange(500), assigned], cosines.max(axis=1), atol=1e-6)
+
+
+def test_more_probes_find_more() -> None:
+    X, labels = clustered(3000, 24, 3)
+    index = cfe.IndexEvidenceIVF(24, 40)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    exact_D, exact_I = index.search_members(k=10, nprobe=40)
+    recalls = []
+    for nprobe in (1, 4, 16, 40):
+        D, I = index.search_members(k=10, nprobe=nprobe)
+        recalls.append(cfe.metrics.recall(I, exact_I, D, exact_D))
+    assert recalls == sorted(recalls)
+    assert recalls[-1] == 1
+
+
+def test_search_takes_the_index_nprobe_by_default() -> None:
+    X, labels = clustered(1000, 8, 2)
+    index = cfe.IndexEvidenceIVF(8, 30)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    index.nprobe = 2
+    for a, b in zip(index.search_members(k=5), index.search_members(k=5, nprobe=2), strict=True):
+        assert_array_equal(a, b)
+
+
+class TestPaper:
+    def test_settings(self) -> None:
+        index = cfe.IndexEvidenceIVF.paper(8)
+        assert (index.partitions, index.nlist, index.nprobe) == (50, 10, 1)
+        assert (index.theta, index.weighted, index.complete) == (math.pi / 3, True, False)
+        assert cfe.IndexEvidenceIVF.paper(8, supplementary=False).partitions == 1
+        assert not cfe.IndexEvidenceIVF.paper(8, weighted=False).weighted
+
+    def test_looks_into_the_one_cluster_of_the_nearest_centroid(self) -> None:
+        X, labels = clustered(800, 8, 3)
+        index = cfe.IndexEvidenceIVF.paper(8, partitions=5, clusters=6)
+        index.train(X)
+        index.add_with_labels(X, labels)
+        D, I = index.search_members(k=20)
+        cosines = unit(X) @ index.centroids().reshape(-1, 8).T
+        partition, cluster = np.divmod(cosines.argmax(axis=1), 6)
+        lists = index._lists()[:, index.members().rows]
+        S = similarities(X, X)
+        for v in range(0, 800, 7):
+            inside = (lists[partition[v]] == cluster[v]) & (labels != labels[v])
+            best = np.flatnonzero(inside)
+            best = best[np.lexsort((best, -S[v, best]))][:20]
+            assert_array_equal(I[v, : len(best)], best)
+            assert (I[v, len(best) :] == -1).all()
+            assert_array_equal(D[v, : len(best)], S[v, best])
+
+    def test_ablations_differ_from_the_whole(self) -> None:
+        X, labels = clustered(800, 8, 3)
+        results = []
+        for kwargs in ({}, {"weighted": False}, {"supplementary": False}):
+            index = cfe.IndexEvidenceIVF.paper(8, partitions=4, clusters=8, **kwargs)
+            index.train(X)
+            index.add_with_labels(X, labels)
+            results.append(index.centroids())
+        whole, unweighted, single = results
+        assert_array_equal(whole[0], unweighted[0])
+        assert not np.allclose(whole[1], unweighted[1])
+        assert_array_equal(single[0], whole[0])
+
+
+def trained() -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(4, 2)
+    index.train(np.eye(4))
+    index.add_with_labels(np.eye(4), [0, 0, 1, 1])
+    return index
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda index: index.train(np.eye(4)), ValueError, "train must be called before .* an index of 4"),
+        (lambda index: cfe.IndexEvidenceIVF(4, 5).train(np.eye(4)), ValueError, "x must hold .* nlist = 5 .* got 4"),
+        (lambda index: cfe.IndexEvidenceIVF(4, 5).add(np.eye(4)), ValueError, "must be trained"),
+        (lambda index: cfe.IndexEvidenceIVF(4, 5).add_with_labels(np.eye(4), [0] * 4), ValueError, "must be trained"),
+        (lambda index: cfe.IndexEvidenceIVF(4, 0), ValueError, "nlist must be at least 1, got 0"),
+        (lambda index: cfe.IndexEvidenceIVF(4, 5, 0), ValueError, "partitions must be at least 1, got 0"),
+        (lambda index: cfe.IndexEvidenceIVF(4, 5, theta=2.0), ValueError, "theta must lie in .* got 2.0"),
+        (lambda index: index.search_members(k=1, nprobe=0), ValueError, "nprobe must be at least 1, got 0"),
+        (lambda index: index.search_members([5], k=1), ValueError, "ids must be in the index, got 5"),
+        (lambda index: index.search_evidence(np.zeros((1, 3)), [0], 1), ValueError, r"xq .*got \(1, 3\)"),
+        (lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [3]), ValueError, "ids must not be in .*got 3"),
+    ],
+)
+def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Exception], message: str) -> None:
+    index = trained()
+    before = index.search_members(k=3)
+    with pytest.raises(error, match=message):
+        call(index)  # type: ignore[operator]
+    assert index.ntotal == 4
+    for a, b in zip(before, index.search_members(k=3), strict=True):
+        assert_array_equal(a, b)
+
+
+def test_one_class_and_empty_indexes_give_padding() -> None:
+    index = trained()
+    index.relabel([1, 1, 1, 1])
+    assert (index.search_members(k=2)[1] == -1).all()
+    index.reset()
+    assert index.search_members(k=2)[1].shape == (0, 2)
+    assert_array_equal(index.search_evidence(np.eye(4), [0] * 4, 2)[1], np.full((4, 2), -1))
+    index.add_with_labels(np.eye(4), [0, 1, 2, 3])
+    assert (index.search_members(k=2)[1] >= 0).all()

@@ -1,0 +1,80 @@
+"""Plain NumPy references and hypothesis strategies: what the package's results are held against."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+PADDING = np.finfo(np.float32).min
+
+
+class Stored(NamedTuple):
+    """Some vectors with labels and ids, and queries with labels."""
+
+    X: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    xq: NDArray[np.float32]
+    labels_q: NDArray[np.int64]
+    k: int
+
+
+def unit(X: NDArray[Any]) -> NDArray[np.float32]:
+    norms = np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
+    return np.divide(X, norms, out=np.zeros(X.shape), where=norms > 0).astype(np.float32)
+
+
+def similarities(xq: NDArray[Any], X: NDArray[Any]) -> NDArray[np.float32]:
+    return (unit(xq).astype(np.float64) @ unit(X).astype(np.float64).T).astype(np.float32)
+
+
+def evidence(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rank all eligible vectors of every query by (similarity descending, id ascending); pad like FAISS."""
+    S = similarities(stored.xq, stored.X)
+    D = np.full((len(S), stored.k), PADDING, np.float32)
+    I = np.full((len(S), stored.k), -1, np.int64)
+    for q in range(len(S)):
+        eligible = np.flatnonzero((stored.labels != stored.labels_q[q]) & (stored.labels >= 0))
+        best = eligible[np.lexsort((stored.ids[eligible], -S[q, eligible]))][: stored.k]
+        D[q, : len(best)], I[q, : len(best)] = S[q, best], stored.ids[best]
+    return D, I
+
+
+def top_pairs(stored: Stored) -> list[tuple[int, int, np.float32]]:
+    """Return all pairs with different known labels, best first, ties by ids, smaller id first."""
+    S = similarities(stored.X, stored.X)
+    pairs = [
+        (min(a, b), max(a, b), S[i, j])
+        for i, a in enumerate(stored.ids.tolist())
+        for j, b in enumerate(stored.ids.tolist())
+        if i < j and stored.labels[i] != stored.labels[j] and min(stored.labels[i], stored.labels[j]) >= 0
+    ]
+    return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
+
+
+@st.composite
+def stored_vectors(draw: st.DrawFn, *, lowest_label: int = 0, least: int = 0, arbitrary_ids: bool = True) -> Stored:
+    """Draw vectors from a coarse grid: repeated vectors, ties, zero vectors, single classes and empty sets are common."""
+    d = draw(st.integers(1, 20))
+    n, nq = draw(st.integers(least, 60)), draw(st.integers(0, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread, classes = draw(st.integers(0, 3)), draw(st.integers(1, 4))
+    ids = rng.choice(2**62 if arbitrary_ids else n, n, replace=False) if arbitrary_ids else np.arange(n)
+    return Stored(
+        X=rng.integers(-spread, spread + 1, (n, d)).astype(np.float32),
+        labels=rng.integers(lowest_label, classes, n),
+        ids=ids.astype(np.int64),
+        xq=rng.integers(-spread, spread + 1, (nq, d)).astype(np.float32),
+        labels_q=rng.integers(0, classes + 1, nq),
+        k=draw(st.integers(1, 70)),
+    )
+
+
+def clustered(n: int, d: int, classes: int, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return vectors around a few centres, and labels that mostly follow the centres."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(12, d))
+    centre = rng.integers(0, len(centres), n)
+    labels = np.where(rng.random(n) < 0.8, centre % classes, rng.integers(0, classes, n))
+    return (centres[centre] + 0.4 * rng.normal(size=(n, d))).astype(np.float32), labels
