@@ -20,4 +20,5 @@ def extra(name: str) -> Iterator[None]:
             warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=DeprecationWarning)
             yield
     except ModuleNotFoundError as error:
-        raise ImportError(f'{error.name} is missing: pip install "cfe-faiss[{name}]"', name=error.name) from error
+        module = (error.name or "a module").partition(".")[0]
+        raise ImportError(f'{module} is missing: pip install "cfe-faiss[{name}]"', name=module) from error

@@ -202,6 +202,10 @@ def _from_scipy(matrix: Any, num_nodes: int | None, directed: bool) -> Graph:
         raise ValueError(f"graph must be a square sparse matrix, got shape {matrix.shape}")
     _check_num_nodes(matrix.shape[0], num_nodes)
     rows = matrix.tocsr()
+    # SciPy takes the indices of a CSR matrix unseen.
+    if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < matrix.shape[0]:
+        wrong = rows.indices.min() if rows.indices.min() < 0 else rows.indices.max()
+        raise ValueError(f"graph must have column indices in 0..{matrix.shape[0] - 1}, got {wrong}")
     cuts = [*range(0, rows.nnz, _EDGES_PER_BLOCK), rows.nnz]
 
     def edges() -> Iterator[NDArray[np.int64]]:

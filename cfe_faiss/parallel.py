@@ -7,7 +7,7 @@ OpenMP runtime they may be started from any number of callers at once, and a key
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
 
@@ -17,9 +17,15 @@ from tqdm import tqdm
 
 Task = TypeVar("Task")
 
+
+class _NoTask:
+    """What comes after the last task."""
+
+
+_NO_TASK = _NoTask()
 _lock = threading.Lock()
 _callers = 0
-_restore: list[Callable[[], None]] = []
+_before: list[int] = []
 
 
 def num_threads() -> int:
@@ -29,7 +35,29 @@ def num_threads() -> int:
 
 @cache
 def _blas() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
+    # FAISS may bring a BLAS of its own, whose threads are FAISS's: setting them would change the caller's FAISS.
+    libraries = ThreadpoolController().select(user_api="blas")
+    own = [library.filepath for library in libraries.lib_controllers if "faiss" not in library.filepath]
+    return libraries.select(filepath=own)
+
+
+def _set_blas_threads(number: int | None) -> None:
+    """Set the number of BLAS threads of the process, or with None what it was before."""
+    libraries = _blas().lib_controllers
+    numbers = [number] * len(libraries)
+    if number is None:
+        numbers[:] = _before
+    _before[:] = [library.num_threads for library in libraries]
+
+    def set_all() -> None:
+        for library, threads in zip(libraries, numbers, strict=True):
+            library.set_num_threads(threads)
+
+    # threadpoolctl lets one living thread set the limit of a process. The thread that ends the limit may be another
+    # one than began it, so each time it is a thread that lives no longer than that.
+    thread = threading.Thread(target=set_all)
+    thread.start()
+    thread.join()
 
 
 @contextmanager
@@ -42,7 +70,7 @@ def single_threaded_blas() -> Iterator[None]:
     global _callers
     with _lock:
         if _callers == 0:
-            _restore.append(_blas().limit(limits=1).restore_original_limits)
+            _set_blas_threads(1)
         _callers += 1
     try:
         yield
@@ -50,7 +78,7 @@ def single_threaded_blas() -> Iterator[None]:
         with _lock:
             _callers -= 1
             if _callers == 0:
-                _restore.pop()()
+                _set_blas_threads(None)
 
 
 def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: str | None = None) -> None:
@@ -61,7 +89,7 @@ def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: st
     function
         Must release the GIL for most of its time and write only where no other task writes.
     tasks
-        One argument each. A single task runs in the calling thread: nothing is started.
+        One argument each, taken in order. A single task runs in the calling thread and with all of BLAS's threads.
     progress
         What a progress bar on standard error is called; None for no bar. The bar is quiet when it is not a terminal.
 
@@ -72,20 +100,29 @@ def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: st
     """
     workers = min(num_threads(), len(tasks))
     hidden = True if progress is None else None
-    with single_threaded_blas(), tqdm(total=len(tasks), desc=progress, disable=hidden, leave=False) as bar:
-        if workers <= 1:
-            for task in tasks:
+    if workers == 0:
+        return None
+    pending, taking, stop = iter(tasks), threading.Lock(), threading.Event()
+    with tqdm(total=len(tasks), desc=progress, disable=hidden, leave=False) as bar:
+
+        def work() -> None:
+            while not stop.is_set():
+                with taking:
+                    task = next(pending, _NO_TASK)
+                if isinstance(task, _NoTask):
+                    return
                 function(task)
-                bar.update()
-            return
-        # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
-        with ThreadPoolExecutor(workers, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
-            futures = [pool.submit(function, task) for task in tasks]
-            try:
-                for future in futures:
-                    future.add_done_callback(lambda _: bar.update())
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+                with taking:
+                    bar.update()
+
+        with nullcontext() if len(tasks) == 1 < num_threads() else single_threaded_blas():
+            if workers == 1:
+                return work()
+            # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
+            with ThreadPoolExecutor(workers, "cfe", faiss.omp_set_num_threads, (1,)) as pool:
+                futures = [pool.submit(work) for _ in range(workers)]
+                try:
+                    for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                        future.result()
+                finally:
+                    stop.set()

@@ -55,7 +55,7 @@ def top_pairs(stored: Stored) -> list[tuple[int, int, np.float32]]:
 
 @st.composite
 def stored_vectors(draw: st.DrawFn, *, lowest_label: int = 0, least: int = 0, arbitrary_ids: bool = True) -> Stored:
-    """Draw vectors from a coarse grid: repeated vectors, ties, zero vectors, single classes and empty sets are common."""
+    """Draw vectors from a coarse grid: repeats, ties, zero vectors, single classes and empty sets are common."""
     d = draw(st.integers(1, 20))
     n, nq = draw(st.integers(least, 60)), draw(st.integers(0, 12))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

@@ -75,6 +75,16 @@ def write_index(index: IndexEvidenceFlat | IndexEvidenceIVF, path: str | os.Path
 def read_index(path: str | os.PathLike[str]) -> IndexEvidenceFlat | IndexEvidenceIVF:
     """Read an evidence index that :func:`write_index` wrote.
 
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    IndexEvidenceFlat or IndexEvidenceIVF
+        Whichever was written, with the same results.
+
     Raises
     ------
     FileNotFoundError

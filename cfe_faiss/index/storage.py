@@ -14,7 +14,7 @@ from cfe_faiss.index import scan
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The rows of an index as they lie in memory; valid until the index changes.
+    """The rows of an index as they lie in memory; valid while the index lives and until it changes.
 
     Storage row r is place ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``.
 

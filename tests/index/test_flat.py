@@ -30,7 +30,9 @@ def test_search_evidence_equals_brute_force(stored: Stored) -> None:
 def test_search_members_equals_searching_their_vectors(stored: Stored) -> None:
     index = flat_of(stored)
     ascending = np.argsort(stored.ids)
-    members = stored._replace(xq=stored.X[ascending], labels_q=np.where(stored.labels < 0, -2, stored.labels)[ascending])
+    members = stored._replace(
+        xq=stored.X[ascending], labels_q=np.where(stored.labels < 0, -2, stored.labels)[ascending]
+    )
     expected_D, expected_I = evidence(members)
     unknown = stored.labels[ascending] < 0
     expected_D[unknown], expected_I[unknown] = PADDING, -1

@@ -1,0 +1,1 @@
+"""What counterfactual evidence says about a model."""

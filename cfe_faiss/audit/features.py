@@ -1,0 +1,151 @@
+"""In which features two nodes differ, in the features' own units and in words that a reader knows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_count, as_matrix
+
+
+@dataclass(frozen=True)
+class FeatureDifference:
+    """One feature of two nodes.
+
+    Parameters
+    ----------
+    name
+        Name of the feature.
+    source, target
+        Its values, in its own units.
+    difference
+        (target - source) / standard deviation of the feature over all nodes.
+    """
+
+    name: str
+    source: float
+    target: float
+    difference: float
+
+
+def differing_features(data: Any, source: int, target: int, count: int | None = None) -> list[FeatureDifference]:
+    """Return the features in which two nodes differ, the largest difference first.
+
+    Differences are compared in standard deviations of the feature over all nodes; equal ones keep the features' order.
+
+    Parameters
+    ----------
+    data
+        PyG ``Data`` or any object with ``x`` of shape (n, d); where it has ``x_raw``, (n, d), the values are read from
+        there; where it has ``feature_names``, d of them, they name the features.
+    source, target
+        Nodes, 0..n-1.
+    count
+        How many features to return at most; default: all that differ.
+
+    Returns
+    -------
+    list of FeatureDifference
+        Empty for two nodes with the same features. O(n) time for each feature that differs.
+
+    Raises
+    ------
+    TypeError
+        If the features are not numbers, or a node or ``count`` is not an integer.
+    ValueError
+        If the shapes do not fit, a feature is NaN or infinite, a node is out of range, or ``count`` < 1.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> data = SimpleNamespace(x=[[20, 1], [40, 1], [60, 0]], feature_names=["age", "employed"])
+    >>> [row.name for row in differing_features(data, 0, 1)]
+    ['age']
+    >>> differing_features(data, 1, 2, count=1)
+    [FeatureDifference(name='employed', source=1.0, target=0.0, difference=-2.1213203435596424)]
+    """
+    values = feature_matrix(data)
+    names = feature_names(data, values.shape[1])
+    source, target = as_node("source", source, len(values)), as_node("target", target, len(values))
+    limit = None if count is None else as_count("count", count)
+    change = values[target].astype(np.float64) - values[source]
+    columns = np.flatnonzero(change)
+    change = change[columns]
+    # column by column, so that a large matrix is never copied to float64
+    change /= np.array([values[:, column].std(dtype=np.float64) for column in columns])
+    order = np.argsort(-np.abs(change), kind="stable")[:limit]
+    return [
+        FeatureDifference(names[c], float(values[source, c]), float(values[target, c]), float(z))
+        for c, z in zip(columns[order], change[order], strict=True)
+    ]
+
+
+def feature_matrix(data: Any) -> NDArray[np.float32]:
+    """Return the features in their own units, (n, d), float32: ``data.x_raw`` where there is one, else ``data.x``.
+
+    Raises
+    ------
+    TypeError
+        If they are not numbers.
+    ValueError
+        If they are not a matrix or not finite.
+    """
+    raw = getattr(data, "x_raw", None)
+    return as_matrix("data.x", data.x) if raw is None else as_matrix("data.x_raw", raw)
+
+
+def feature_names(data: Any, d: int) -> list[str]:
+    """Return the d names of ``data.feature_names``, or "feature 0", "feature 1", ... where it has none.
+
+    Raises
+    ------
+    ValueError
+        If there are names, but not d of them.
+    """
+    names = getattr(data, "feature_names", None)
+    if names is None:
+        return [f"feature {column}" for column in range(d)]
+    if len(names) != d:
+        raise ValueError(f"data.feature_names must hold {d} names, one per feature, got {len(names)}")
+    return [str(name) for name in names]
+
+
+def class_name(data: Any, label: int) -> str:
+    """Return ``data.class_names[label]``, or "class <label>" where it has none for it.
+
+    Examples
+    --------
+    >>> class_name(None, 3)
+    'class 3'
+    """
+    names = getattr(data, "class_names", None)
+    return f"class {label}" if names is None or not 0 <= label < len(names) else str(names[label])
+
+
+def format_value(value: float) -> str:
+    """Return a feature's value for a reader: whole numbers in full, others to four digits.
+
+    Examples
+    --------
+    >>> format_value(12500.0), format_value(0.30710003), format_value(1001.25)
+    ('12,500', '0.3071', '1,001')
+    """
+    whole = value == round(value) or abs(value) >= 1e3
+    return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:,.4g}"
+
+
+def as_node(name: str, value: Any, n: int) -> int:
+    """Return ``value`` as the number of one of n nodes.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is not in 0..n-1.
+    """
+    node = as_count(name, value, 0)
+    if node >= n:
+        raise ValueError(f"{name} must lie in 0..{n - 1}, got {node}")
+    return node

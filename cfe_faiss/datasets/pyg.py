@@ -1,0 +1,157 @@
+"""Graphs that PyG reads with its own classes: Cora, PubMed, Facebook and Amazon."""
+
+import io
+import shutil
+import socket
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cfe_faiss.datasets.files import missing_files, not_found
+from cfe_faiss.extras import extra
+
+with extra("gnn"):
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.datasets import AmazonProducts, FacebookPagePage, Planetoid
+
+_TIMEOUT = 30.0
+_PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+
+# Planetoid numbers the topics without naming them. No two have the same number of papers, so the published counts
+# (818 Neural_Networks, 426 Probabilistic_Methods, 418 Genetic_Algorithms, 351 Theory, 298 Case_Based,
+# 217 Reinforcement_Learning, 180 Rule_Learning) settle which is which.
+_CORA_TOPICS = (
+    "Theory",
+    "Reinforcement_Learning",
+    "Genetic_Algorithms",
+    "Neural_Networks",
+    "Probabilistic_Methods",
+    "Case_Based",
+    "Rule_Learning",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A PyG class (``build``, called with its root), its root below ours, its raw folder below that, its files."""
+
+    build: Callable[[str], Any]
+    home: str
+    raw: str
+    files: tuple[str, ...]
+    origin: str
+    feature: str = "feature"
+    class_names: tuple[str, ...] = ()
+
+
+_PLANETOID_ORIGIN = "Planetoid, https://github.com/kimiyoung/planetoid, folder data"
+SOURCES = {
+    "cora": Source(
+        build=lambda root: Planetoid(root, "Cora"),
+        home="planetoid",
+        raw="Cora/raw",
+        files=tuple(f"ind.cora.{part}" for part in _PLANETOID),
+        origin=_PLANETOID_ORIGIN,
+        feature="word",
+        class_names=_CORA_TOPICS,
+    ),
+    "pubmed": Source(
+        build=lambda root: Planetoid(root, "PubMed"),
+        home="planetoid",
+        raw="PubMed/raw",
+        files=tuple(f"ind.pubmed.{part}" for part in _PLANETOID),
+        origin=_PLANETOID_ORIGIN,
+        feature="word",
+    ),
+    "facebook": Source(
+        build=FacebookPagePage,
+        home="FacebookPagePage",
+        raw="raw",
+        files=("facebook.npz",),
+        origin=f"MUSAE, in PyG's form: {FacebookPagePage.url}",
+    ),
+    "amazon": Source(
+        build=AmazonProducts,
+        home="AmazonProducts",
+        raw="raw",
+        files=("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
+        origin="GraphSAINT, https://github.com/GraphSAINT/GraphSAINT, its data set Amazon",
+    ),
+}
+
+
+def read(name: str, root: Path) -> Data:
+    """Read or download a graph; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
+    source = SOURCES[name]
+    folder = root / source.home / source.raw
+    missing = missing_files(folder, source.files)
+    # PyG writes a processed copy beside the raw files, so it gets a folder of its own, and theirs through a link. It
+    # also changes the warning filters while it reads old pickles.
+    with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
+        raw = Path(scratch) / source.raw
+        if missing:
+            with _impatient():
+                try:
+                    graph = source.build(scratch)[0]
+                except Exception as error:
+                    reason = f"The download failed ({type(error).__name__}: {error}). "
+                    raise not_found(name, folder, source.files, source.origin, reason) from error
+            _move(missing, raw, folder)
+        else:
+            raw.parent.mkdir(parents=True, exist_ok=True)
+            raw.symlink_to(folder.resolve(), target_is_directory=True)
+            graph = _process(source, scratch, folder)
+    y = _first_class(graph.y)
+    names = source.class_names or tuple(f"class {c}" for c in range(_num_classes(graph.y)))
+    return Data(
+        x=graph.x,
+        x_raw=graph.x,
+        edge_index=graph.edge_index,
+        y=y,
+        feature_names=[f"{source.feature}_{j}" for j in range(graph.x.shape[1])],
+        class_names=list(names),
+    )
+
+
+def _process(source: Source, scratch: str, folder: Path) -> Any:
+    # PyG reports every processing on standard error.
+    with redirect_stderr(io.StringIO()):
+        try:
+            return source.build(scratch)[0]
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            files = ", ".join(source.files)
+            raise ValueError(f"PyG cannot read {files} in {folder}: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """Limit how long a connection may stay silent: PyG sets no limit, and a network without a way out would hang."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _move(files: Sequence[str], source: Path, target: Path) -> None:
+    """Move files that may have to cross file systems, so that each appears in ``target`` complete or not at all."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        with TemporaryDirectory(dir=target, prefix=".download-") as scratch:
+            Path(shutil.move(source / file, scratch)).replace(target / file)
+
+
+def _first_class(y: torch.Tensor) -> torch.Tensor:
+    return y if y.ndim == 1 else y.argmax(dim=1)
+
+
+def _num_classes(y: torch.Tensor) -> int:
+    return int(y.max()) + 1 if y.ndim == 1 else y.shape[1]

@@ -1,0 +1,110 @@
+"""Graphs of table rows: NIFTY's German and Bail from their files, and scikit-learn's breast-cancer patients."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+from sklearn.neighbors import kneighbors_graph
+from sklearn.preprocessing import minmax_scale, scale
+
+from cfe_faiss.checks import as_matrix
+from cfe_faiss.datasets.files import missing_files, not_found
+from cfe_faiss.extras import extra
+
+with extra("gnn"):
+    import pandas as pd
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.utils import remove_self_loops, to_undirected
+
+NEIGHBOURS = 5
+"""Patients that each patient is joined to; the union of these pairs is the graph."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What NIFTY's loader does with the columns of one table; a positive ``label`` is class 1."""
+
+    label: str
+    sensitive: str
+    class_names: tuple[str, str]
+    dropped: tuple[str, ...] = ()
+
+
+TABLES = {
+    "german": Table(
+        label="GoodCustomer",
+        sensitive="Gender",
+        class_names=("bad customer", "good customer"),
+        dropped=("PurposeOfLoan", "OtherLoansAtStore"),
+    ),
+    "bail": Table(label="RECID", sensitive="WHITE", class_names=("no recidivism", "recidivism")),
+}
+_CODES = {"Male": 0, "Female": 1}
+
+
+def nifty(name: str, root: Path) -> Data:
+    """Read German or Bail; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
+    table = TABLES[name]
+    folder = root / "nifty" / name
+    files = (f"{name}.csv", f"{name}_edges.txt")
+    if missing_files(folder, files):
+        raise not_found(name, folder, files, f"NIFTY, https://github.com/chirag126/nifty, folder dataset/{name}")
+    frame = pd.read_csv(folder / files[0])
+    lacking = {table.label, table.sensitive}.difference(frame.columns)
+    if lacking:
+        raise ValueError(f"{folder / files[0]} must have the columns {sorted(lacking)}, got {list(frame.columns)}")
+    features = frame.drop(columns=[table.label, *table.dropped], errors="ignore")
+    if not pd.api.types.is_numeric_dtype(features[table.sensitive]):
+        features[table.sensitive] = features[table.sensitive].map(_CODES)
+    data = _graph(
+        as_matrix(str(folder / files[0]), features.to_numpy()),
+        minmax_scale,
+        _read_edges(folder / files[1], len(frame)),
+        frame[table.label].to_numpy() > 0,
+    )
+    data.feature_names = list(features.columns)
+    data.class_names = list(table.class_names)
+    data.sensitive = torch.tensor(features[table.sensitive].to_numpy(), dtype=torch.int64)
+    data.sensitive_name = table.sensitive
+    return data
+
+
+def patients() -> Data:
+    """Build the patients' similarity graph; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
+    table = load_breast_cancer()
+    neighbours = kneighbors_graph(scale(table.data), NEIGHBOURS).tocoo()
+    edges = np.stack([neighbours.row, neighbours.col]).astype(np.int64)
+    data = _graph(as_matrix("data", table.data), scale, edges, table.target)
+    data.feature_names = table.feature_names.tolist()
+    data.class_names = table.target_names.tolist()
+    return data
+
+
+def _graph(raw: NDArray[np.float32], scaling: Any, edges: NDArray[np.int64], y: NDArray[Any]) -> Data:
+    edge_index, _ = remove_self_loops(torch.from_numpy(edges))
+    return Data(
+        x=torch.from_numpy(scaling(raw.astype(np.float64)).astype(np.float32)),
+        x_raw=torch.tensor(raw),
+        edge_index=to_undirected(edge_index, num_nodes=len(raw)),
+        y=torch.from_numpy(y.astype(np.int64)),
+    )
+
+
+def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
+    """Read node pairs, one to a line, written as integers or (as NIFTY does) as floats; returns (2, E)."""
+    expected = f"{path} must hold two node numbers in 0..{n - 1} on every line"
+    try:
+        pairs = pd.read_csv(path, sep=r"\s+", header=None, dtype=np.float64).to_numpy()
+    except ValueError as error:
+        raise ValueError(f"{expected}: {error}") from error
+    if pairs.shape[1] != 2:
+        raise ValueError(f"{expected}, got {pairs.shape[1]} columns")
+    wrong = ~((pairs >= 0) & (pairs < n) & (pairs == np.floor(pairs))).all(axis=1)
+    if wrong.any():
+        line = int(np.argmax(wrong))
+        raise ValueError(f"{expected}, got {pairs[line].tolist()} in line {line + 1}")
+    return np.ascontiguousarray(pairs.T, dtype=np.int64)

@@ -1,0 +1,450 @@
+"""A picture of one pair of counterfactual evidence, in the manner of the paper's Figure 1."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.audit.features import (
+    FeatureDifference,
+    as_node,
+    class_name,
+    differing_features,
+    feature_matrix,
+    format_value,
+)
+from cfe_faiss.checks import as_count, as_labels, as_number
+from cfe_faiss.extras import extra
+from cfe_faiss.graph import Graph, as_graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+# Okabe and Ito's palette, with grey for its black: told apart under every common colour blindness. Its length and the
+# number of markers have no common divisor, so classes differ in both until all combinations are used up.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7F7F7F")
+_MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
+_LEGEND_COLUMNS = 4
+_UNCROWDED = 14
+_STYLES = len(_COLOURS) * len(_MARKERS)
+_INK, _FAINT, _PAPER, _RULE = "#1F2328", "#656D76", "#F6F8FA", "#D0D7DE"
+
+# Sizes in inches
+_WIDTH, _MARGIN, _COLUMN = 11.0, 0.45, 4.9
+_TITLE, _HEADER, _PANEL, _LEGEND_ROW, _HEADING, _FEATURE_ROW, _AXIS = 0.5, 1.05, 4.65, 0.235, 0.85, 0.33, 0.3
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One of the two nodes, with what is drawn around it."""
+
+    id: int
+    predicted: int
+    true: int | None
+    degree: int
+    same: int  # neighbours that are predicted the node's own class
+    drawn: NDArray[np.int32]
+    shared: NDArray[np.int32]  # the drawn ones that are near the other node too
+
+
+_Styles: TypeAlias = dict[int, tuple[str, str]]
+
+
+def evidence_figure(
+    data: Any,
+    source: int,
+    target: int,
+    labels: Any,
+    *,
+    similarity: float | None = None,
+    max_neighbors: int = 12,
+    features: int = 8,
+) -> "Figure":
+    """Draw two similar nodes that a model treats differently.
+
+    Side by side the neighbourhoods of the two nodes, each node drawn in the colour and shape of its predicted class;
+    below, the features in which the two differ most, in their own units and in standard deviations over all nodes.
+
+    Parameters
+    ----------
+    data
+        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), read as undirected. Used
+        where present: ``x_raw``, (n, d), the features in their own units; ``feature_names``, d of them; ``y``, (n,),
+        the true classes (-1: not known); ``class_names``.
+    source, target
+        The two nodes, 0..n-1.
+    labels
+        Shape (n,), integers: the class that the model predicts for each node.
+    similarity
+        KS similarity of the two, written under the title.
+    max_neighbors
+        How many neighbours to draw of each node: those that both share first, then by ascending number. The number of
+        the others is written below.
+    features
+        How many features to show at most.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not bound to a window or backend; write it with ``figure.savefig("pair.png")``.
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is missing.
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If shapes do not fit, a node is out of range, a count is below 1, the graph has no edges, or both nodes are
+        predicted the same class.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> data = SimpleNamespace(x=[[1.0, 3.0], [1.1, 5.0], [0.9, 3.0]], edge_index=[[0, 1], [2, 2]], y=[0, 1, 0])
+    >>> figure = evidence_figure(data, 0, 1, labels=[0, 1, 0], similarity=0.98)
+    >>> figure.axes[0].texts[0].get_text()
+    'Nodes 0 and 1: similar, yet predicted differently'
+    """
+    with extra("plot"):
+        from matplotlib.figure import Figure
+
+    n, d = feature_matrix(data).shape
+    predicted = as_labels("labels", labels, n)
+    true = getattr(data, "y", None)
+    truth = None if true is None else as_labels("data.y", true, n, unknown=True)
+    source, target = as_node("source", source, n), as_node("target", target, n)
+    if predicted[source] == predicted[target]:
+        raise ValueError(
+            f"source and target must be predicted different classes, got class {predicted[source]} for both"
+        )
+    if similarity is not None:
+        similarity = as_number("similarity", similarity, -1.001, 1.001)
+    max_neighbors, features = as_count("max_neighbors", max_neighbors), as_count("features", features)
+    differing = differing_features(data, source, target)
+    graph = as_graph(data.edge_index, n)
+
+    pair = _neighbourhoods(graph, source, target, predicted, truth, max_neighbors)
+    shown = np.concatenate([[node.id, *node.drawn] for node in pair])
+    styles = _styles(predicted[shown])
+    legend = _legend(data, styles, any(node.shared.size for node in pair))
+    rows = differing[:features]
+    heights = {
+        "title": _TITLE + (0 if similarity is None else 0.4),
+        "header": _HEADER,
+        "panel": _PANEL,
+        "legend": _LEGEND_ROW * (1 + math.ceil(len(legend) / _LEGEND_COLUMNS)) + 0.35,
+        "heading": _HEADING,
+        "table": _FEATURE_ROW * len(rows),
+        "axis": _AXIS if rows else 0.01,
+    }
+    height = sum(heights.values()) + 2 * _MARGIN
+    figure = Figure(figsize=(_WIDTH, height), facecolor="white")
+    grid = figure.add_gridspec(
+        len(heights),
+        2,
+        height_ratios=list(heights.values()),
+        left=_MARGIN / _WIDTH,
+        right=1 - _MARGIN / _WIDTH,
+        top=1 - _MARGIN / height,
+        bottom=_MARGIN / height,
+        hspace=0,
+        wspace=(_WIDTH - 2 * _MARGIN) / _COLUMN - 2,
+    )
+    band = {name: row for row, name in enumerate(heights)}
+    _draw_title(figure.add_subplot(grid[band["title"], :]), pair, similarity)
+    for column, node in enumerate(pair):
+        _draw_header(figure.add_subplot(grid[band["header"], column]), data, node, styles)
+        _draw_neighbourhood(figure.add_subplot(grid[band["panel"], column]), data, graph, node, predicted, styles)
+    _draw_legend(figure.add_subplot(grid[band["legend"], :]), legend)
+    _draw_heading(figure.add_subplot(grid[band["heading"], :]), len(rows), len(differing), d)
+    if rows:
+        table = grid[band["table"], :].subgridspec(1, 3, width_ratios=(6.2, 3.3, 0.9), wspace=0)
+        _draw_values(figure.add_subplot(table[0]), rows, pair)
+        _draw_differences(figure.add_subplot(table[1]), rows, pair, styles)
+        _draw_numbers(figure.add_subplot(table[2]), rows)
+    return figure
+
+
+def _neighbourhoods(
+    graph: Graph,
+    source: int,
+    target: int,
+    predicted: NDArray[np.int32],
+    truth: NDArray[np.int32] | None,
+    max_neighbors: int,
+) -> list[_Node]:
+    near = {node: graph.neighbors(node) for node in (source, target)}
+    shared = np.intersect1d([source, *near[source]], [target, *near[target]])
+
+    def describe(node: int) -> _Node:
+        neighbors = near[node]
+        # a stable sort keeps the numbers ascending among the shared and among the others
+        drawn = neighbors[np.argsort(~np.isin(neighbors, shared), kind="stable")][:max_neighbors]
+        return _Node(
+            id=node,
+            predicted=int(predicted[node]),
+            true=None if truth is None or truth[node] < 0 else int(truth[node]),
+            degree=len(neighbors),
+            same=int((predicted[neighbors] == predicted[node]).sum()),
+            # one class after the other around the ring
+            drawn=drawn[np.lexsort((drawn, predicted[drawn]))],
+            shared=drawn[np.isin(drawn, shared)],
+        )
+
+    return [describe(source), describe(target)]
+
+
+def _styles(labels: NDArray[np.int32]) -> _Styles:
+    """Return colour and marker of each class: the same in every picture, unless there are more classes than styles."""
+    present = np.unique(labels)
+    numbers = present if present[-1] < _STYLES else np.arange(len(present))
+    return {
+        int(label): (_COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)])
+        for label, number in zip(present, numbers, strict=True)
+    }
+
+
+def _short(text: str, length: int) -> str:
+    """Return ``text`` in at most ``length`` characters: what is too long loses its middle."""
+    if len(text) <= length:
+        return text
+    tail = (length - 1) // 2
+    return f"{text[: length - 1 - tail].rstrip()}…{text[-tail:].lstrip()}"
+
+
+def _ink_on(colour: str) -> str:
+    """Return black or white, whichever reads better on ``colour``."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else _INK
+
+
+def _blank(axes: "Axes") -> None:
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.axis("off")
+
+
+def _draw_title(axes: "Axes", pair: list[_Node], similarity: float | None) -> None:
+    _blank(axes)
+    source, target = pair
+    title = f"Nodes {source.id} and {target.id}: similar, yet predicted differently"
+    axes.text(0, 1, title, va="top", fontsize=19, weight="bold", color=_INK)
+    if similarity is not None:
+        axes.text(0, 0.4, f"KS similarity {similarity:.4f}", va="center", fontsize=13, color=_FAINT)
+
+
+def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
+    _card(axes)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    colour, marker = styles[node.predicted]
+    axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=_INK)
+    axes.text(0.12, 0.72, f"Node {node.id}", va="center", fontsize=14, weight="bold", color=_INK)
+    for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
+        if label is not None:
+            text = f"{word}: {_short(class_name(data, label), 32)}"
+            axes.text(0.12, y, text, va="center", fontsize=11.5, color=_INK, parse_math=False)
+
+
+def _card(axes: "Axes") -> None:
+    axes.set_facecolor(_PAPER)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
+def _draw_neighbourhood(
+    axes: "Axes", data: Any, graph: Graph, node: _Node, predicted: NDArray[np.int32], styles: _Styles
+) -> None:
+    from matplotlib.collections import LineCollection, PathCollection
+    from matplotlib.patheffects import withStroke
+
+    _card(axes)
+    low, high = -1.7, 1.4
+    across = (high - low) * _COLUMN / _PANEL  # one unit is as wide as it is high
+    axes.set(xlim=(-across / 2, across / 2), ylim=(low, high))
+    count = len(node.drawn)
+    crowded = count > _UNCROWDED
+    scale = min(1.0, _UNCROWDED / max(count, 1))
+    radius = 0.75 if crowded else 0.95
+    # the ring is turned by half a step, so that no neighbour's number stands straight above the node
+    angles = math.pi / 2 - 2 * math.pi * (np.arange(count) + 0.5) / max(count, 1)
+    directions = np.column_stack([np.cos(angles), np.sin(angles)])
+    places = radius * directions
+
+    chords = [
+        _chord(places[i], places[j])
+        for i, v in enumerate(node.drawn)
+        for j in np.flatnonzero(np.isin(node.drawn, graph.neighbors(v)))
+        if i < j
+    ]
+    axes.add_collection(
+        PathCollection(chords, facecolors="none", edgecolors=_FAINT, linewidths=0.9, alpha=0.45, zorder=1)
+    )
+    axes.add_collection(LineCollection([((0, 0), place) for place in places], colors=_INK, linewidths=1.4, zorder=2))
+    for v, place, (x, y) in zip(node.drawn, places, directions, strict=True):
+        colour, marker = styles[int(predicted[v])]
+        axes.plot(
+            *place,
+            marker=marker,
+            markersize=9 + 9 * scale,
+            color=colour,
+            markeredgecolor=_INK,
+            markeredgewidth=3.0 if v in node.shared else 0.8,
+            zorder=3,
+        )
+        reach = radius + 0.13 + 0.07 * scale
+        axes.text(
+            reach * x,
+            reach * y,
+            str(v),
+            ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
+            va="center",
+            # numbers of a crowded ring point outwards, so that they need no more room than their height
+            rotation=math.degrees(math.atan2(y * np.sign(x), abs(x))) if crowded else 0,
+            rotation_mode="anchor",
+            fontsize=7 + 3.5 * scale,
+            weight="bold" if v in node.shared else "normal",
+            color=_INK,
+        )
+    colour, marker = styles[node.predicted]
+    axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=_INK, markeredgewidth=1.6, zorder=4)
+    # the text stands where its shape is widest, and keeps a rim of the shape's colour where it is wider still
+    axes.text(
+        0,
+        {"^": -0.07, "v": 0.07}.get(marker, 0.0),
+        str(node.id),
+        ha="center",
+        va="center_baseline",
+        fontsize=min(14.0, 48 / len(str(node.id))),
+        weight="bold",
+        color=_ink_on(colour),
+        path_effects=[withStroke(linewidth=2.5, foreground=colour)],
+        zorder=5,
+    )
+    axes.text(
+        0, -1.5, _surroundings(data, node), ha="center", va="center", fontsize=10.5, color=_FAINT, parse_math=False
+    )
+
+
+def _surroundings(data: Any, node: _Node) -> str:
+    if node.degree == 0:
+        return "no neighbours"
+    plural = "s" if node.degree > 1 else ""
+    words = f"{node.degree:,} neighbour{plural}, {node.same:,} predicted {_short(class_name(data, node.predicted), 24)}"
+    hidden = node.degree - len(node.drawn)
+    return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
+
+
+def _chord(start: NDArray[np.float64], end: NDArray[np.float64]) -> Any:
+    """Return a curve between two places on the ring that keeps clear of the node in the middle."""
+    from matplotlib.path import Path
+
+    middle = (start + end) / 2
+    across = np.array([end[1] - start[1], start[0] - end[0]]) / 2
+    bend = 0.6 * middle + 0.6 * (1 - math.hypot(*middle)) * across
+    return Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3])
+
+
+def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
+    from matplotlib.lines import Line2D
+
+    def handle(colour: str, marker: str, width: float, label: str) -> Line2D:
+        return Line2D(
+            [],
+            [],
+            linestyle="none",
+            marker=marker,
+            markersize=11,
+            color=colour,
+            label=label,
+            markeredgecolor=_INK,
+            markeredgewidth=width,
+        )
+
+    handles = [
+        handle(colour, marker, 0.8, _short(class_name(data, label), 22)) for label, (colour, marker) in styles.items()
+    ]
+    if shared:
+        handles.append(handle("white", "o", 3.0, "in both neighbourhoods"))
+    return handles
+
+
+def _draw_legend(axes: "Axes", handles: list["Line2D"]) -> None:
+    _blank(axes)
+    legend = axes.legend(
+        handles=handles,
+        title="Predicted class",
+        title_fontproperties={"size": 10.5, "weight": "bold"},
+        loc="center",
+        ncols=min(len(handles), _LEGEND_COLUMNS),
+        frameon=False,
+        fontsize=10.5,
+        labelcolor=_INK,
+        borderpad=0,
+        borderaxespad=0,
+        handletextpad=0.3,
+        columnspacing=2.0,
+        labelspacing=0.5,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
+    _blank(axes)
+    if differing == 0:
+        heading, note = "The two nodes have the same features", ""
+    else:
+        heading = "The features that differ most" if differing > shown else "The features that differ"
+        note = f"{differing:,} of {d:,} differ" + (f", the {shown} largest are shown" if differing > shown else "")
+    axes.text(0, 0.62, heading, va="center", fontsize=14, weight="bold", color=_INK)
+    axes.text(1, 0.62, note, va="center", ha="right", fontsize=10.5, color=_FAINT)
+
+
+def _table_axes(axes: "Axes", rows: int) -> None:
+    axes.set(ylim=(rows - 0.5, -0.5), yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.patch.set_visible(False)
+    for row in range(0, rows, 2):
+        axes.axhspan(row - 0.5, row + 0.5, color=_PAPER, zorder=0, linewidth=0)
+
+
+def _draw_values(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node]) -> None:
+    _table_axes(axes, len(rows))
+    axes.set(xlim=(0, 1), xticks=[])
+    for x, node in zip((0.73, 0.95), pair, strict=True):
+        axes.text(x, -0.9, f"node {node.id}", ha="right", va="center", fontsize=11, weight="bold", color=_INK)
+    for y, row in enumerate(rows):
+        axes.text(0.015, y, _short(row.name, 40), va="center", fontsize=11, color=_INK, parse_math=False)
+        for x, value in zip((0.73, 0.95), (row.source, row.target), strict=True):
+            axes.text(x, y, format_value(value).replace("-", "−"), ha="right", va="center", fontsize=11, color=_INK)
+
+
+def _draw_differences(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
+    _table_axes(axes, len(rows))
+    source, target = pair
+    reached = [0.0, *(row.difference for row in rows)]
+    pad = 0.1 * (max(reached) - min(reached))
+    axes.set_xlim(min(reached) - pad, max(reached) + pad)
+    axes.axvline(0, color=_RULE, linewidth=1, zorder=1)
+    for y, row in enumerate(rows):
+        axes.plot([0, row.difference], [y, y], color=_FAINT, linewidth=2, zorder=2)
+        for x, node in ((0.0, source), (row.difference, target)):
+            colour, marker = styles[node.predicted]
+            axes.plot(x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=_INK, zorder=3)
+    axes.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=_FAINT)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _draw_numbers(axes: "Axes", rows: list[FeatureDifference]) -> None:
+    _table_axes(axes, len(rows))
+    axes.set(xlim=(0, 1), xticks=[])
+    axes.text(
+        0.9, -0.9, "difference in standard deviations", ha="right", va="center", fontsize=11, weight="bold", color=_INK
+    )
+    for y, row in enumerate(rows):
+        text = f"{row.difference:+.2f}".replace("-", "−")
+        axes.text(0.9, y, text, ha="right", va="center", fontsize=11, color=_INK)

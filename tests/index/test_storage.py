@@ -1,0 +1,51 @@
+import numpy as np
+from hypothesis import given
+from numpy.testing import assert_array_equal
+from reference import Stored, clustered, stored_vectors, unit
+
+import cfe_faiss as cfe
+
+
+def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
+    index.train(X)
+    index.add_with_labels(X, labels, ids)
+    return index
+
+
+@given(stored_vectors(least=8))
+def test_rows_and_ids_lie_where_they_are_said_to(stored: Stored) -> None:
+    index = ivf(stored.X, stored.labels, stored.ids, 8)
+    storage = index.storage()
+    ids = storage.ids()
+    assert_array_equal(np.sort(ids), np.sort(stored.ids))
+    place = {i: r for r, i in enumerate(stored.ids.tolist())}
+    original = np.array([place[i] for i in ids.tolist()])
+    for rows in (np.arange(storage.n), np.arange(storage.n)[::-1], np.arange(1, storage.n, 3)):
+        X, some = storage.rows(rows)
+        assert_array_equal(some, ids[rows])
+        assert_array_equal(X, unit(stored.X)[original[rows]])
+        assert_array_equal(storage.labels[rows], stored.labels[original[rows]])
+
+
+def test_consecutive_rows_of_one_list_are_a_view() -> None:
+    X, labels = clustered(100, 4, 2)
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(X, labels)
+    view, _ = index.storage().rows(np.arange(10, 20))
+    assert view.__array_interface__["data"][0] == index.storage().addresses[0] + 10 * 4 * 4
+    copy, _ = index.storage().rows(np.array([3, 5]))
+    assert copy.base is None
+
+
+@given(stored_vectors(least=8, lowest_label=-1))
+def test_by_label_and_eligible(stored: Stored) -> None:
+    index = ivf(stored.X, np.maximum(stored.labels, 0), stored.ids, 5)
+    index.relabel(stored.labels, stored.ids)
+    storage = index.storage()
+    rows = storage.by_label()
+    assert_array_equal(storage.labels[rows], np.sort(stored.labels[stored.labels >= 0]))
+    queries = np.array([-1, 0, 1, 9], np.int32)
+    known = stored.labels[stored.labels >= 0]
+    expected = [0 if label < 0 else int((known != label).sum()) for label in queries]
+    assert_array_equal(storage.eligible(queries), expected)

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cfe_faiss import checks
+
+
+@given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-(2.0**60), 2.0**60, width=32)))
+def test_unit_rows_are_unit_and_stay_as_they_are(matrix: np.ndarray) -> None:
+    before = matrix.copy()
+    rows = checks.as_unit_rows("x", matrix)
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+    zero = ~matrix.any(axis=1)
+    assert_allclose(norms[~zero & (np.abs(matrix).max(axis=1) > 1e-30)], 1, atol=1e-6)
+    assert_array_equal(rows[zero], 0)
+    assert_array_equal(checks.as_unit_rows("x", rows), rows)
+    assert_array_equal(matrix, before)
+    assert not np.shares_memory(rows, matrix)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16, bool])
+def test_any_real_numbers_do(kind: type) -> None:
+    assert_array_equal(checks.as_matrix("x", np.eye(3, dtype=kind)), np.eye(3, dtype=np.float32))
+
+
+def test_tensors_lists_and_strided_arrays_do() -> None:
+    expected = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert_array_equal(checks.as_matrix("x", torch.tensor(expected, requires_grad=True)), expected)
+    assert_array_equal(checks.as_matrix("x", expected.tolist()), expected)
+    assert_array_equal(checks.as_matrix("x", np.asfortranarray(expected)), expected)
+    assert checks.as_matrix("x", expected) is expected
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: checks.as_matrix("x", [[1, 2], [3]]), ValueError, "x must be a rectangular array"),
+        (lambda: checks.as_matrix("x", [["a"]]), TypeError, "x must be an array of real numbers, got dtype <U1"),
+        (lambda: checks.as_matrix("x", [[1j]]), TypeError, "x must be .* got dtype complex128"),
+        (lambda: checks.as_matrix("x", None), TypeError, "x must be .* got dtype object"),
+        (lambda: checks.as_matrix("x", [1.0]), ValueError, r"x must have shape \(n, d\), got \(1,\)"),
+        (lambda: checks.as_matrix("x", np.empty((3, 0))), ValueError, r"x must have shape \(n, d\), got \(3, 0\)"),
+        (lambda: checks.as_matrix("x", np.eye(3), 2), ValueError, r"x must have shape \(n, 2\), got \(3, 3\)"),
+        (lambda: checks.as_matrix("x", [[0.0], [np.inf]]), ValueError, "x must be finite in float32, .* in row 1"),
+        (lambda: checks.as_matrix("x", [[1e300]]), ValueError, "x must be finite in float32"),
+        (lambda: checks.as_labels("y", [0, 1], 3), ValueError, r"y must have shape \(3,\), .* got \(2,\)"),
+        (lambda: checks.as_labels("y", [0, -1], 2), ValueError, "y must lie in 0..2147483646, got -1"),
+        (lambda: checks.as_labels("y", [-2], 1, unknown=True), ValueError, "y must lie in -1..2147483646, got -2"),
+        (lambda: checks.as_labels("y", [1.0], 1), TypeError, "y must be integers, got dtype float64"),
+        (lambda: checks.as_labels("y", ["a"], 1), TypeError, "y must be an array of real numbers"),
+        (lambda: checks.as_ids("ids", [[1]]), ValueError, r"ids must have shape \(n,\), got \(1, 1\)"),
+        (lambda: checks.as_ids("ids", np.array([2**63], np.uint64)), ValueError, "ids must lie in 0..2\\*\\*63-1"),
+        (lambda: checks.as_ids("ids", [True]), TypeError, "ids must be integers, got dtype bool"),
+        (lambda: checks.as_count("k", True), TypeError, "k must be an integer, got True"),
+        (lambda: checks.as_count("k", "3"), TypeError, "k must be an integer, got '3'"),
+        (lambda: checks.as_number("alpha", "x", 0, 1), TypeError, "alpha must be a number, got 'x'"),
+        (lambda: checks.as_number("alpha", np.nan, 0, 1), ValueError, r"alpha must lie in \[0, 1\], got nan"),
+        (lambda: checks.as_number("alpha", 1.5, 0, 1), ValueError, r"alpha must lie in \[0, 1\], got 1.5"),
+    ],
+)
+def test_errors_name_argument_expectation_and_what_came(call: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()  # type: ignore[operator]
+
+
+def test_numbers_of_any_integer_type_do() -> None:
+    assert checks.as_count("k", np.int64(3)) == 3
+    assert checks.as_number("alpha", np.float32(0.5), 0, 1) == 0.5
+    assert_array_equal(checks.as_labels("y", np.uint8([0, 255]), 2), [0, 255])
+    assert_array_equal(checks.as_ids("ids", []), np.empty(0, np.int64))
+    assert_array_equal(checks.as_labels("y", [], 0), np.empty(0, np.int32))

@@ -1,0 +1,138 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from reference import clustered
+from torch_geometric.data import Data
+from torch_geometric.nn.models import GCN
+
+import cfe_faiss as cfe
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    x, y = clustered(300, 10, 3)
+    edges = np.random.default_rng(0).integers(0, 300, (2, 900))
+    return Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edges), y=torch.from_numpy(y))
+
+
+@pytest.fixture(scope="module")
+def model(data: Data) -> GCN:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = GCN(10, 8, 2, 3, dropout=0.5)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        for _ in range(30):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(data.x, data.edge_index), data.y).backward()
+            optimizer.step()
+    return model
+
+
+def test_local_and_pairs_equal_the_index_by_hand(data: Data, model: GCN) -> None:
+    finder = cfe.EvidenceFinder.from_data(data, model)
+    with torch.no_grad():
+        labels = model.eval()(data.x, data.edge_index).argmax(dim=1).numpy()
+    assert_array_equal(finder.labels, labels)
+    X = cfe.ks_vectors(data.x, data.edge_index, num_layers=3, alpha=0.5)
+    assert_array_equal(finder.vectors, X)
+    index = cfe.IndexEvidenceFlat(10)
+    index.add_with_labels(X, labels)
+    D, I = index.search_members([97, 5], k=4)
+    found = finder.local([97, 5], k=4)
+    assert_array_equal(found.evidence, I)
+    assert_array_equal(found.similarity, D)
+    everything = finder.local(k=4)
+    assert_array_equal(everything.nodes, np.arange(300))
+    assert_array_equal(everything.evidence[97], I[0])
+    pairs, expected = finder.top_pairs(k=20), cfe.global_evidence(index, 20)
+    assert len(pairs) == 20
+    assert_array_equal(pairs.source, expected.source)
+    assert_array_equal(pairs.target, expected.target)
+    per_node = finder.top_pairs(k=20, per_node=True)
+    assert_array_equal(per_node.source, cfe.global_evidence(index, 20, per_node=True).source)
+
+
+def test_frames(data: Data) -> None:
+    labels = np.zeros(300, int)
+    labels[:2] = 1
+    finder = cfe.EvidenceFinder.from_data(data, labels)
+    frame = finder.local([0, 7], k=3).to_frame()
+    assert list(frame.columns) == ["node", "evidence", "rank", "similarity", "node_label", "evidence_label"]
+    assert frame["node"].tolist() == [0, 0, 0, 7, 7]
+    assert frame["rank"].tolist() == [1, 2, 3, 1, 2]
+    assert set(frame.loc[3:, "evidence"]) == {0, 1}
+    assert frame["node_label"].tolist() == [1, 1, 1, 0, 0]
+    assert frame["evidence_label"].tolist() == [0, 0, 0, 1, 1]
+    pairs = finder.top_pairs(k=10).to_frame()
+    assert isinstance(pairs, pd.DataFrame)
+    assert list(pairs.columns) == ["source", "target", "similarity", "source_label", "target_label"]
+    assert (pairs["source_label"] != pairs["target_label"]).all()
+    assert (pairs["source"] < pairs["target"]).all()
+    assert pairs["similarity"].is_monotonic_decreasing
+
+
+def test_nodes_restrict_the_search_but_not_the_vectors(data: Data, model: GCN) -> None:
+    mask = torch.zeros(300, dtype=torch.bool)
+    mask[100:200] = True
+    by_mask = cfe.EvidenceFinder.from_data(data, model, nodes=mask)
+    by_number = cfe.EvidenceFinder.from_data(data, model, nodes=np.arange(100, 200)[::-1])
+    whole = cfe.EvidenceFinder.from_data(data, model)
+    assert_array_equal(by_mask.vectors, whole.vectors)
+    found = by_mask.local(k=5)
+    assert_array_equal(found.nodes, np.arange(100, 200))
+    assert ((found.evidence >= 100) & (found.evidence < 200)).all()
+    assert_array_equal(found.evidence, by_number.local(k=5).evidence)
+    with pytest.raises(ValueError, match="nodes must be in the index, got 5"):
+        by_mask.local([150, 5], k=1)
+
+
+def test_the_index_is_the_callers_choice(data: Data, model: GCN) -> None:
+    flat = cfe.EvidenceFinder.from_data(data, model)
+    for index in ("EvidenceIVF8x2,Flat", cfe.IndexEvidenceIVF(10, 8, 2)):
+        ivf = cfe.EvidenceFinder.from_data(data, model, index=index)
+        assert isinstance(ivf.index, cfe.IndexEvidenceIVF)
+        ivf.index.nprobe = 16
+        assert_array_equal(ivf.local(k=5).evidence, flat.local(k=5).evidence)
+
+
+def test_the_model_is_left_as_it_was(data: Data) -> None:
+    model = GCN(10, 8, 2, 3, dropout=0.5).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    one = cfe.EvidenceFinder.from_data(data, model)
+    two = cfe.EvidenceFinder.from_data(data, model)
+    assert_array_equal(one.labels, two.labels)
+    assert all(part.training for part in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all((before[name] == value).all() for name, value in model.state_dict().items())
+
+
+def test_ready_predictions_need_no_torch_objects() -> None:
+    x, y = clustered(50, 4, 2)
+    plain = SimpleNamespace(x=x, edge_index=np.array([[0, 1], [1, 2]]))
+    finder = cfe.EvidenceFinder.from_data(plain, y.tolist(), num_layers=1, alpha=1.0)
+    assert len(finder.local([3], k=2).to_frame()) == 2
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"model": [0] * 299}, ValueError, r"model .*\(300,\).*got \(299,\)"),
+        ({"model": [0.5] * 300}, TypeError, "model .*must be integers"),
+        ({"nodes": [300]}, ValueError, r"nodes must lie in 0\.\.299, got 300"),
+        ({"nodes": [True] * 3}, ValueError, r"nodes must have shape \(300,\) as a mask, got \(3,\)"),
+        ({"nodes": []}, ValueError, "the number of nodes must be at least 1"),
+        ({"index": "IVF4,Flat"}, ValueError, "description must begin with"),
+        ({"index": 7}, TypeError, "index must be an evidence index or its description, got int"),
+        ({"index": cfe.IndexEvidenceFlat(3)}, ValueError, "index must be empty and of 10 dimensions"),
+        ({"data": SimpleNamespace(x=np.eye(3))}, ValueError, "data must have edge_index"),
+        ({"alpha": 2.0}, ValueError, "alpha must lie in"),
+    ],
+)
+def test_bad_input_is_named(data: Data, kwargs: dict[str, object], error: type[Exception], message: str) -> None:
+    arguments = {"data": data, "model": [0] * 300} | kwargs
+    with pytest.raises(error, match=message):
+        cfe.EvidenceFinder.from_data(arguments.pop("data"), arguments.pop("model"), **arguments)  # type: ignore[arg-type]

@@ -1,0 +1,291 @@
+import faiss
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cfe_faiss.datasets import load
+from cfe_faiss.graph import as_graph
+from cfe_faiss.kernel import ks_similarity, ks_vectors
+
+TOLERANCE = 1e-5
+
+
+def reference(x, edge_index, num_layers=3, alpha=0.5, directed=False):
+    """The paper's formula, node by node, in float64."""
+    x = np.asarray(x, dtype=np.float64)
+    neighbors = [set() for _ in x]
+    for source, target in np.asarray(edge_index).T.tolist():
+        if source != target:
+            neighbors[target].add(source)
+            if not directed:
+                neighbors[source].add(target)
+    total = x.copy()
+    for _ in range(num_layers):
+        unit = unit_rows(x)
+        new = alpha * x
+        for v, around in enumerate(neighbors):
+            if around:
+                u = sorted(around)
+                new[v] += (1 - alpha) / len(u) * ((unit[u] @ unit[v]) @ x[u])
+        x = new
+        total += x
+    return unit_rows(total)
+
+
+def unit_rows(x):
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(norms > 0, norms, 1)
+
+
+def random_problem(n=300, d=20, edges=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d)).astype(np.float32)
+    x[::50] = 0
+    return x, rng.integers(0, n, (2, edges))
+
+
+@st.composite
+def problems(draw):
+    n, d = draw(st.integers(2, 10)), draw(st.integers(1, 4))
+    # Without negative values nothing cancels: float32 has no direction to give for a sum of nearly nothing.
+    x = draw(hnp.arrays(np.float32, (n, d), elements=st.integers(0, 3)))
+    node = st.integers(0, n - 1)
+    pairs = draw(st.lists(st.tuples(node, node), max_size=25))
+    source = draw(node)
+    pairs.append((source, draw(node.filter(lambda target: target != source))))
+    return x, np.array(pairs).T
+
+
+@pytest.mark.parametrize("name", ["german", "bail", "cora", "facebook"])
+def test_real_graphs_match_the_reference(name, data_root):
+    data = load(name, root=data_root)
+    X = ks_vectors(data.x, data.edge_index)
+    assert X.dtype == np.float32
+    assert np.abs(X - reference(data.x, data.edge_index)).max() < TOLERANCE
+    np.testing.assert_array_equal(ks_vectors(data.x, data), X)
+
+
+@given(problems(), st.integers(0, 4), st.floats(0, 1), st.booleans())
+def test_small_graphs_match_the_reference(problem, num_layers, alpha, directed):
+    x, edge_index = problem
+    X = ks_vectors(x, edge_index, num_layers, alpha, directed=directed)
+    assert np.abs(X - reference(x, edge_index, num_layers, alpha, directed)).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("d", [1, 7, 16, 33, 300])
+@pytest.mark.parametrize("directed", [False, True])
+def test_signed_features_match_the_reference(d, directed):
+    x, edge_index = random_problem(d=d, edges=900)
+    X = ks_vectors(x, edge_index, num_layers=4, alpha=0.3, directed=directed)
+    assert np.abs(X - reference(x, edge_index, 4, 0.3, directed)).max() < TOLERANCE
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_numbering_of_the_nodes_does_not_matter(problem, random):
+    x, edge_index = problem
+    order = list(range(len(x)))
+    random.shuffle(order)
+    number = np.argsort(order)
+    X = ks_vectors(x, edge_index)
+    np.testing.assert_allclose(ks_vectors(x[order], number[edge_index]), X[order], atol=TOLERANCE)
+
+
+@given(problems())
+def test_one_direction_means_both(problem):
+    x, edge_index = problem
+    loops = np.tile(np.arange(len(x)), (2, 1))
+    both = np.concatenate([edge_index, edge_index[::-1], loops, edge_index], axis=1)
+    np.testing.assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, both))
+    np.testing.assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, both, directed=True))
+    np.testing.assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, as_graph(both, len(x))))
+
+
+def test_directed_messages_flow_from_source_to_target():
+    x = np.eye(2, dtype=np.float32) + 1
+    X = ks_vectors(x, [[0], [1]], directed=True)
+    np.testing.assert_allclose(X[0], x[0] / np.linalg.norm(x[0]), atol=1e-6)
+    assert np.abs(X[1] - x[1] / np.linalg.norm(x[1])).max() > 0.05
+
+
+@pytest.mark.parametrize(("num_layers", "alpha"), [(0, 0.5), (3, 1.0)])
+def test_no_propagation_gives_the_normalised_features(num_layers, alpha):
+    x, edge_index = random_problem()
+    np.testing.assert_allclose(ks_vectors(x, edge_index, num_layers, alpha), unit_rows(x), atol=1e-6)
+
+
+def test_rows_are_unit_or_zero():
+    x, edge_index = random_problem()
+    x[7], edge_index[edge_index == 7] = 0, 8
+    norms = np.linalg.norm(ks_vectors(x, edge_index).astype(np.float64), axis=1)
+    assert norms[7] == 0
+    np.testing.assert_allclose(norms[x.any(axis=1)], 1, atol=3e-7)
+
+
+def test_a_hub_is_as_exact_as_any_node():
+    n = 200_001
+    x = np.random.default_rng(0).random((n, 4), dtype=np.float32)
+    star = np.stack([np.zeros(n - 1, dtype=np.int64), np.arange(1, n)])
+    hub = ks_vectors(x, star, num_layers=1)[0]
+    unit = unit_rows(x.astype(np.float64))
+    aggregate = 1.5 * x[0] + 0.5 * (unit[1:] @ unit[0]) @ x[1:] / (n - 1)
+    np.testing.assert_allclose(hub, aggregate / np.linalg.norm(aggregate), atol=3e-7)
+
+
+@pytest.mark.parametrize("exponent", [-100, 120])
+def test_scale_of_the_features_does_not_matter(exponent):
+    x, edge_index = random_problem()
+    np.testing.assert_array_equal(ks_vectors(np.ldexp(x, exponent), edge_index), ks_vectors(x, edge_index))
+
+
+def test_thread_count_does_not_matter():
+    x, edge_index = random_problem(n=5000, edges=100_000)
+    threads = faiss.omp_get_max_threads()
+    results = []
+    try:
+        for count in (1, 2, 5):
+            faiss.omp_set_num_threads(count)
+            results.append(ks_vectors(x, edge_index))
+    finally:
+        faiss.omp_set_num_threads(threads)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_several_blocks_of_rows():
+    x, edge_index = random_problem(n=3000, d=900, edges=300)
+    assert np.abs(ks_vectors(x, edge_index, 1) - reference(x, edge_index, 1)).max() < TOLERANCE
+
+
+def test_every_form_of_features_gives_the_same(tmp_path):
+    x, edge_index = random_problem()
+    X = ks_vectors(x, edge_index)
+    np.save(tmp_path / "x.npy", x)
+    forms = [
+        x.tolist(),
+        x.astype(np.float64),
+        np.asfortranarray(x),
+        np.repeat(x, 2, axis=1)[:, ::2],
+        np.load(tmp_path / "x.npy", mmap_mode="r"),
+        torch.from_numpy(x).requires_grad_(),
+        torch.from_numpy(x).to_sparse(),
+        scipy.sparse.csr_array(x),
+        scipy.sparse.coo_matrix(x),
+    ]
+    for form in forms:
+        np.testing.assert_array_equal(ks_vectors(form, edge_index), X)
+    whole = np.rint(x).astype(np.int16)
+    np.testing.assert_array_equal(ks_vectors(whole, edge_index), ks_vectors(whole.astype(np.float32), edge_index))
+
+
+def test_the_input_is_left_alone():
+    x, edge_index = random_problem()
+    x.flags.writeable = edge_index.flags.writeable = False
+    graph = as_graph(edge_index, len(x))
+    graph.indptr.flags.writeable = graph.indices.flags.writeable = False
+    np.testing.assert_array_equal(ks_vectors(x, graph), ks_vectors(x, edge_index))
+
+
+def test_out(tmp_path):
+    x, edge_index = random_problem()
+    X = ks_vectors(x, edge_index)
+    out = np.full_like(x, np.nan)
+    assert ks_vectors(x, edge_index, out=out) is out
+    np.testing.assert_array_equal(out, X)
+
+    mapped = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape)
+    assert ks_vectors(x, edge_index, out=mapped) is mapped
+    mapped.flush()
+    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
+
+    assert ks_vectors(x, edge_index, out=x) is x
+    np.testing.assert_array_equal(x, X)
+
+
+def test_progress_is_quiet_when_it_is_not_a_terminal(capfd):
+    x, edge_index = random_problem()
+    np.testing.assert_array_equal(ks_vectors(x, edge_index, progress=True), ks_vectors(x, edge_index))
+    assert capfd.readouterr() == ("", "")
+
+
+def bad(value):
+    x = np.ones((3, 2))
+    x[1, 1] = value
+    return x
+
+
+read_only = np.zeros((3, 2), dtype=np.float32)
+read_only.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"x": bad(np.nan)}, ValueError, "x must be finite in float32, .* in row 1"),
+        ({"x": bad(-np.inf)}, ValueError, "x must be finite in float32, .* in row 1"),
+        ({"x": bad(1e39)}, ValueError, "x must be finite in float32, .* in row 1"),
+        ({"x": scipy.sparse.csr_array(bad(np.nan))}, ValueError, "x must be finite in float32, .* in row 1"),
+        ({"x": np.ones(3)}, ValueError, r"x must have shape \(n, d\) .*, got \(3,\)"),
+        ({"x": np.ones((3, 0))}, ValueError, r"x must have shape \(n, d\) .*, got \(3, 0\)"),
+        ({"x": np.ones((0, 2))}, ValueError, r"x must have shape \(n, d\) .*, got \(0, 2\)"),
+        ({"x": [[1, 2], [3]]}, ValueError, "x must be a rectangular array"),
+        ({"x": [["a"], ["b"]]}, TypeError, "x must be an array of real numbers"),
+        ({"x": np.ones((3, 2), dtype=complex)}, TypeError, "x must be an array of real numbers"),
+        (
+            {"x": scipy.sparse.csr_array(np.ones((3, 2), dtype=complex))},
+            TypeError,
+            "x must be a matrix of real numbers",
+        ),
+        ({"edge_index": [[0, 3], [1, 0]]}, ValueError, r"edge_index must lie in 0\.\.2, got 3 in edge 1"),
+        ({"edge_index": [[0], [-1]]}, ValueError, r"edge_index must lie in 0\.\.2, got -1 in edge 0"),
+        ({"edge_index": [[], []]}, ValueError, "edge_index must hold at least one edge"),
+        ({"edge_index": scipy.sparse.eye_array(4)}, ValueError, "graph must have 3 nodes, got 4"),
+        ({"num_layers": -1}, ValueError, "num_layers must be at least 0, got -1"),
+        ({"num_layers": 1.5}, TypeError, "num_layers must be an integer, got 1.5"),
+        ({"alpha": 1.5}, ValueError, r"alpha must lie in \[0, 1\], got 1.5"),
+        ({"alpha": float("nan")}, ValueError, r"alpha must lie in \[0, 1\], got nan"),
+        ({"alpha": "half"}, TypeError, "alpha must be a number, got 'half'"),
+        ({"out": [[0.0, 0.0]] * 3}, TypeError, "out must be a float32 array, got list"),
+        ({"out": np.zeros((3, 2))}, TypeError, "out must be a float32 array, got float64"),
+        ({"out": np.zeros((2, 2), np.float32)}, ValueError, r"out must have the shape of x, \(3, 2\), got \(2, 2\)"),
+        ({"out": np.zeros((2, 3), np.float32).T}, ValueError, "out must be C-contiguous and writeable"),
+        ({"out": read_only}, ValueError, "out must be C-contiguous and writeable"),
+    ],
+)
+def test_faults_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        ks_vectors(**{"x": np.ones((3, 2)), "edge_index": [[0, 1], [1, 2]], **arguments})
+
+
+def test_similarity_is_the_inner_product():
+    x, edge_index = random_problem()
+    X = ks_vectors(x, edge_index)
+    every = np.arange(len(X))
+    scores = ks_similarity(X, every[:, None], every)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, X.astype(np.float64) @ X.T, atol=1e-6)
+    assert ks_similarity(X, 3, 5).shape == ()
+    assert ks_similarity(X, 3, 5) == scores[3, 5]
+    np.testing.assert_array_equal(
+        ks_similarity(torch.from_numpy(X), [3, 4], torch.tensor([5, 6])), scores[[3, 4], [5, 6]]
+    )
+    assert ks_similarity(X, [], []).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("X", "v", "u", "error", "message"),
+    [
+        (np.ones((3, 2)), 3, 0, ValueError, r"v must lie in 0\.\.2, got 3"),
+        (np.ones((3, 2)), 0, [1, -1], ValueError, r"u must lie in .*, got -1"),
+        (np.ones((3, 2)), 0.5, 0, TypeError, "v must be integers, got dtype float64"),
+        (np.ones((3, 2)), [0, 1], [0, 1, 2], ValueError, r"v and u must have shapes .* got \(2,\) and \(3,\)"),
+        (np.ones(3), 0, 0, ValueError, r"X must have shape \(n, d\), got \(3,\)"),
+        (bad(np.nan), 0, 1, ValueError, "X must be finite"),
+    ],
+)
+def test_faults_of_a_pair_are_named(X, v, u, error, message):
+    with pytest.raises(error, match=message):
+        ks_similarity(X, v, u)

@@ -1,0 +1,79 @@
+import threading
+
+import faiss
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from cfe_faiss import parallel
+
+
+def blas_threads() -> set[int]:
+    libraries = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
+    return {entry["num_threads"] for entry in libraries if "faiss" not in entry["filepath"]}
+
+
+def test_every_task_runs_once() -> None:
+    done = np.zeros(1000, int)
+
+    def task(i: int) -> None:
+        done[i] += 1
+
+    parallel.run(task, range(1000))
+    assert (done == 1).all()
+    parallel.run(task, [])
+
+
+def test_one_task_starts_no_thread() -> None:
+    names = []
+    parallel.run(lambda _: names.append(threading.current_thread().name), [0])
+    assert names == [threading.current_thread().name]
+
+
+def test_the_first_error_comes_out_and_the_rest_does_not_start() -> None:
+    started = []
+
+    def task(i: int) -> None:
+        started.append(i)
+        if i == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        parallel.run(task, range(100_000))
+    assert len(started) < 100_000
+
+
+def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
+    before = blas_threads()
+    inside: list[set[int]] = []
+
+    def caller() -> None:
+        parallel.run(lambda _: inside.append(blas_threads()), range(20))
+
+    callers = [threading.Thread(target=caller) for _ in range(4)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert inside == [{1}] * 80
+    assert blas_threads() == before
+    with pytest.raises(ZeroDivisionError), parallel.single_threaded_blas():
+        raise ZeroDivisionError
+    assert blas_threads() == before
+
+
+def test_the_number_of_threads_is_that_of_faiss() -> None:
+    before = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        names = set()
+        parallel.run(lambda _: names.add(threading.current_thread().name), range(50))
+        assert names == {threading.current_thread().name}
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert parallel.num_threads() == before
+
+
+def test_progress_is_quiet_when_it_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    parallel.run(lambda _: None, range(50), progress="Working")
+    assert capsys.readouterr() == ("", "")
