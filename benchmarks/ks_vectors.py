@@ -41,6 +41,7 @@ def adjacency(graph: Graph) -> torch.Tensor:
             torch.from_numpy(graph.indices),
             torch.ones(graph.num_edges),
             size=(graph.num_nodes, graph.num_nodes),
+            check_invariants=True,
         )
 
 

@@ -55,7 +55,7 @@ def _query_tiles(
     list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]]
 ]:
     """Cut queries into blocks, and return what yields, for one block, its tiles against all rows."""
-    rows = storage.by_label()
+    rows = storage.by_label
     queries = np.argsort(labels_q, kind="stable")
     height = max(1, min(_PANEL, -(-len(queries) // num_threads())))
     blocks = [queries[cut] for cut in _cut(len(queries), height)]
@@ -94,7 +94,7 @@ def search(
 
 def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Results:
     """Return the exact evidence D, I of every stored row, in storage order; each unordered pair is multiplied once."""
-    rows = storage.by_label()
+    rows = storage.by_label
     width = min(k, storage.n)
     D, I = scan.empty_heaps(len(rows), width)
     if D.size:
@@ -174,7 +174,7 @@ def range_search(
 
 def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found:
     """Return the k most similar pairs with different labels, best first: source < target, similarity."""
-    rows = storage.by_label()
+    rows = storage.by_label
     slack = scan.screening_error(storage.d)
     cuts = _cut(len(rows), _PANEL)
     lock = threading.Lock()

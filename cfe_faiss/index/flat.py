@@ -51,6 +51,7 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
 
     def storage(self) -> Storage:
         """Return where the vectors lie; valid until the index changes."""
+        members.check_unchanged(self.ntotal, self._labels)
         if self._storage is None:
             flat = faiss.downcast_index(self.index)
             self._storage = Storage(
@@ -131,6 +132,20 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
             If an argument is not as described; nothing is changed then.
         """
         self._regroup(members.relabelled(self.storage(), self.members(), labels, ids))
+
+    def remove_ids(self, x: Any) -> int:
+        """Remove vectors, and return how many.
+
+        Parameters
+        ----------
+        x
+            Their ids, (n,) int64 (those that are not stored are passed over), or a ``faiss.IDSelector``.
+        """
+        before = self.members()
+        removed = int(super().remove_ids(x))
+        ids = faiss.vector_to_array(self.id_map)
+        self._regroup(before.labels[np.searchsorted(before.ids, ids)])
+        return removed
 
     def reset(self) -> None:
         """Remove every vector."""

@@ -135,6 +135,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
 
     def storage(self) -> Storage:
         """Return where the vectors lie; valid until the index changes."""
+        members.check_unchanged(self.ntotal, self._labels)
         if self._storage is None:
             lists, numbers = self.invlists, range(self.nlist)
             sizes = np.array([lists.list_size(j) for j in numbers], np.int64)
@@ -244,6 +245,18 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         """Give stored vectors new classes without clustering again; as :meth:`IndexEvidenceFlat.relabel`."""
         new_labels = members.relabelled(self.storage(), self.members(), labels, ids)
         self._regroup(self._lists(), new_labels)
+
+    def remove_ids(self, x: Any) -> int:
+        """Remove vectors, and return how many; as :meth:`IndexEvidenceFlat.remove_ids`."""
+        before, lists = self.members(), self._lists()
+        removed = int(super().remove_ids(x))
+        self._forget()
+        self._labels = members.unknown_labels(self.ntotal)
+        rows = before.find(self.storage().ids())
+        by_row = np.empty(len(before.labels), np.int32)
+        by_row[before.rows] = before.labels
+        self._regroup(lists[:, rows], by_row[rows])
+        return removed
 
     def reset(self) -> None:
         """Remove every vector; the index stays trained."""

@@ -41,6 +41,15 @@ def of(storage: Storage) -> Members:
     return Members(ids[rows], rows, storage.labels[rows])
 
 
+def check_unchanged(ntotal: int, labels: NDArray[np.int32]) -> None:
+    """Raise RuntimeError if vectors were added or removed by a way that knows nothing of labels."""
+    if ntotal != len(labels):
+        raise RuntimeError(
+            f"the index holds {ntotal} vectors and {len(labels)} labels: it was changed by a method that evidence "
+            "indexes do not support; use add_with_labels, add, add_with_ids, remove_ids and reset"
+        )
+
+
 def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
     """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
     new = np.arange(storage.n, storage.n + n) if ids is None else as_ids("ids", ids)

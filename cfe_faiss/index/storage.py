@@ -3,6 +3,7 @@
 import ctypes
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import scan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Storage:
     """The rows of an index as they lie in memory; valid while the index lives and until it changes.
 
@@ -56,10 +57,16 @@ class Storage:
         scan.gather(rows, self.starts, self.addresses, self.id_addresses, X, copied_ids)
         return X, copied_ids
 
+    @cached_property
     def by_label(self) -> NDArray[np.int64]:
-        """Return the storage rows whose label is known, sorted by label."""
+        """The storage rows whose label is known, sorted by label."""
         order = np.argsort(self.labels, kind="stable")
         return order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
+
+    @cached_property
+    def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The known labels in ascending order, and how many rows each has."""
+        return np.unique(self.labels[self.labels != UNKNOWN], return_counts=True)
 
     def ids(self) -> NDArray[np.int64]:
         """Return the id of each storage row, (n,) int64."""
@@ -82,11 +89,10 @@ class Storage:
 
     def eligible(self, labels: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return, for each query label, the number of rows with a known label other than it (0 for an unknown one)."""
-        classes, counts = np.unique(self.labels[self.labels != UNKNOWN], return_counts=True)
-        wanted, inverse = np.unique(labels, return_inverse=True)
-        own = np.array([counts[classes == label].sum() for label in wanted], np.int64)
-        others = np.where(wanted == UNKNOWN, 0, counts.sum() - own)
-        return others[inverse].astype(np.int64)
+        classes, counts = self.class_counts
+        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
+        return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
 
 
 def _view(element: Any, address: int, shape: tuple[int, ...]) -> NDArray[Any]:

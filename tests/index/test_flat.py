@@ -1,3 +1,5 @@
+from random import Random
+
 import faiss
 import numpy as np
 import pytest
@@ -137,6 +139,37 @@ def test_adding_later_relabelling_and_resetting() -> None:
     two.reset()
     assert two.ntotal == 0
     assert two.search_members(k=3)[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@given(stored=stored_vectors(least=12, lowest_label=-1), random=st.randoms(use_true_random=False))
+def test_removing_equals_never_having_added(kind: str, stored: Stored, random: Random) -> None:
+    index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF = flat_of(stored)
+    if kind == "ivf":
+        index = cfe.IndexEvidenceIVF(stored.X.shape[1], 5, 2)
+        index.train(stored.X)
+        index.add_with_ids(stored.X, stored.ids)
+        index.relabel(stored.labels, stored.ids)
+    gone = np.array([random.random() < 0.5 for _ in stored.ids])
+    absent = stored.ids.max() + 1
+    assert index.remove_ids(np.append(stored.ids[gone], absent)) == gone.sum()
+    rest = stored._replace(X=stored.X[~gone], labels=stored.labels[~gone], ids=stored.ids[~gone])
+    expected_D, expected_I = evidence(rest)
+    kwargs = {"nprobe": 10} if kind == "ivf" else {}
+    D, I = index.search_evidence(stored.xq, stored.labels_q, stored.k, **kwargs)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+    some = rest.ids[::2]
+    assert index.remove_ids(faiss.IDSelectorBatch(some)) == len(some)
+    assert_array_equal(index.members().ids, np.sort(rest.ids[1::2]))
+
+
+def test_a_change_behind_our_back_is_noticed() -> None:
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(np.eye(4), [0, 0, 1, 1])
+    faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(10, 14))
+    with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
+        index.search_members(k=1)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_by_label_and_eligible(stored: Stored) -> None:
     index = ivf(stored.X, np.maximum(stored.labels, 0), stored.ids, 5)
     index.relabel(stored.labels, stored.ids)
     storage = index.storage()
-    rows = storage.by_label()
+    rows = storage.by_label
     assert_array_equal(storage.labels[rows], np.sort(stored.labels[stored.labels >= 0]))
     queries = np.array([-1, 0, 1, 9], np.int32)
     known = stored.labels[stored.labels >= 0]
