@@ -54,10 +54,8 @@ def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.flo
     """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
     matrix = np.array(as_matrix(name, values, d))
     norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
-    touch = np.flatnonzero((norms > 0) & (np.abs(norms - 1) > _UNIT_TOLERANCE))
-    if len(touch):
-        matrix[touch] = matrix[touch] / norms[touch, None]
-    return matrix
+    norms[(norms == 0) | (np.abs(norms - 1) <= _UNIT_TOLERANCE)] = 1
+    return np.divide(matrix, norms[:, None], out=matrix, casting="same_kind")
 
 
 def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[np.int32]:

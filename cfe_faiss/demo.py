@@ -1,11 +1,10 @@
 """The demo: from a data set to its closest pairs that a trained model treats differently, for a person to read."""
 
 import os
-from itertools import islice
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-
-import numpy as np
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from cfe_faiss.audit.features import class_name, differing_features, format_value
 from cfe_faiss.checks import as_count
@@ -15,8 +14,10 @@ from cfe_faiss.graph import as_graph
 if TYPE_CHECKING:
     from cfe_faiss.models import TrainingReport
 
+_Row: TypeAlias = tuple[str, str, str]
+
 _FEATURES = 4
-_GAP = "   "
+_WIDTH = 100
 
 
 def run(
@@ -67,37 +68,63 @@ def run(
     searched = f"{finder.index.ntotal:,} test nodes" if nodes == "test" else f"all {finder.index.ntotal:,} nodes"
     output.write(_context(data, report))
     if len(evidence) == 0:
-        output.write(f"It puts {searched} in one class, so there is no counterfactual evidence among them.\n")
+        output.write(f"\nIt puts {searched} in one class, so there is no counterfactual evidence among them.\n")
         return
     output.write(_introduction(data, searched, len(evidence)))
-    output.write(_table(data, evidence))
+    output.write(_table([_rows(data, evidence, rank) for rank in range(len(evidence))]))
     output.flush()
     picture = folder / "evidence.png"
     _draw(data, evidence, picture)
-    output.write(f"\nA picture of pair 1, with its neighbours: {picture}\n")
+    output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 
 
 def _context(data: Any, report: "TrainingReport") -> str:
-    n, edges = len(data.x), as_graph(data.edge_index, len(data.x)).num_edges // 2
-    tested = int(data.test_mask.sum())
-    return (
-        f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {data.x.shape[1]:,} features, "
-        f"{len(data.class_names)} classes.\n"
-        f"A graph neural network (GCN) learnt the classes from the {int(data.train_mask.sum()):,} training nodes; "
-        f"it is right for {report.test_accuracy:.1%} of the {tested:,} test nodes.\n"
+    n, d = data.x.shape
+    edges = as_graph(data.edge_index, n).num_edges // 2
+    return _paragraph(
+        f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {d:,} features, {len(data.class_names)} classes. "
+        f"A graph convolutional network learnt the classes from {int(data.train_mask.sum()):,} training nodes; "
+        f"it is right for {report.test_accuracy:.1%} of the {int(data.test_mask.sum()):,} test nodes."
     )
 
 
 def _introduction(data: Any, searched: str, found: int) -> str:
-    closest = f"the {found} pairs of nodes" if found > 1 else "the pair of nodes"
-    units = "" if _in_own_units(data) else "\n"
-    features = f"Below their classes: the {_FEATURES} features that differ most, in their own units.\n\n"
-    return (
-        f"\nAmong {searched}, {closest} most alike that it puts in different classes. Similarity compares features\n"
-        f"and neighbourhoods: 1 is alike in both, 0 has nothing in common. {units or features}"
+    pairs = f"{found} most similar pairs" if found > 1 else "most similar pair"
+    features = " Below the classes: the features that differ most, in their own units." if _in_own_units(data) else ""
+    return "\n" + _paragraph(
+        f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in different classes. "
+        "Similarity compares the features and the neighbourhoods of two nodes; it is 1 where both are alike. "
+        f"Where the true classes agree, the network is wrong about at least one of the two nodes.{features}"
     )
 
 
+def _paragraph(text: str) -> str:
+    return fill(text, _WIDTH) + "\n"
+
+
 def _in_own_units(data: Any) -> bool:
-    """Whether the features say something to a reader: where ``x`` is not scaled, they are anonymous columns."""
+    """Whether the features say something to a reader; where ``x`` is not scaled, they are columns without a name."""
     return data.x_raw is not data.x
+
+
+def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
+    source, target = int(evidence.source[rank]), int(evidence.target[rank])
+    rows = [(f"Pair {rank + 1}, similarity {evidence.similarity[rank]:.3f}", f"node {source}", f"node {target}")]
+    for name, labels in (("predicted class", evidence.labels), ("true class", data.y)):
+        rows.append((f"  {name}", class_name(data, int(labels[source])), class_name(data, int(labels[target]))))
+    if _in_own_units(data):
+        for row in differing_features(data, source, target, _FEATURES):
+            rows.append((f"  {row.name}", format_value(row.source), format_value(row.target)))
+    return rows
+
+
+def _table(pairs: list[list[_Row]]) -> str:
+    label, left, right = (max(map(len, column)) for column in zip(*chain.from_iterable(pairs), strict=True))
+    return "".join("\n" + "".join(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows) for rows in pairs)
+
+
+def _draw(data: Any, evidence: PairEvidence, path: Path) -> None:
+    from cfe_faiss.plot import evidence_figure
+
+    source, target, similarity = int(evidence.source[0]), int(evidence.target[0]), float(evidence.similarity[0])
+    evidence_figure(data, source, target, evidence.labels, similarity=similarity).savefig(path, dpi=150)

@@ -1,0 +1,139 @@
+import io
+import re
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfe_faiss import EvidenceFinder, demo
+from cfe_faiss.audit.features import class_name, differing_features, format_value
+from cfe_faiss.datasets import load
+from cfe_faiss.models import gcn, train
+
+CARD = re.compile(r"Pair (\d+), similarity (\S+) +node (\d+) +node (\d+)\n((?:  .*\n)+)")
+
+
+def show(folder: Path, dataset: str = "patients", root: Path | None = None, **options) -> str:
+    output = io.StringIO()
+    demo.run(dataset, root, **{"pairs": 3, "nodes": "test", "folder": folder, "seed": 0, "output": output} | options)
+    return output.getvalue()
+
+
+def expected(dataset: str = "patients", root: Path | None = None, nodes: str = "test", pairs: int = 3, seed: int = 0):
+    data = load(dataset, root, seed)
+    model = gcn(data, seed=seed)
+    report = train(model, data, seed=seed)
+    finder = EvidenceFinder.from_data(data, model, nodes=data.test_mask if nodes == "test" else None)
+    return SimpleNamespace(data=data, report=report, finder=finder, pairs=finder.top_pairs(pairs))
+
+
+def cards(text: str) -> list[SimpleNamespace]:
+    """The pairs of the table, with the lines below each as (name, value, value)."""
+    return [
+        SimpleNamespace(
+            rank=int(rank),
+            similarity=similarity,
+            source=int(source),
+            target=int(target),
+            lines=[tuple(re.split(r" {2,}", line.strip())) for line in lines.splitlines()],
+        )
+        for rank, similarity, source, target, lines in CARD.findall(text)
+    ]
+
+
+def classes_of(data, pairs, labels, rank: int) -> list[str]:
+    return [class_name(data, int(labels[node])) for node in (pairs.source[rank], pairs.target[rank])]
+
+
+@pytest.mark.parametrize(("nodes", "seed"), [("test", 0), ("all", 1)])
+def test_table_holds_the_results_of_the_api(tmp_path: Path, nodes: str, seed: int) -> None:
+    text = show(tmp_path, nodes=nodes, seed=seed)
+    true = expected(nodes=nodes, seed=seed)
+    shown = cards(text)
+    assert [card.rank for card in shown] == [1, 2, 3]
+    assert [card.source for card in shown] == true.pairs.source.tolist()
+    assert [card.target for card in shown] == true.pairs.target.tolist()
+    assert [card.similarity for card in shown] == [f"{value:.3f}" for value in true.pairs.similarity]
+    for rank, card in enumerate(shown):
+        predicted, right, *features = card.lines
+        assert predicted == ("predicted class", *classes_of(true.data, true.pairs, true.finder.labels, rank))
+        assert predicted[1] != predicted[2]
+        assert right == ("true class", *classes_of(true.data, true.pairs, true.data.y, rank))
+        differing = differing_features(true.data, card.source, card.target, 4)
+        assert features == [(row.name, format_value(row.source), format_value(row.target)) for row in differing]
+
+
+def test_context_says_what_was_searched(tmp_path: Path) -> None:
+    true = expected()
+    test, everything = (" ".join(show(tmp_path, nodes=nodes).split()) for nodes in ("test", "all"))
+    assert "Data set patients: 569 nodes, 2,168 edges, 30 features, 2 classes." in test
+    assert f"it is right for {true.report.test_accuracy:.1%} of the {int(true.data.test_mask.sum())} test nodes" in test
+    assert f"among {true.finder.index.ntotal} test nodes, the 3 most similar pairs" in test
+    assert "among all 569 nodes, the 3 most similar pairs" in everything
+    assert "in their own units" in test
+
+
+def test_columns_are_aligned_and_lines_fit_a_terminal(tmp_path: Path) -> None:
+    text = show(tmp_path)
+    assert max(map(len, text.splitlines()[:-1])) <= 100
+    table = [line for line in text.splitlines() if line.startswith(("Pair", "  "))]
+    assert len({len(line) for line in table}) == 1
+
+
+def test_picture_of_the_first_pair(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    text = show(folder)
+    assert text.splitlines()[-1] == f"A picture of pair 1 and its neighbours: {folder / 'evidence.png'}"
+    with Image.open(folder / "evidence.png") as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 1000
+        assert np.asarray(picture.convert("L")).std() > 10
+    assert list(tmp_path.rglob("*.*")) == [folder / "evidence.png"]
+
+
+def test_german_shows_its_own_units(tmp_path: Path, data_root: Path) -> None:
+    text = show(tmp_path, "german", data_root, pairs=1)
+    (card,) = cards(text)
+    true = expected("german", data_root, pairs=1)
+    assert (card.source, card.target) == (true.pairs.source[0], true.pairs.target[0])
+    assert {"good customer", "bad customer"} == set(card.lines[0][1:])
+    assert card.lines[2][0] in true.data.feature_names
+    assert "1,000 nodes, 21,742 edges" in text
+
+
+def test_columns_without_a_meaning_are_left_out(tmp_path: Path, data_root: Path) -> None:
+    text = show(tmp_path, "cora", data_root, pairs=2)
+    assert [[line[0] for line in card.lines] for card in cards(text)] == [["predicted class", "true class"]] * 2
+    assert "own units" not in text
+
+
+def test_one_class_everywhere_is_not_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "nifty" / "german"
+    folder.mkdir(parents=True)
+    rows = "\n".join(f"{1 if i % 4 else -1},Male,7" for i in range(16))
+    (folder / "german.csv").write_text(f"GoodCustomer,Gender,Age\n{rows}\n")
+    (folder / "german_edges.txt").write_text("".join(f"{i} {(i + 1) % 16}\n" for i in range(16)))
+    text = show(tmp_path / "out", "german", tmp_path)
+    assert "puts 4 test nodes in one class, so there is no counterfactual evidence" in text
+    assert "Pair" not in text
+    assert not (tmp_path / "out" / "evidence.png").exists()
+
+
+def test_fewer_pairs_than_asked_for(tmp_path: Path) -> None:
+    found = len(expected(pairs=10**6).pairs)
+    text = show(tmp_path, pairs=10**6)
+    assert len(cards(text)) == found == 51 * 91
+    assert textwrap.shorten(text, 10**6).count(f"the {found} most similar pairs") == 1
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pairs must be at least 1, got 0"):
+        show(tmp_path, pairs=0)
+    with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path))):
+        show(tmp_path, "german", tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        show(tmp_path / "file")
