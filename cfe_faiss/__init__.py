@@ -11,6 +11,7 @@ from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.io import read_index, write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.pairs import Pairs, global_evidence
 
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "EvidenceFinder",
+    "EvidenceParameters",
     "IndexEvidenceFlat",
     "IndexEvidenceIVF",
     "Pairs",

@@ -55,7 +55,8 @@ def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.flo
     matrix = np.array(as_matrix(name, values, d))
     norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
     norms[(norms == 0) | (np.abs(norms - 1) <= _UNIT_TOLERANCE)] = 1
-    return np.divide(matrix, norms[:, None], out=matrix, casting="same_kind")
+    np.divide(matrix, norms[:, None], out=matrix, casting="same_kind")
+    return matrix
 
 
 def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[np.int32]:

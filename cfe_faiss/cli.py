@@ -15,7 +15,7 @@ from cfe_faiss import __version__
 from cfe_faiss.checks import UNKNOWN, as_count, as_labels
 from cfe_faiss.datasets import NAMES, load
 from cfe_faiss.files import read_classes, read_graph, read_matrix
-from cfe_faiss.finder import _empty_index
+from cfe_faiss.finder import empty_index
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.io import _read_header, read_index, write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
@@ -318,7 +318,7 @@ def _ks_vectors(arguments: argparse.Namespace, x: Any, graph: Any) -> NDArray[np
 
 
 def _new_index(arguments: argparse.Namespace, n: int, d: int) -> _Index:
-    index = IndexEvidenceIVF.paper(d) if arguments.index == "paper" else _empty_index(arguments.index, n, d)
+    index = IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, n, d)
     if isinstance(index, IndexEvidenceIVF):
         index.cp.seed = arguments.seed
     return index

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Row: TypeAlias = tuple[str, str, str]
 
 _FEATURES = 4
-_WIDTH = 100
+_WIDTH = 80
 
 
 def run(
@@ -58,8 +58,8 @@ def run(
     from cfe_faiss.models import gcn, train
 
     pairs = as_count("pairs", pairs)
-    folder.mkdir(parents=True, exist_ok=True)
     data: Any = load(dataset, root, seed)
+    folder.mkdir(parents=True, exist_ok=True)
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed, progress=True)
     finder = EvidenceFinder.from_data(data, model, nodes=data.test_mask if nodes == "test" else None, progress=True)
@@ -89,7 +89,7 @@ def _context(data: Any, report: "TrainingReport") -> str:
 
 
 def _introduction(data: Any, searched: str, found: int) -> str:
-    pairs = f"{found} most similar pairs" if found > 1 else "most similar pair"
+    pairs = f"{found:,} most similar pairs" if found > 1 else "most similar pair"
     features = " Below the classes: the features that differ most, in their own units." if _in_own_units(data) else ""
     return "\n" + _paragraph(
         f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in different classes. "
@@ -109,7 +109,7 @@ def _in_own_units(data: Any) -> bool:
 
 def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
     source, target = int(evidence.source[rank]), int(evidence.target[rank])
-    rows = [(f"Pair {rank + 1}, similarity {evidence.similarity[rank]:.3f}", f"node {source}", f"node {target}")]
+    rows = [(f"Pair {rank + 1}, similarity {evidence.similarity[rank]:.4f}", f"node {source}", f"node {target}")]
     for name, labels in (("predicted class", evidence.labels), ("true class", data.y)):
         rows.append((f"  {name}", class_name(data, int(labels[source])), class_name(data, int(labels[target]))))
     if _in_own_units(data):

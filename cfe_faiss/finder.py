@@ -177,7 +177,7 @@ class EvidenceFinder:
         labels = _labels(model, data, n)
         searched = _searched(nodes, n)
         vectors = ks_vectors(data.x, data.edge_index, num_layers=num_layers, alpha=alpha, progress=progress)
-        built = _empty_index(index, len(searched), vectors.shape[1])
+        built = empty_index(index, len(searched), vectors.shape[1])
         if not built.is_trained:
             built.train(vectors[searched])
         built.add_with_labels(vectors[searched], labels[searched], ids=searched)
@@ -249,9 +249,10 @@ def _searched(nodes: ArrayLike | None, n: int) -> NDArray[np.int64]:
     return np.unique(numbers)
 
 
-def _empty_index(
+def empty_index(
     index: str | IndexEvidenceFlat | IndexEvidenceIVF | None, n: int, d: int
 ) -> IndexEvidenceFlat | IndexEvidenceIVF:
+    """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
     if index is None:
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= _EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"

@@ -9,7 +9,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from cfe_faiss import checks
 
 
-@given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-(2.0**60), 2.0**60, width=32)))
+MATRICES = hnp.arrays(
+    np.float32, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-(2.0**60), 2.0**60, width=32)
+)
+
+
+@given(MATRICES)
 def test_unit_rows_are_unit_and_stay_as_they_are(matrix: np.ndarray) -> None:
     before = matrix.copy()
     rows = checks.as_unit_rows("x", matrix)

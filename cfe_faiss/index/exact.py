@@ -50,12 +50,12 @@ def _products(x: _Panel, y: _Panel, buffer: NDArray[np.float32]) -> NDArray[np.f
 
 
 def _query_tiles(
-    storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32]
+    storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
 ) -> tuple[
     list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]]
 ]:
-    """Cut queries into blocks, and return what yields, for one block, its tiles against all rows."""
-    rows = storage.by_label
+    """Cut queries into blocks, and return what yields, for one block, its tiles against all (allowed) rows."""
+    rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     queries = np.argsort(labels_q, kind="stable")
     height = max(1, min(_PANEL, -(-len(queries) // num_threads())))
     blocks = [queries[cut] for cut in _cut(len(queries), height)]
@@ -72,14 +72,20 @@ def _query_tiles(
 
 
 def search(
-    storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32], k: int, *, progress: str | None = None
+    storage: Storage,
+    xq: NDArray[np.float32],
+    labels_q: NDArray[np.int32],
+    k: int,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+    progress: str | None = None,
 ) -> Results:
-    """Return the exact evidence D, I of queries: unit rows (nq, d) with labels (nq,)."""
+    """Return the exact evidence D, I of queries: unit rows (nq, d) with labels (nq,), among the allowed rows (n,)."""
     width = min(k, storage.n)
     D, I = scan.empty_heaps(len(xq), width)
     if D.size:
         slack = scan.screening_error(storage.d)
-        blocks, tiles = _query_tiles(storage, xq, labels_q)
+        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             heaps = D[block], I[block]
@@ -152,13 +158,18 @@ def _collect(
 
 
 def range_search(
-    storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32], threshold: float
+    storage: Storage,
+    xq: NDArray[np.float32],
+    labels_q: NDArray[np.int32],
+    threshold: float,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
     """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
     found = [NOTHING]
     if storage.n and len(xq):
         slack = scan.screening_error(storage.d)
-        blocks, tiles = _query_tiles(storage, xq, labels_q)
+        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             for x, y, S in tiles(block):

@@ -6,8 +6,9 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import exact, members
+from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.index import exact, members, shared
+from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
 from cfe_faiss.index.storage import Storage
 
@@ -37,12 +38,15 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
     array([[0.8, 0. ]], dtype=float32)
     """
 
+    _stock = faiss.IndexIDMap2
+    _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
     _labels: NDArray[np.int32] = np.empty(0, np.int32)
     _storage: Storage | None = None
     _members: Members | None = None
 
     def __init__(self, d: int) -> None:
         super().__init__(faiss.IndexFlatIP(as_count("d", d)))
+        self._gate = Gate()
 
     def __repr__(self) -> str:
         return f"IndexEvidenceFlat(d={self.d}, ntotal={self.ntotal})"
@@ -69,69 +73,22 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
             self._members = members.of(self.storage())
         return self._members
 
-    def _regroup(self, labels: NDArray[np.int32]) -> None:
-        self._forget()
-        self._labels = labels
-        self._labels = labels[self.storage().sort_lists()]
-        self._forget()
-        self.construct_rev_map()
-
     def _forget(self) -> None:
         self._storage = self._members = None
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
-    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Add vectors with the classes that the model predicts for them.
-
-        Parameters
-        ----------
-        x
-            Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
-        labels
-            Predicted class of each, (n,) integers >= 0.
-        ids
-            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default ntotal, ntotal + 1, ...
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described; nothing is added then.
-        """
-        X = as_unit_rows("x", x, self.d)
-        new_labels = as_labels("labels", labels, len(X))
-        self._insert(X, new_labels, members.new_ids(self.storage(), ids, len(X)))
-
-    def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
-        """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled."""
-        X = as_unit_rows("x", x, self.d)
-        self._insert(X, members.unknown_labels(len(X)), members.new_ids(self.storage(), ids, len(X)))
-
-    def add(self, x: ArrayLike) -> None:
-        """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ..."""
-        X = as_unit_rows("x", x, self.d)
-        self._insert(X, members.unknown_labels(len(X)), members.new_ids(self.storage(), None, len(X)))
-
     def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64]) -> None:
         super().add_with_ids(X, ids)
-        self._regroup(np.concatenate([self._labels, labels]))
+        self._relabel(np.concatenate([self._labels, labels]))
 
-    def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Give stored vectors new classes, as for another model over the same vectors.
-
-        Parameters
-        ----------
-        labels
-            New classes, one for each of ``ids``: (n,) integers >= 0, or -1 for "unknown".
-        ids
-            Stored ids, (n,); by default all of them, in ascending order.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described; nothing is changed then.
-        """
-        self._regroup(members.relabelled(self.storage(), self.members(), labels, ids))
+    def _relabel(self, labels: NDArray[np.int32]) -> None:
+        """Take over the labels of the rows as they lie, and sort the rows by them."""
+        self._forget()
+        self._labels = labels
+        self._labels = labels[self.storage().sort_lists()]
+        self._forget()
+        self.construct_rev_map()
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many.
@@ -141,16 +98,18 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
         x
             Their ids, (n,) int64 (those that are not stored are passed over), or a ``faiss.IDSelector``.
         """
-        before = self.members()
-        removed = int(super().remove_ids(x))
-        ids = faiss.vector_to_array(self.id_map)
-        self._regroup(before.labels[np.searchsorted(before.ids, ids)])
+        with self._gate.writing():
+            before = self.members()
+            removed = int(super().remove_ids(x))
+            ids = faiss.vector_to_array(self.id_map)
+            self._relabel(before.labels[np.searchsorted(before.ids, ids)])
         return removed
 
     def reset(self) -> None:
         """Remove every vector."""
-        super().reset()
-        self._regroup(np.empty(0, np.int32))
+        with self._gate.writing():
+            super().reset()
+            self._relabel(np.empty(0, np.int32))
 
     # --- searching it -----------------------------------------------------------------------------------------------
 
@@ -186,8 +145,9 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
         nq * n * d multiplications at most, in blocked matrix products; O(nq * k) memory and a fixed amount per thread.
         """
         X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
-        return exact.search(self.storage(), X, labels, as_count("k", k), progress=progress)
+        labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
+        with self._gate.reading():
+            return self._search(X, labels, k, None, None, progress)
 
     def search_members(
         self, ids: ArrayLike | None = None, k: int = 10, *, progress: str | None = None
@@ -211,39 +171,45 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
         TypeError, ValueError
             If an argument is not as described, or an id is not in the index.
         """
-        count, storage, known = as_count("k", k), self.storage(), self.members()
-        if ids is None:
-            D, I = exact.search_all(storage, count, progress=progress)
-            return D[known.rows], I[known.rows]
-        rows = known.find(ids)
-        return exact.search(storage, storage.rows(rows)[0], storage.labels[rows], count, progress=progress)
+        k = as_count("k", k)
+        with self._gate.reading():
+            storage, known = self.storage(), self.members()
+            if ids is None:
+                D, I = exact.search_all(storage, k, progress=progress)
+                return D[known.rows], I[known.rows]
+            rows = known.find(ids)
+            return exact.search(storage, storage.rows(rows)[0], storage.labels[rows], k, progress=progress)
 
-    def range_search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, threshold: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-        """Return all evidence with similarity >= ``threshold``.
+    def _search(
+        self,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        k: int,
+        nprobe: int | None,
+        allowed: NDArray[np.bool_] | None,
+        progress: str | None,
+    ) -> exact.Results:
+        return exact.search(self.storage(), X, labels, k, allowed=allowed, progress=progress)
 
-        Parameters
-        ----------
-        xq, labels_q
-            As in :meth:`search_evidence`.
-        threshold
-            Lowest similarity wanted.
+    # --- as in every evidence index ---------------------------------------------------------------------------------
 
-        Returns
-        -------
-        lims, D, I
-            As FAISS's ``range_search``: the results of query q are ``D[lims[q]:lims[q + 1]]`` and the same of I, best
-            first; equal similarity: smaller id first.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described.
-        """
-        X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
-        return exact.range_search(self.storage(), X, labels, as_number("threshold", threshold, -np.inf, np.inf))
+    add_with_labels = shared.add_with_labels
+    add_with_ids = shared.add_with_ids
+    add = shared.add
+    relabel = shared.relabel
+    merge_from = shared.merge_from
+    search = shared.search
+    range_search = shared.range_search
+    range_search_evidence = shared.range_search_evidence
+    excluding = shared.excluding
+    reconstruct = shared.reconstruct
+    reconstruct_n = shared.reconstruct_n
+    reconstruct_batch = shared.reconstruct_batch
+    to_stock = shared.to_stock
+    __getstate__ = shared.getstate
+    __setstate__ = shared.setstate
+    class_index = shared.class_index
+    add_sa_codes = shared.refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -251,4 +217,4 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
         return {}, {"labels": self._labels}
 
     def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self._labels = arrays["labels"]
+        self._labels, self._gate = arrays["labels"], Gate()

@@ -1,6 +1,8 @@
 """Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import faiss
@@ -8,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import exact, members, routing, scan
+from cfe_faiss.index import exact, members, routing, scan, shared
+from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import num_threads, run
@@ -56,6 +59,9 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     theta: float = math.pi / 3
     weighted: bool = True
     complete: bool = True
+    _stock = faiss.IndexIVFFlat
+    _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
+    _centroids: NDArray[np.float32] | None = None
     _supplementary: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
     _references: NDArray[np.int32] = np.empty((0, 0), np.int32)
     _reference_starts: NDArray[np.int64] = np.zeros(1, np.int64)
@@ -80,6 +86,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         self.complete = bool(complete)
         self.nprobe = min(16, nlist)
         self.cp.spherical = True
+        self._gate = Gate()
         self._supplementary = np.zeros((partitions - 1, nlist, d), np.float32)
         self._empty_references()
 
@@ -115,6 +122,39 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
         return index
 
+    @classmethod
+    def from_stock(cls, ivf: Any, labels: ArrayLike) -> Self:
+        """Return an evidence index over the vectors, ids, centroids and lists of a stock ``faiss.IndexIVFFlat``.
+
+        Parameters
+        ----------
+        ivf
+            Trained stock index over inner products; it stays as it is.
+        labels
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        if not isinstance(ivf, faiss.IndexIVFFlat):
+            raise TypeError(f"ivf must be a faiss.IndexIVFFlat, got {type(ivf).__name__}")
+        if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
+            raise ValueError("ivf must be a trained index over inner products (faiss.METRIC_INNER_PRODUCT)")
+        X, _, ids = members.contents(ivf)
+        new_labels = as_labels("labels", labels, len(X), unknown=True)
+        index = cls(ivf.d, ivf.nlist)
+        index.nprobe = ivf.nprobe
+        centroids = faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist)
+        index._take_centroids(as_unit_rows("ivf.quantizer", centroids)[None])
+        sizes = [ivf.invlists.list_size(j) for j in range(ivf.nlist)]
+        lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), sizes)[None]
+        order = np.argsort(ids, kind="stable")
+        checked = members.new_ids(index.storage(), ids[order], len(ids))
+        index._append(as_unit_rows("ivf", X[order]), new_labels, checked, lists[:, order])
+        return index
+
     def __repr__(self) -> str:
         return (
             f"IndexEvidenceIVF(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, nprobe={self.nprobe}, "
@@ -129,9 +169,11 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         return len(self._supplementary) + 1
 
     def centroids(self) -> NDArray[np.float32]:
-        """Return the centroids of all partitions, (partitions, nlist, d) float32, a copy."""
-        first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
-        return np.concatenate([first[None], self._supplementary])
+        """Return the centroids of all partitions, (partitions, nlist, d) float32; not to be written to."""
+        if self._centroids is None:
+            first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
+            self._centroids = np.concatenate([first[None], self._supplementary])
+        return self._centroids
 
     def storage(self) -> Storage:
         """Return where the vectors lie; valid until the index changes."""
@@ -201,69 +243,69 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         X = as_unit_rows("x", x, self.d)
         if len(X) < self.nlist:
             raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
-        if self.ntotal:
-            raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
-        centroids = train_partitions(X, self.nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted)
+        with self._gate.writing():
+            if self.ntotal:
+                raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
+            self._take_centroids(
+                train_partitions(X, self.nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted)
+            )
+
+    def _take_centroids(self, centroids: NDArray[np.float32]) -> None:
         self.quantizer.reset()
         self.quantizer.add(centroids[0])
         self.quantizer.is_trained = self.is_trained = True
-        self._supplementary = centroids[1:]
+        self._supplementary, self._centroids = centroids[1:], centroids
 
-    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Add vectors with the classes that the model predicts for them; as :meth:`IndexEvidenceFlat.add_with_labels`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described there, or the index is not trained; nothing is added then.
-        """
-        X = as_unit_rows("x", x, self.d)
-        self._insert(X, as_labels("labels", labels, len(X)), ids)
-
-    def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
-        """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled."""
-        X = as_unit_rows("x", x, self.d)
-        self._insert(X, members.unknown_labels(len(X)), ids)
-
-    def add(self, x: ArrayLike) -> None:
-        """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ..."""
-        X = as_unit_rows("x", x, self.d)
-        self._insert(X, members.unknown_labels(len(X)), None)
-
-    def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+    def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64]) -> None:
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
-        new_ids = members.new_ids(self.storage(), ids, len(X))
-        lists = assign(X, self.centroids())
+        self._append(X, labels, ids, assign(X, self.centroids()))
+
+    def _append(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], lists: NDArray[np.int32]
+    ) -> None:
+        """Add vectors to the lists (partitions, n) that are theirs."""
         first = lists[0].astype(np.int64)
         all_lists = np.concatenate([self._lists(), lists], axis=1)
-        self.add_core(len(X), faiss.swig_ptr(X), faiss.swig_ptr(new_ids), faiss.swig_ptr(first))
-        as_they_lie = np.argsort(all_lists[0], kind="stable")
-        self._regroup(all_lists[:, as_they_lie], np.concatenate([self._labels, labels])[as_they_lie])
+        as_they_will_lie = np.argsort(all_lists[0], kind="stable")
+        with self._without_direct_map():
+            super().add_core(len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids), faiss.swig_ptr(first))
+            self._regroup(all_lists[:, as_they_will_lie], np.concatenate([self._labels, labels])[as_they_will_lie])
 
-    def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Give stored vectors new classes without clustering again; as :meth:`IndexEvidenceFlat.relabel`."""
-        new_labels = members.relabelled(self.storage(), self.members(), labels, ids)
-        self._regroup(self._lists(), new_labels)
+    @contextmanager
+    def _without_direct_map(self) -> Iterator[None]:
+        """Drop FAISS's map from ids to places while places change, and make it anew afterwards."""
+        kind = self.direct_map.type
+        super().set_direct_map_type(faiss.DirectMap.NoMap)
+        try:
+            yield
+        finally:
+            super().set_direct_map_type(kind)
+
+    def _relabel(self, labels: NDArray[np.int32]) -> None:
+        with self._without_direct_map():
+            self._regroup(self._lists(), labels)
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many; as :meth:`IndexEvidenceFlat.remove_ids`."""
-        before, lists = self.members(), self._lists()
-        removed = int(super().remove_ids(x))
-        self._forget()
-        self._labels = members.unknown_labels(self.ntotal)
-        rows = before.find(self.storage().ids())
-        by_row = np.empty(len(before.labels), np.int32)
-        by_row[before.rows] = before.labels
-        self._regroup(lists[:, rows], by_row[rows])
+        with self._gate.writing(), self._without_direct_map():
+            before, lists = self.members(), self._lists()
+            removed = int(super().remove_ids(x))
+            self._forget()
+            self._labels = members.unknown_labels(self.ntotal)
+            rows = before.find(self.storage().ids())
+            by_row = np.empty(len(before.labels), np.int32)
+            by_row[before.rows] = before.labels
+            self._regroup(lists[:, rows], by_row[rows])
         return removed
 
     def reset(self) -> None:
         """Remove every vector; the index stays trained."""
-        super().reset()
-        self._labels = np.empty(0, np.int32)
-        self._empty_references()
-        self._forget()
+        with self._gate.writing():
+            super().reset()
+            self._labels = np.empty(0, np.int32)
+            self._empty_references()
+            self._forget()
 
     # --- searching it -----------------------------------------------------------------------------------------------
 
@@ -298,7 +340,9 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             If an argument is not as described.
         """
         X = as_unit_rows("xq", xq, self.d)
-        return self._search(X, as_labels("labels_q", labels_q, len(X)), k, nprobe, progress)
+        labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
+        with self._gate.reading():
+            return self._search(X, labels, k, nprobe, None, progress)
 
     def search_members(
         self,
@@ -327,23 +371,15 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         TypeError, ValueError
             If an argument is not as described, or an id is not in the index.
         """
-        rows = self.members().rows if ids is None else self.members().find(ids)
-        storage = self.storage()
-        in_order = np.argsort(rows, kind="stable")
-        D, I = self._search(storage.rows(rows[in_order])[0], storage.labels[rows[in_order]], k, nprobe, progress)
+        k = as_count("k", k)
+        with self._gate.reading():
+            storage = self.storage()
+            rows = self.members().rows if ids is None else self.members().find(ids)
+            in_order = np.argsort(rows, kind="stable")
+            X, labels = storage.rows(rows[in_order])[0], storage.labels[rows[in_order]]
+            D, I = self._search(X, labels, k, nprobe, None, progress)
         back = np.argsort(in_order, kind="stable")
         return D[back], I[back]
-
-    def range_search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, threshold: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-        """Return all evidence with similarity >= ``threshold``, whichever list it is in.
-
-        Arguments, results and errors are those of :meth:`IndexEvidenceFlat.range_search_evidence`.
-        """
-        X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
-        return exact.range_search(self.storage(), X, labels, as_number("threshold", threshold, -np.inf, np.inf))
 
     def _search(
         self,
@@ -351,20 +387,18 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         labels: NDArray[np.int32],
         k: int,
         nprobe: int | None,
+        allowed: NDArray[np.bool_] | None,
         progress: str | None,
     ) -> exact.Results:
-        k = as_count("k", k)
+        """Search unit rows among the allowed storage rows, widening until the results are complete."""
         probes = as_count("nprobe", self.nprobe if nprobe is None else nprobe)
         storage = self.storage()
         D, I = scan.empty_heaps(len(X), min(k, storage.n))
         if D.size:
-            centroids = self.centroids()
-            wanted = np.minimum(storage.eligible(labels), k)
+            wanted = np.minimum(storage.eligible(labels, allowed), k)
             pending = np.arange(len(X))
             while len(pending):
-                D[pending], I[pending] = self._probe(
-                    storage, centroids, X[pending], labels[pending], D.shape[1], probes, progress
-                )
+                self._probe(storage, X, labels, probes, allowed, pending, D, I, progress)
                 short = (I[pending] >= 0).sum(axis=1) < wanted[pending]
                 pending = pending[short] if self.complete else pending[:0]
                 probes *= 4
@@ -373,39 +407,64 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     def _probe(
         self,
         storage: Storage,
-        centroids: NDArray[np.float32],
         X: NDArray[np.float32],
         labels: NDArray[np.int32],
-        width: int,
         nprobe: int,
+        allowed: NDArray[np.bool_] | None,
+        queries: NDArray[np.int64],
+        D: NDArray[np.float32],
+        I: NDArray[np.int64],
         progress: str | None,
-    ) -> exact.Results:
-        """Search the ``nprobe`` nearest lists of each query: one round of :meth:`_search`."""
-        D, I = scan.empty_heaps(len(X), width)
-        slack = scan.screening_error(self.d)
-        references = self._references.reshape(-1)
+    ) -> None:
+        """Search the ``nprobe`` nearest lists of some of the queries, and write their rows of D and I."""
+        centroids, slack, references = self.centroids(), scan.screening_error(self.d), self._references.reshape(-1)
+        mask = np.empty(0, bool) if allowed is None else allowed
 
         def probe(cut: slice) -> None:
-            lists = routing.nearest_lists(X[cut], centroids, nprobe)
+            chosen = queries[cut]
+            x, heaps = X[chosen], scan.empty_heaps(len(chosen), D.shape[1])
             scan.scan_lists(
-                X[cut],
-                labels[cut],
-                lists,
+                x,
+                labels[chosen],
+                routing.nearest_lists(x, centroids, nprobe),
                 storage.starts,
                 storage.addresses,
                 storage.id_addresses,
                 storage.labels,
                 references,
                 self._reference_starts,
-                D[cut],
-                I[cut],
+                mask,
+                *heaps,
                 slack,
             )
-            scan.sort_heaps(D[cut], I[cut])
+            scan.sort_heaps(*heaps)
+            D[chosen], I[chosen] = heaps
 
-        size = max(1, min(_CHUNK, -(-len(X) // num_threads())))
-        run(probe, [slice(start, start + size) for start in range(0, len(X), size)], progress=progress)
-        return D, I
+        size = max(1, min(_CHUNK, -(-len(queries) // num_threads())))
+        run(probe, [slice(start, start + size) for start in range(0, len(queries), size)], progress=progress)
+
+    # --- as in every evidence index ---------------------------------------------------------------------------------
+
+    add_with_labels = shared.add_with_labels
+    add_with_ids = shared.add_with_ids
+    add = shared.add
+    relabel = shared.relabel
+    merge_from = shared.merge_from
+    search = shared.search
+    range_search = shared.range_search
+    range_search_evidence = shared.range_search_evidence
+    excluding = shared.excluding
+    reconstruct = shared.reconstruct
+    reconstruct_n = shared.reconstruct_n
+    reconstruct_batch = shared.reconstruct_batch
+    to_stock = shared.to_stock
+    __getstate__ = shared.getstate
+    __setstate__ = shared.setstate
+    class_index = shared.class_index
+    add_sa_codes = shared.refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
+    add_core = shared.refused("add_core", "use add_with_labels")
+    update_vectors = shared.refused("update_vectors", "use remove_ids, then add_with_labels")
+    replace_invlists = shared.refused("replace_invlists", "use from_stock")
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -422,7 +481,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
         self.complete = parameters["complete"]
-        self._labels = arrays["labels"]
+        self._labels, self._gate = arrays["labels"], Gate()
         self._supplementary = arrays["centroids"]
         self._references = arrays["references"]
         self._reference_starts = arrays["reference_starts"]

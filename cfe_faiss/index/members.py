@@ -1,7 +1,9 @@
 """The stored vectors by id: finding them, naming new ones, giving them other labels."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -48,6 +50,29 @@ def check_unchanged(ntotal: int, labels: NDArray[np.int32]) -> None:
             f"the index holds {ntotal} vectors and {len(labels)} labels: it was changed by a method that evidence "
             "indexes do not support; use add_with_labels, add, add_with_ids, remove_ids and reset"
         )
+
+
+def contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
+    """Return the vectors, labels and ids of an evidence index, or of a stock one (labels unknown), as copies."""
+    if hasattr(index, "storage"):
+        with index._gate.reading():
+            storage = index.storage()
+            X, ids = storage.rows(np.arange(storage.n))
+            return X.copy(), storage.labels.copy(), ids.copy()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexIVFFlat):
+        lists = index.invlists
+        filled = [j for j in range(index.nlist) if lists.list_size(j)]
+        ids = [faiss.rev_swig_ptr(lists.get_ids(j), lists.list_size(j)).copy() for j in filled]
+        codes = [faiss.rev_swig_ptr(lists.get_codes(j), lists.list_size(j) * index.code_size).copy() for j in filled]
+        X = np.concatenate([np.empty(0, np.uint8), *codes]).view(np.float32).reshape(-1, index.d)
+        return X, unknown_labels(len(X)), np.concatenate([np.empty(0, np.int64), *ids])
+    if isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
+        X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
+        return X, unknown_labels(len(X)), faiss.vector_to_array(index.id_map)
+    raise TypeError(
+        f"otherIndex must be an evidence index, an IndexIVFFlat or an IndexIDMap over IndexFlat, got {index!r}"
+    )
 
 
 def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:

@@ -353,6 +353,7 @@ def scan_lists(
     labels: Labels,
     references: Labels,
     reference_starts: Ints,
+    allowed: NDArray[np.bool_],
     D: Floats,
     I: Ints,
     slack: float,
@@ -360,11 +361,13 @@ def scan_lists(
     """Offer the eligible rows of the lists ``lists[q]`` to the heap of each query q.
 
     List j < nlist is FAISS's own list j, read where it lies; list nlist + g is the g-th list of row references of the
-    supplementary partitions. A row that is reached through several lists enters a heap once.
+    supplementary partitions. A row that is reached through several lists enters a heap once. ``allowed`` is empty, or
+    says of each row whether it may be evidence.
     """
     d = xq.shape[1]
     nlist = starts.shape[0] - 1
     once = reference_starts.shape[0] > 1
+    everything = allowed.shape[0] == 0
     for q in range(xq.shape[0]):
         label = labels_q[q]
         if label == UNKNOWN:
@@ -382,7 +385,7 @@ def scan_lists(
                 a, b, c, e = _eligible_ranges(label, labels[first:last])
                 for low, high in ((a, b), (c, e)):
                     for i in range(low, high):
-                        if _product(xq[q], Y[i]) >= np.float32(D[q, 0] - slack):
+                        if (everything or allowed[first + i]) and _product(xq[q], Y[i]) >= np.float32(D[q, 0] - slack):
                             s = similarity(xq[q], Y[i])
                             if once:
                                 _offer_once(D[q], I[q], s, ids[i])
@@ -391,7 +394,7 @@ def scan_lists(
             else:
                 for place in range(reference_starts[j - nlist], reference_starts[j - nlist + 1]):
                     row = references[place]
-                    if labels[row] == label or labels[row] == UNKNOWN:
+                    if labels[row] == label or labels[row] == UNKNOWN or not (everything or allowed[row]):
                         continue
                     home = list_of(row, starts)
                     size = starts[home + 1] - starts[home]

@@ -66,7 +66,7 @@ class Storage:
     @cached_property
     def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The known labels in ascending order, and how many rows each has."""
-        return np.unique(self.labels[self.labels != UNKNOWN], return_counts=True)
+        return _class_counts(self.labels)
 
     def ids(self) -> NDArray[np.int64]:
         """Return the id of each storage row, (n,) int64."""
@@ -87,12 +87,16 @@ class Storage:
             scan.permute_lists(order, self.starts, self.addresses, self.id_addresses, self.d)
         return order
 
-    def eligible(self, labels: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return, for each query label, the number of rows with a known label other than it (0 for an unknown one)."""
-        classes, counts = self.class_counts
+    def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Return, for each query label, how many (allowed) rows have a known label other than it; 0 for an unknown."""
+        classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
         places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
         own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
         return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
+
+
+def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    return np.unique(labels[labels != UNKNOWN], return_counts=True)
 
 
 def _view(element: Any, address: int, shape: tuple[int, ...]) -> NDArray[Any]:

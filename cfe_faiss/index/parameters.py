@@ -1,0 +1,111 @@
+"""Evidence through FAISS's own ``search``: parameters, and a view that leaves one class out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.checks import as_array, as_labels
+from cfe_faiss.index.storage import Storage
+
+
+@dataclass(frozen=True)
+class EvidenceParameters:
+    """What turns ``index.search(x, k, params=...)`` into a search for evidence.
+
+    Attributes
+    ----------
+    labels
+        Predicted class of each query, (nq,), or one class for all of them. It is left out of the query's results.
+    nprobe
+        Lists looked into; by default the index's own ``nprobe``. The exact index has no lists.
+    sel
+        A ``faiss.IDSelector``: only the ids that it selects are evidence.
+    targets
+        Classes, (c,): only vectors of these are evidence. By default all known ones.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> X = np.eye(4, dtype=np.float32) + 1
+    >>> index = cfe.IndexEvidenceFlat(4)
+    >>> index.add_with_labels(X, [0, 1, 1, 2])
+    >>> D, I = index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=faiss.IDSelectorRange(2, 4)))
+    >>> I
+    array([[ 2,  3, -1]])
+    """
+
+    labels: ArrayLike
+    nprobe: int | None = None
+    sel: Any = None
+    targets: ArrayLike | None = None
+
+    def labels_of(self, nq: int) -> NDArray[np.int32]:
+        """Return the class of each of ``nq`` queries."""
+        labels = as_array("params.labels", self.labels)
+        return as_labels("params.labels", np.full(nq, labels) if labels.ndim == 0 else labels, nq)
+
+    def allowed(self, storage: Storage) -> NDArray[np.bool_] | None:
+        """Return which storage rows may be evidence at all, (n,), or None where nothing is ruled out."""
+        if self.sel is None and self.targets is None:
+            return None
+        allowed = np.ones(storage.n, bool)
+        if self.targets is not None:
+            targets = as_array("params.targets", self.targets)
+            allowed &= np.isin(storage.labels, as_labels("params.targets", targets, targets.size))
+        if self.sel is not None:
+            allowed &= selected(self.sel, storage.ids())
+        return allowed
+
+
+def selected(sel: Any, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of ``ids``, (n,), a ``faiss.IDSelector`` of any kind selects."""
+    if not isinstance(sel, faiss.IDSelector):
+        raise TypeError(f"params.sel must be a faiss.IDSelector, got {type(sel).__name__}")
+    if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
+        # FAISS ends the process then.
+        raise ValueError(f"params.sel, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
+    # A selector answers for one id at a time in Python; a range search that reaches everything asks it in C++.
+    everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
+    everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)
+    _, _, found = everything.range_search(np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel))
+    return np.isin(ids, found)
+
+
+class Excluding:
+    """A view of an evidence index whose ``search`` leaves one class out; made by ``index.excluding(label)``.
+
+    Everything but searching is the index's own. FAISS's C++ code would see the index without the exclusion, so it does
+    not take a view.
+    """
+
+    def __init__(self, index: Any, label: int) -> None:
+        self.index = index
+        self.label = int(as_labels("label", np.asarray([label]), 1)[0])
+
+    def __repr__(self) -> str:
+        return f"{self.index!r}.excluding({self.label})"
+
+    def search(
+        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the k nearest vectors of other classes, as ``faiss.Index.search``; ``params`` may be FAISS's own."""
+        result: tuple[NDArray[np.float32], NDArray[np.int64]] = self.index.search(
+            x, k, params=self._parameters(params), D=D, I=I
+        )
+        return result
+
+    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
+        """Return all vectors of other classes with similarity >= ``thresh``: lims, D, I."""
+        return self.index.range_search(x, thresh, params=self._parameters(params))
+
+    def _parameters(self, params: Any) -> EvidenceParameters:
+        nprobe = params.nprobe if isinstance(params, faiss.SearchParametersIVF) else None
+        return EvidenceParameters(self.label, nprobe, None if params is None else params.sel)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("this", "index"):
+            raise AttributeError(name)
+        return getattr(self.index, name)

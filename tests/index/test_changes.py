@@ -1,0 +1,87 @@
+"""Any sequence of changes leaves what a freshly built index would hold: a state machine against a dictionary."""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from numpy.testing import assert_array_equal
+from reference import Stored, evidence
+
+import cfe_faiss as cfe
+
+D = 5
+GRID = np.random.default_rng(0).integers(-2, 3, (64, D)).astype(np.float32)
+
+
+class Changes(RuleBasedStateMachine):
+    ids = Bundle("ids")
+
+    @initialize(kind=st.sampled_from(["flat", "ivf1", "ivf3"]))
+    def build(self, kind: str) -> None:
+        self.model: dict[int, tuple[int, int]] = {}
+        self.index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF = cfe.IndexEvidenceFlat(D)
+        if kind != "flat":
+            self.index = cfe.IndexEvidenceIVF(D, 6, int(kind[-1]))
+            self.index.train(GRID)
+            self.index.nprobe = 18
+
+    @rule(
+        target=ids,
+        new=st.dictionaries(st.integers(0, 200), st.tuples(st.integers(0, 63), st.integers(0, 5)), max_size=12),
+        labelled=st.booleans(),
+    )
+    def add(self, new: dict[int, tuple[int, int]], labelled: bool) -> list[int]:
+        new = {i: value for i, value in new.items() if i not in self.model}
+        X, labels = GRID[[row for row, _ in new.values()]], [label for _, label in new.values()]
+        if labelled:
+            self.index.add_with_labels(X.reshape(-1, D), labels, list(new))
+        else:
+            self.index.add_with_ids(X.reshape(-1, D), list(new))
+            new = {i: (row, -1) for i, (row, _) in new.items()}
+        self.model |= new
+        return list(new)
+
+    @rule(some=ids)
+    def remove(self, some: list[int]) -> None:
+        stored = [i for i in some if i in self.model]
+        assert self.index.remove_ids(np.array(some, np.int64)) == len(stored)
+        for i in stored:
+            del self.model[i]
+
+    @rule(some=ids, shift=st.integers(0, 5))
+    def relabel(self, some: list[int], shift: int) -> None:
+        some = [i for i in some if i in self.model]
+        labels = [(i + shift) % 4 for i in some]
+        self.index.relabel(labels, some)
+        for i, label in zip(some, labels, strict=True):
+            self.model[i] = (self.model[i][0], label)
+
+    @rule(shift=st.integers(0, 3))
+    def relabel_all(self, shift: int) -> None:
+        labels = [(i * 7 + shift) % 3 for i in sorted(self.model)]
+        self.index.relabel(labels)
+        for i, label in zip(sorted(self.model), labels, strict=True):
+            self.model[i] = (self.model[i][0], label)
+
+    @rule()
+    def reset(self) -> None:
+        self.index.reset()
+        self.model = {}
+
+    @invariant()
+    def results_are_those_of_the_model(self) -> None:
+        if not hasattr(self, "index"):
+            return
+        ids = sorted(self.model)
+        rows, labels = [self.model[i][0] for i in ids], [self.model[i][1] for i in ids]
+        stored = Stored(GRID[rows].reshape(-1, D), np.array(labels), np.array(ids, np.int64), GRID[:6], np.arange(6), 4)
+        expected = evidence(stored)
+        for a, b in zip(self.index.search_evidence(GRID[:6], np.arange(6), 4), expected, strict=True):
+            assert_array_equal(a, b)
+        assert self.index.ntotal == len(ids)
+        assert_array_equal(self.index.members().ids, ids)
+        assert_array_equal(self.index.members().labels, labels)
+
+
+TestChanges = Changes.TestCase
+TestChanges.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)

@@ -1,0 +1,130 @@
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from reference import Stored, clustered, evidence, stored_vectors
+
+import cfe_faiss as cfe
+from cfe_faiss.index.parameters import selected
+
+
+def indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF]:
+    flat, ivf = cfe.IndexEvidenceFlat(stored.X.shape[1]), cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
+    ivf.train(stored.X)
+    for index in (flat, ivf):
+        index.add_with_ids(stored.X, stored.ids)
+        index.relabel(stored.labels, stored.ids)
+    return [flat, ivf]
+
+
+@given(stored_vectors(least=4, lowest_label=-1), st.booleans(), st.booleans(), st.floats(-1, 1, width=32))
+def test_selectors_and_targets_combine_with_the_exclusion(
+    stored: Stored, deny: bool, target: bool, threshold: float
+) -> None:
+    listed = faiss.IDSelectorBatch(stored.ids[::2])
+    keep = np.arange(len(stored.ids)) % 2 == 0
+    if deny:
+        listed, keep = faiss.IDSelectorNot(listed), ~keep
+    targets = [0, 2] if target else None
+    labels = np.where(keep & (np.isin(stored.labels, [0, 2]) | (not target)), stored.labels, -1)
+    expected_D, expected_I = evidence(stored._replace(labels=labels))
+    params = cfe.EvidenceParameters(stored.labels_q, nprobe=8, sel=listed, targets=targets)
+    all_D, all_I = evidence(stored._replace(labels=labels, k=len(stored.X)))
+    reaches = (all_I >= 0) & (all_D >= np.float32(threshold))
+    for index in indexes(stored):
+        D, I = index.search(stored.xq, stored.k, params=params)
+        assert_array_equal(I, expected_I)
+        assert_array_equal(D, expected_D)
+        lims, D, I = index.range_search(stored.xq, threshold, params=params)
+        assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+        assert_array_equal(I, all_I[reaches])
+
+
+@given(stored_vectors(least=12), st.integers(1, 3))
+def test_rows_stay_complete_under_a_selector(stored: Stored, nprobe: int) -> None:
+    params = cfe.EvidenceParameters(stored.labels_q, nprobe=nprobe, sel=faiss.IDSelectorBatch(stored.ids[:3]))
+    labels = np.where(np.arange(len(stored.ids)) < 3, stored.labels, -1)
+    expected = evidence(stored._replace(labels=labels))[1]
+    for index in indexes(stored):
+        assert_array_equal(index.search(stored.xq, stored.k, params=params)[1] >= 0, expected >= 0)
+
+
+@pytest.mark.parametrize(
+    ("selector", "chosen"),
+    [
+        (lambda: faiss.IDSelectorRange(10, 20), {10, 15}),
+        (lambda: faiss.IDSelectorArray(np.array([5, 15, 99])), {5, 15}),
+        (lambda: faiss.IDSelectorBatch([5, 20]), {5, 20}),
+        (lambda: faiss.IDSelectorNot(faiss.IDSelectorRange(0, 16)), {20, 2**40}),
+        (lambda: faiss.IDSelectorAll(), {5, 10, 15, 20, 2**40}),
+    ],
+)
+def test_selectors_of_any_kind(selector: object, chosen: set[int]) -> None:
+    ids = np.array([20, 5, 15, 2**40, 10])
+    assert set(ids[selected(selector(), ids)].tolist()) == chosen  # type: ignore[operator]
+    assert selected(selector(), ids[:0]).shape == (0,)  # type: ignore[operator]
+
+
+def test_a_callback_selects_ids_of_32_bits() -> None:
+    even = faiss.PyCallbackIDSelector(lambda i: i % 2 == 0)
+    assert_array_equal(selected(even, np.array([4, 7, 2**32 - 2])), [True, False, True])
+    with pytest.raises(ValueError, match=r"takes ids below 2\*\*32, got an index with 1099511627776"):
+        selected(even, np.array([4, 2**40]))
+
+
+def test_one_label_serves_all_queries_and_outputs_are_filled() -> None:
+    X, labels = clustered(100, 6, 3)
+    for index in indexes(Stored(X, labels, np.arange(100), X, labels, 5)):
+        D, I = np.empty((7, 5), np.float32), np.empty((7, 5), np.int64)
+        found = index.search(X[:7], 5, params=cfe.EvidenceParameters(1, nprobe=8), D=D, I=I)
+        assert found[0] is D
+        assert found[1] is I
+        assert_array_equal(I, index.search_evidence(X[:7], [1] * 7, 5)[1])
+
+
+class TestExcluding:
+    def test_leaves_the_class_out_for_code_that_knows_no_classes(self) -> None:
+        X, labels = clustered(200, 6, 3)
+        for index in indexes(Stored(X, labels, np.arange(200), X, labels, 5)):
+            view = index.excluding(2)
+            expected = index.search_evidence(X[:9], [2] * 9, 5)
+            assert_array_equal(view.search(X[:9], 5)[1], expected[1])
+            lims, D, _ = view.range_search(X[:9], 0.5)
+            assert_array_equal(D, index.range_search_evidence(X[:9], [2] * 9, 0.5)[1])
+            assert len(lims) == 10
+            sel = faiss.IDSelectorRange(0, 100)
+            params = faiss.SearchParameters(sel=sel)
+            if isinstance(index, cfe.IndexEvidenceIVF):
+                params = faiss.SearchParametersIVF(sel=sel, nprobe=1)
+            I = view.search(X[:9], 5, params=params)[1]
+            assert (I < 100).all()
+            assert (labels[I] != 2).all()
+            assert (view.d, view.ntotal) == (6, 200)
+            assert_array_equal(view.reconstruct(3), index.reconstruct(3))
+            assert repr(view) == f"{index!r}.excluding(2)"
+
+    def test_cpp_code_does_not_take_a_view(self) -> None:
+        index = cfe.IndexEvidenceFlat(2)
+        with pytest.raises((TypeError, AttributeError)):
+            faiss.IndexShards(2).add_shard(index.excluding(0))
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"labels": [0, 1]}, ValueError, r"params.labels must have shape \(1,\).*got \(2,\)"),
+        ({"labels": -1}, ValueError, "params.labels must lie in"),
+        ({"labels": 0.5}, TypeError, "params.labels must be integers"),
+        ({"labels": 0, "sel": [1, 2]}, TypeError, "params.sel must be a faiss.IDSelector, got list"),
+        ({"labels": 0, "targets": [-1]}, ValueError, "params.targets must lie in"),
+    ],
+)
+def test_bad_parameters_are_named(params: dict[str, object], error: type[Exception], message: str) -> None:
+    index = cfe.IndexEvidenceFlat(2)
+    index.add_with_labels(np.eye(2), [0, 1])
+    with pytest.raises(error, match=message):
+        index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(**params))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"D must be a float32 array of shape \(1, 1\)"):
+        index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(0), D=np.empty((1, 2), np.float32))

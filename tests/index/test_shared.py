@@ -1,0 +1,211 @@
+import copy
+import pickle
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+
+Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
+KINDS = ["flat", "ivf"]
+N, D, CLASSES = 400, 8, 3
+X, LABELS = clustered(N, D, CLASSES)
+IDS = np.random.default_rng(5).permutation(10**6)[:N].astype(np.int64)
+
+
+def empty(kind: str) -> Index:
+    if kind == "flat":
+        return cfe.IndexEvidenceFlat(D)
+    index = cfe.IndexEvidenceIVF(D, 6, 2)
+    index.train(X)
+    index.nprobe = 12
+    return index
+
+
+def filled(kind: str) -> Index:
+    index = empty(kind)
+    index.add_with_labels(X, LABELS, IDS)
+    return index
+
+
+def assert_same_results(one: Index, two: Index) -> None:
+    for a, b in zip(one.search_members(k=6), two.search_members(k=6), strict=True):
+        assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_search_is_that_of_the_stock_index(kind: str) -> None:
+    index, xq = filled(kind), unit(X[:20])
+    stock = index.to_stock()
+    assert type(stock) is type(index)._stock
+    assert_array_equal(index.search(xq, 4)[1], stock.search(xq, 4)[1])
+    out_D, out_I = np.empty((20, 4), np.float32), np.empty((20, 4), np.int64)
+    found_D, found_I = index.search(xq, 4, D=out_D, I=out_I)
+    assert found_D is out_D
+    assert found_I is out_I
+    selector = faiss.IDSelectorBatch(IDS[:50])
+    params = faiss.SearchParameters(sel=selector)
+    if kind == "ivf":
+        params = faiss.SearchParametersIVF(sel=selector, nprobe=6)
+    assert np.isin(index.search(xq, 4, params=params)[1], IDS[:50]).all()
+    for a, b in zip(index.range_search(xq, 0.8), stock.range_search(xq, 0.8), strict=True):
+        assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_vectors_come_back_by_id(kind: str) -> None:
+    index = filled(kind)
+    assert_array_equal(index.reconstruct(int(IDS[3])), unit(X)[3])
+    assert_array_equal(index.reconstruct_batch(IDS[5:9]), unit(X)[5:9])
+    assert_array_equal(index.reconstruct_batch([]), np.empty((0, D)))
+    into = np.empty(D, np.float32)
+    assert index.reconstruct(IDS[3], into) is into
+    numbered = empty(kind)
+    numbered.add_with_labels(X, LABELS)
+    assert_array_equal(numbered.reconstruct_n(), unit(X))
+    assert_array_equal(numbered.reconstruct_n(7, 5), unit(X)[7:12])
+    with pytest.raises(ValueError, match="key must be in the index, got 1000001"):
+        index.reconstruct(1000001)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
+def test_copies_and_pickles_keep_everything(kind: str, duplicate: object) -> None:
+    index = filled(kind)
+    again = duplicate(index)  # type: ignore[operator]
+    assert type(again) is type(index)
+    assert repr(again) == repr(index)
+    assert_same_results(again, index)
+    again.relabel(np.arange(N) % 4)
+    again.remove_ids(IDS[:10])
+    assert index.ntotal == N
+    assert_same_results(index, filled(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_faiss_clone_is_the_stock_index(kind: str) -> None:
+    index = filled(kind)
+    clone = faiss.clone_index(index)
+    assert clone.ntotal == N
+    assert_array_equal(clone.search(unit(X[:5]), 1)[1][:, 0], IDS[:5])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other_kind", [*KINDS, "stock"])
+def test_merging_moves_vectors_and_labels(kind: str, other_kind: str) -> None:
+    index, half = empty(kind), N // 2
+    index.add_with_labels(X[:half], LABELS[:half], IDS[:half])
+    other = empty("ivf" if other_kind == "stock" else other_kind)
+    other.add_with_labels(X[half:], LABELS[half:], IDS[half:])
+    if other_kind == "stock":
+        other = other.to_stock()
+    index.merge_from(other)
+    assert (index.ntotal, other.ntotal) == (N, 0)
+    if other_kind == "stock":
+        assert (index.members().labels == -1).sum() == N - half
+        index.relabel(LABELS[half:], IDS[half:])
+    assert_same_results(index, filled(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merging_adds_to_the_ids_and_refuses_before_it_moves(kind: str) -> None:
+    index, other = filled(kind), filled(kind)
+    with pytest.raises(ValueError, match="ids must not be in the index yet"):
+        index.merge_from(other)
+    assert (index.ntotal, other.ntotal) == (N, N)
+    index.merge_from(other, 10**7)
+    assert_array_equal(np.sort(index.members().ids), np.sort(np.concatenate([IDS, IDS + 10**7])))
+    for wrong in (index, cfe.IndexEvidenceFlat(D + 1), None):
+        with pytest.raises(ValueError, match=f"otherIndex must be another index of {D} dimensions"):
+            index.merge_from(wrong)
+    with pytest.raises(TypeError, match="otherIndex must be an evidence index"):
+        index.merge_from(faiss.IndexFlatIP(D))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_index_is_a_stock_index_of_one_class(kind: str) -> None:
+    index = filled(kind)
+    for label in range(CLASSES):
+        part = index.class_index(label)
+        assert type(part) is type(index)._stock
+        own = label == LABELS
+        assert part.ntotal == own.sum()
+        expected = faiss.knn(unit(X[:30]), unit(X)[own], 3, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        assert_array_equal(part.search(unit(X[:30]), 3)[1], IDS[own][expected])
+    assert index.class_index(99).ntotal == 0
+    assert_same_results(index, filled(kind))
+
+
+def test_a_stock_index_becomes_an_evidence_index_and_back() -> None:
+    stock = faiss.IndexIVFFlat(faiss.IndexFlatIP(D), D, 6, faiss.METRIC_INNER_PRODUCT)
+    stock.train(unit(X))
+    stock.add_with_ids(unit(X), IDS)
+    stock.nprobe = 3
+    index = cfe.IndexEvidenceIVF.from_stock(stock, LABELS[np.argsort(IDS)])
+    assert (index.ntotal, index.nlist, index.nprobe) == (N, 6, 3)
+    found = index.search_members(k=5, nprobe=6)[1]
+    assert_array_equal(found, filled("flat").search_members(k=5)[1])
+    for j in range(6):
+        ids = [faiss.rev_swig_ptr(ivf.invlists.get_ids(j), ivf.invlists.list_size(j)) for ivf in (stock, index)]
+        assert_array_equal(np.sort(ids[0]), np.sort(ids[1]))
+    assert_array_equal(index.to_stock().search(unit(X), 3)[1], stock.search(unit(X), 3)[1])
+    assert stock.ntotal == N
+    with pytest.raises(TypeError, match=r"ivf must be a faiss\.IndexIVFFlat, got IndexFlatIP"):
+        cfe.IndexEvidenceIVF.from_stock(faiss.IndexFlatIP(D), [])
+    with pytest.raises(ValueError, match="inner products"):
+        cfe.IndexEvidenceIVF.from_stock(faiss.IndexIVFFlat(faiss.IndexFlatL2(D), D, 6), [])
+    with pytest.raises(ValueError, match=r"labels must have shape \(400,\)"):
+        cfe.IndexEvidenceIVF.from_stock(stock, [0])
+
+
+def test_a_direct_map_follows_every_change() -> None:
+    index = cfe.IndexEvidenceIVF(D, 6, 2)
+    index.train(X)
+    index.add_with_labels(X[:300], LABELS[:300])
+    index.make_direct_map()
+    index.add_with_labels(X[300:], LABELS[300:])
+    index.relabel(np.arange(N) % 5)
+    for i in (0, 299, 300, N - 1):
+        assert_array_equal(faiss.IndexIVFFlat.reconstruct(index, i), unit(X)[i])
+    index.make_direct_map(False)
+    index.set_direct_map_type(faiss.DirectMap.Hashtable)
+    index.remove_ids(np.arange(100))
+    assert_array_equal(faiss.IndexIVFFlat.reconstruct(index, 150), unit(X)[150])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_assignments_and_codes_are_those_of_the_stock_index(kind: str) -> None:
+    index, xq = filled(kind), unit(X[:9])
+    stock = index.to_stock()
+    assert_array_equal(index.assign(xq, 2), stock.assign(xq, 2))
+    if kind == "flat":  # FAISS has codes for inverted lists only
+        with pytest.raises(RuntimeError, match="sa_encode"):
+            index.sa_encode(xq)
+        return
+    assert_array_equal(index.sa_encode(xq), stock.sa_encode(xq))
+    assert_array_equal(index.sa_decode(index.sa_encode(xq)), xq)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("flat", "add_sa_codes"), *(("ivf", name) for name in ("add_sa_codes", "add_core", "update_vectors"))],
+)
+def test_what_would_lose_labels_is_refused(kind: str, name: str) -> None:
+    index = filled(kind)
+    with pytest.raises(NotImplementedError, match=f"{name} would lose labels: "):
+        getattr(index, name)(1, 2)
+    assert_same_results(index, filled(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copy_subset_to_a_stock_index(kind: str) -> None:
+    if kind == "flat":
+        pytest.skip("FAISS has it for inverted lists only")
+    index = filled(kind)
+    target = faiss.IndexIVFFlat(index.quantizer, D, 6, faiss.METRIC_INNER_PRODUCT)
+    index.copy_subset_to(target, faiss.InvertedLists.SUBSET_TYPE_ID_RANGE, 0, 500_000)
+    assert target.ntotal == (IDS < 500_000).sum()
+    assert_allclose(target.search(unit(X[:5]), 1)[0] <= 1.000001, True)
