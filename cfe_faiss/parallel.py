@@ -4,10 +4,11 @@ The kernels of this package and NumPy's BLAS release the GIL, so ordinary thread
 OpenMP runtime they may be started from any number of callers at once, and a keyboard interrupt ends them cleanly.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -16,6 +17,10 @@ from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 Task = TypeVar("Task")
+
+
+# Two threads take about a millisecond to start and to stop: as long as one core takes for so many multiplications.
+_WORTH_THREADS = 1 << 25
 
 
 class _NoTask:
@@ -28,9 +33,12 @@ _callers = 0
 _before: list[int] = []
 
 
-def num_threads() -> int:
-    """Return the number of threads in use: FAISS's own setting (``faiss.omp_set_num_threads``)."""
-    return int(faiss.omp_get_max_threads())
+def num_threads(work: float = math.inf) -> int:
+    """Return how many threads to use for so many multiplications: FAISS's own setting, or 1 where it is not worth it.
+
+    FAISS's setting is that of ``faiss.omp_set_num_threads``.
+    """
+    return int(faiss.omp_get_max_threads()) if work >= _WORTH_THREADS else 1
 
 
 @cache
@@ -81,7 +89,9 @@ def single_threaded_blas() -> Iterator[None]:
                 _set_blas_threads(None)
 
 
-def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: str | None = None) -> None:
+def run(
+    function: Callable[[Task], None], tasks: Sequence[Task], *, work: float = math.inf, progress: str | None = None
+) -> None:
     """Call ``function`` once for every task, on up to :func:`num_threads` threads.
 
     Parameters
@@ -89,7 +99,9 @@ def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: st
     function
         Must release the GIL for most of its time and write only where no other task writes.
     tasks
-        One argument each, taken in order. A single task runs in the calling thread and with all of BLAS's threads.
+        One argument each, taken in order. A single task runs in the calling thread: nothing is started.
+    work
+        About how many multiplications all tasks take together: little work runs in the calling thread, too.
     progress
         What a progress bar on standard error is called; None for no bar. The bar is quiet when it is not a terminal.
 
@@ -98,14 +110,14 @@ def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: st
     BaseException
         The first exception of a task, or a keyboard interrupt; tasks that have not started by then never do.
     """
-    workers = min(num_threads(), len(tasks))
+    workers = min(num_threads(work), len(tasks))
     hidden = True if progress is None else None
     if workers == 0:
         return None
     pending, taking, stop = iter(tasks), threading.Lock(), threading.Event()
     with tqdm(total=len(tasks), desc=progress, disable=hidden, leave=False) as bar:
 
-        def work() -> None:
+        def take_tasks() -> None:
             while not stop.is_set():
                 with taking:
                     task = next(pending, _NO_TASK)
@@ -115,14 +127,13 @@ def run(function: Callable[[Task], None], tasks: Sequence[Task], *, progress: st
                 with taking:
                     bar.update()
 
-        with nullcontext() if len(tasks) == 1 < num_threads() else single_threaded_blas():
-            if workers == 1:
-                return work()
-            # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
-            with ThreadPoolExecutor(workers, "cfe", faiss.omp_set_num_threads, (1,)) as pool:
-                futures = [pool.submit(work) for _ in range(workers)]
-                try:
-                    for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-                        future.result()
-                finally:
-                    stop.set()
+        if workers == 1:
+            return take_tasks()
+        # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
+        with single_threaded_blas(), ThreadPoolExecutor(workers, "cfe", faiss.omp_set_num_threads, (1,)) as pool:
+            futures = [pool.submit(take_tasks) for _ in range(workers)]
+            try:
+                for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                    future.result()
+            finally:
+                stop.set()

@@ -44,6 +44,10 @@ def _cut(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
+def _work(storage: Storage, nq: int) -> float:
+    return float(nq) * storage.n * storage.d
+
+
 def _products(x: _Panel, y: _Panel, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
     S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
     return np.matmul(x.X, y.X.T, out=S)
@@ -57,7 +61,7 @@ def _query_tiles(
     """Cut queries into blocks, and return what yields, for one block, its tiles against all (allowed) rows."""
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     queries = np.argsort(labels_q, kind="stable")
-    height = max(1, min(_PANEL, -(-len(queries) // num_threads())))
+    height = max(1, min(_PANEL, -(-len(queries) // num_threads(_work(storage, len(queries))))))
     blocks = [queries[cut] for cut in _cut(len(queries), height)]
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]:
@@ -94,7 +98,7 @@ def search(
             scan.sort_heaps(*heaps)
             D[block], I[block] = heaps
 
-        run(scan_block, blocks, progress=progress)
+        run(scan_block, blocks, work=_work(storage, len(xq)), progress=progress)
     return padded(D, I, k)
 
 
@@ -124,8 +128,9 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
                     with locks[i], locks[j]:
                         scan.scan_tile_both(S, x.X, y.X, x.labels, y.labels, x.ids, y.ids, *mine, *theirs, slack)
 
-        run(scan_panel, range(len(cuts)), progress=progress)
-        run(lambda cut: scan.sort_heaps(D[cut], I[cut]), cuts)
+        work = _work(storage, storage.n)
+        run(scan_panel, range(len(cuts)), work=work, progress=progress)
+        run(lambda cut: scan.sort_heaps(D[cut], I[cut]), cuts, work=work)
     all_D, all_I = scan.empty_heaps(storage.n, width)
     all_I[:] = -1
     all_D[rows], all_I[rows] = D, I
@@ -176,7 +181,7 @@ def range_search(
                 for rows, columns, scores in _collect(x, y, S, lambda: threshold, slack):
                     found.append((block[rows], y.ids[columns], scores.copy()))
 
-        run(scan_block, blocks)
+        run(scan_block, blocks, work=_work(storage, len(xq)))
     query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((ids, -scores, query))
     lims = np.searchsorted(query, np.arange(len(xq) + 1), sorter=order).astype(np.int64)
@@ -207,7 +212,7 @@ def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found
                 with lock:
                     best = best_pairs([best, pairs], k)
 
-    run(scan_panel, range(len(cuts)), progress=progress)
+    run(scan_panel, range(len(cuts)), work=_work(storage, storage.n), progress=progress)
     return best
 
 

@@ -1,7 +1,7 @@
 """Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -61,6 +61,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     complete: bool = True
     _stock = faiss.IndexIVFFlat
     _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
+    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
     _centroids: NDArray[np.float32] | None = None
     _supplementary: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
     _references: NDArray[np.int32] = np.empty((0, 0), np.int32)
@@ -178,17 +179,32 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     def storage(self) -> Storage:
         """Return where the vectors lie; valid until the index changes."""
         members.check_unchanged(self.ntotal, self._labels)
+        if self._unchecked:
+            self._unchecked()
+            self._unchecked = None
         if self._storage is None:
-            lists, numbers = self.invlists, range(self.nlist)
-            sizes = np.array([lists.list_size(j) for j in numbers], np.int64)
-            self._storage = Storage(
-                d=self.d,
-                starts=np.concatenate([[0], np.cumsum(sizes)]),
-                addresses=np.array([int(lists.get_codes(j)) if sizes[j] else 0 for j in numbers], np.int64),
-                id_addresses=np.array([int(lists.get_ids(j)) if sizes[j] else 0 for j in numbers], np.int64),
-                labels=self._labels,
-            )
+            self._storage = self._located()
         return self._storage
+
+    def _located(self) -> Storage:
+        lists, numbers = self.invlists, range(self.nlist)
+        sizes = np.array([lists.list_size(j) for j in numbers], np.int64)
+        return Storage(
+            d=self.d,
+            starts=np.concatenate([[0], np.cumsum(sizes)]),
+            addresses=np.array([int(lists.get_codes(j)) if sizes[j] else 0 for j in numbers], np.int64),
+            id_addresses=np.array([int(lists.get_ids(j)) if sizes[j] else 0 for j in numbers], np.int64),
+            labels=self._labels,
+        )
+
+    def _check_lists(self) -> None:
+        """Raise RuntimeError if FAISS's lists are not where this class left them, as after ``permute_invlists``."""
+        left, found = self.storage(), self._located()
+        if not (np.array_equal(left.starts, found.starts) and np.array_equal(left.id_addresses, found.id_addresses)):
+            raise RuntimeError(
+                "the inverted lists were changed by other means than the methods of this index, so that labels and "
+                "vectors do not belong together any more; make the index anew by IndexEvidenceIVF.from_stock"
+            )
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
@@ -198,6 +214,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
 
     def _lists(self) -> NDArray[np.int32]:
         """Return the list of each storage row in each partition, (partitions, n) int32."""
+        self._check_lists()
         lists = np.empty((self.partitions, len(self._labels)), np.int32)
         numbers = np.arange(self.nlist, dtype=np.int32)
         sizes = np.diff(self._reference_starts).reshape(-1, self.nlist)
@@ -217,6 +234,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         sizes = [np.bincount(partition, minlength=self.nlist) for partition in lists[1:]]
         self._reference_starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._forget()
+        self.storage()  # keeps in mind where the lists are now, see _check_lists
 
     def _empty_references(self) -> None:
         self._references = np.empty((self.partitions - 1, 0), np.int32)
@@ -259,6 +277,11 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64]) -> None:
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
+        if self.partitions > 1 and self._centroids is None and not self._supplementary.any():
+            raise ValueError(
+                "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
+                "holds this one; call train(x) of this one"
+            )
         self._append(X, labels, ids, assign(X, self.centroids()))
 
     def _append(
@@ -440,8 +463,11 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             scan.sort_heaps(*heaps)
             D[chosen], I[chosen] = heaps
 
-        size = max(1, min(_CHUNK, -(-len(queries) // num_threads())))
-        run(probe, [slice(start, start + size) for start in range(0, len(queries), size)], progress=progress)
+        lists = self.partitions * self.nlist
+        work = float(len(queries)) * self.d * (lists + min(nprobe, lists) * storage.n / self.nlist)
+        size = max(1, min(_CHUNK, -(-len(queries) // num_threads(work))))
+        cuts = [slice(start, start + size) for start in range(0, len(queries), size)]
+        run(probe, cuts, work=work, progress=progress)
 
     # --- as in every evidence index ---------------------------------------------------------------------------------
 
@@ -469,6 +495,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _extras(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        self._check_lists()
         parameters: dict[str, Any] = {"theta": self.theta, "weighted": self.weighted, "complete": self.complete}
         arrays: dict[str, NDArray[Any]] = {
             "labels": self._labels,

@@ -1,8 +1,9 @@
-"""Kernels: similarity of two rows, running top-k, and the scans that feed it.
+"""Kernels: the running top-k, and the scans that feed it.
 
 Every scan works in two steps. A fast float32 product (BLAS, or a vectorised loop) screens a pair; a pair that could
-still matter is scored by :func:`similarity`, whose bits depend on nothing but the two rows. What an index returns is
-therefore the same whichever way its rows were reached, blocked or threaded, and ties are ties everywhere.
+still matter is scored by :func:`cfe_faiss.index.dot.similarity`, whose bits depend on nothing but the two rows. What an
+index returns is therefore the same whichever way its rows were reached, blocked or threaded, and ties are ties
+everywhere.
 """
 
 from typing import Any
@@ -13,6 +14,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index.dot import similarity
 from cfe_faiss.jit import fast_kernel, kernel
 
 PADDING = np.finfo(np.float32).min
@@ -30,40 +32,9 @@ def screening_error(d: int) -> float:
     """Bound |fl(x·y) - similarity(x, y)| for unit rows of length d, summed in float32 in any order.
 
     The classical bound is d * 2**-24 for the sum of products (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 3.1); the rest covers the rounding of :func:`similarity` and norms that are 1 up to rounding.
+    section 3.1); the rest covers the rounding of ``similarity`` and norms that are 1 up to rounding.
     """
     return (d + 16) * 2.0**-24
-
-
-@kernel
-def similarity(x: Floats, y: Floats) -> np.float32:
-    """Return the inner product of two float32 rows, summed in float64 in a fixed order and rounded once."""
-    d = x.shape[0]
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
-    i = 0
-    while i + 8 <= d:
-        a0 += np.float64(x[i]) * np.float64(y[i])
-        a1 += np.float64(x[i + 1]) * np.float64(y[i + 1])
-        a2 += np.float64(x[i + 2]) * np.float64(y[i + 2])
-        a3 += np.float64(x[i + 3]) * np.float64(y[i + 3])
-        a4 += np.float64(x[i + 4]) * np.float64(y[i + 4])
-        a5 += np.float64(x[i + 5]) * np.float64(y[i + 5])
-        a6 += np.float64(x[i + 6]) * np.float64(y[i + 6])
-        a7 += np.float64(x[i + 7]) * np.float64(y[i + 7])
-        i += 8
-    while i < d:
-        a0 += np.float64(x[i]) * np.float64(y[i])
-        i += 1
-    return np.float32(((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7)))
-
-
-@kernel
-def pair_similarities(X: Floats, Y: Floats) -> Floats:
-    """Return the similarity of each row of X with the same row of Y."""
-    result = np.empty(X.shape[0], np.float32)
-    for i in range(X.shape[0]):
-        result[i] = similarity(X[i], Y[i])
-    return result
 
 
 @fast_kernel
