@@ -89,7 +89,8 @@ def global_evidence(
     if per_node:
         return Pairs(*_best_of_each(index, k, exact, nprobe, progress))
     if exact:
-        return Pairs(*top_pairs(index.storage(), k, progress=progress))
+        with index._gate.reading():
+            return Pairs(*top_pairs(index.storage(), k, progress=progress))
     return Pairs(*_searched_pairs(index, k, nprobe, progress))
 
 
@@ -108,13 +109,15 @@ def _search(
 def _best_of_each(
     index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, exact: bool, nprobe: int | None, progress: str | None
 ) -> Found:
-    known = index.members()
     if exact:
-        D, I = (result[known.rows] for result in search_all(index.storage(), 1, progress=progress))
+        with index._gate.reading():
+            rows, ids = index.members().rows, index.members().ids
+            D, I = (result[rows] for result in search_all(index.storage(), 1, progress=progress))
     else:
-        D, I = _search(index, None, 1, nprobe, progress)
+        ids = index.members().ids
+        D, I = _search(index, ids, 1, nprobe, progress)
     found = I[:, 0] >= 0
-    return best_pairs([(known.ids[found], I[found, 0], D[found, 0])], k)
+    return best_pairs([(ids[found], I[found, 0], D[found, 0])], k)
 
 
 def _searched_pairs(

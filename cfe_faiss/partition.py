@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.caps import node_weights
+from cfe_faiss.parallel import faiss_threads
 
 
 def train_partitions(
@@ -56,7 +57,8 @@ def nearest_centroids(
     X: NDArray[np.float32], centroids: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return cosines and numbers, (n, count), of the ``count`` nearest of the (nlist, d) centroids, nearest first."""
-    cosines, lists = faiss.knn(X, centroids, count, metric=faiss.METRIC_INNER_PRODUCT)
+    with faiss_threads(float(X.size) * len(centroids)):
+        cosines, lists = faiss.knn(X, centroids, count, metric=faiss.METRIC_INNER_PRODUCT)
     return cosines, lists
 
 
@@ -78,6 +80,7 @@ def _spherical_kmeans(
     parameters.spherical = True
     parameters.seed = seed
     clustering = faiss.Clustering(X.shape[1], nlist, parameters)
-    clustering.train(X, faiss.IndexFlatIP(X.shape[1]), weights)
+    with faiss_threads(float(X.size) * nlist):
+        clustering.train(X, faiss.IndexFlatIP(X.shape[1]), weights)
     centroids: NDArray[np.float32] = faiss.vector_to_array(clustering.centroids).reshape(nlist, -1)
     return centroids

@@ -74,6 +74,17 @@ def test_the_number_of_threads_is_that_of_faiss() -> None:
     assert parallel.num_threads() == before
 
 
+def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards() -> None:
+    before = faiss.omp_get_max_threads()
+    with parallel.faiss_threads(1000.0):
+        assert faiss.omp_get_max_threads() == 1
+    with parallel.faiss_threads(1e12):
+        assert faiss.omp_get_max_threads() == before
+    with pytest.raises(ZeroDivisionError), parallel.faiss_threads(1.0):
+        raise ZeroDivisionError
+    assert faiss.omp_get_max_threads() == before
+
+
 def test_progress_is_quiet_when_it_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     parallel.run(lambda _: None, range(50), progress="Working")
     assert capsys.readouterr() == ("", "")
