@@ -5,6 +5,8 @@ most similar nodes that the model treats differently. The method is that of Qiu,
 Counterfactual Evidences for Node Classification", KDD 2025.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from cfe_faiss import metrics
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.factory import index_factory
@@ -15,10 +17,14 @@ from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.pairs import Pairs, global_evidence
 
+if TYPE_CHECKING:
+    from cfe_faiss.neighbors import EvidenceNeighbors
+
 __version__ = "0.1.0"
 
 __all__ = [
     "EvidenceFinder",
+    "EvidenceNeighbors",
     "EvidenceParameters",
     "IndexEvidenceFlat",
     "IndexEvidenceIVF",
@@ -32,3 +38,17 @@ __all__ = [
     "read_index",
     "write_index",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take it as leave to misspell every other name
+
+    def __getattr__(name: str) -> Any:
+        # It brings scikit-learn along, which those who do not use it should not wait for.
+        if name == "EvidenceNeighbors":
+            from cfe_faiss.neighbors import EvidenceNeighbors
+
+            return EvidenceNeighbors
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
