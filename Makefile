@@ -18,7 +18,7 @@ check: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e ".[all,dev]"
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e ".[all,integrations,dev]"
 	touch $@
 
 clean:

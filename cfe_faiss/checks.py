@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfe_faiss.jit import fast_kernel, kernel
+
 UNKNOWN = -1
 """Label of a stored vector that no class has been given for; it is never evidence."""
 
@@ -41,21 +43,46 @@ def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float3
     expected = f"(n, {'d' if d is None else d})"
     if array.ndim != 2 or (d is not None and array.shape[1] != d) or array.shape[1] == 0:
         raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
-    with np.errstate(over="ignore"):
-        matrix = np.ascontiguousarray(array, dtype=np.float32)
-    finite = np.isfinite(matrix).all(axis=1)
-    if not finite.all():
-        row = int(np.argmin(finite))
+    if array.dtype == np.float32:
+        matrix = np.ascontiguousarray(array)
+    else:
+        with np.errstate(over="ignore"):
+            matrix = np.ascontiguousarray(array, dtype=np.float32)
+    row = _first_not_finite(matrix)
+    if row >= 0:
         raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
     return matrix
+
+
+@fast_kernel
+def _sum_of_squares(x: NDArray[np.float32]) -> np.float64:
+    total = np.float64(0)
+    for i in range(x.shape[0]):
+        total += np.float64(x[i]) * np.float64(x[i])
+    return total
+
+
+@kernel
+def _first_not_finite(matrix: NDArray[np.float32]) -> int:
+    for row in range(matrix.shape[0]):
+        if not np.isfinite(_sum_of_squares(matrix[row])):
+            return row
+    return -1
+
+
+@kernel
+def _normalise_rows(matrix: NDArray[np.float32]) -> None:
+    for row in range(matrix.shape[0]):
+        norm = np.sqrt(_sum_of_squares(matrix[row]))
+        if norm > 0 and abs(norm - 1) > _UNIT_TOLERANCE:
+            for i in range(matrix.shape[1]):
+                matrix[row, i] = np.float32(matrix[row, i] / norm)
 
 
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
     """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
     matrix = np.array(as_matrix(name, values, d))
-    norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
-    norms[(norms == 0) | (np.abs(norms - 1) <= _UNIT_TOLERANCE)] = 1
-    np.divide(matrix, norms[:, None], out=matrix, casting="same_kind")
+    _normalise_rows(matrix)
     return matrix
 
 

@@ -407,7 +407,7 @@ def _info(arguments: argparse.Namespace) -> None:
         "d": index.d,
     }
     if isinstance(index, IndexEvidenceIVF):
-        names = ("nlist", "partitions", "nprobe", "complete", "weighted", "theta")
+        names = ("nlist", "partitions", "nprobe", "complete", "routing", "weighted", "theta")
         facts |= {name: getattr(index, name) for name in names}
     facts["classes"] = {
         "unknown" if label == UNKNOWN else str(label): count

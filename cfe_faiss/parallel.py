@@ -126,11 +126,12 @@ def run(
         The first exception of a task, or a keyboard interrupt; tasks that have not started by then never do.
     """
     workers = min(num_threads(work), len(tasks))
-    hidden = True if progress is None else None
-    if workers == 0:
-        return None
+    if workers <= 1 and progress is None:
+        for task in tasks:
+            function(task)
+        return
     pending, taking, stop = iter(tasks), threading.Lock(), threading.Event()
-    with tqdm(total=len(tasks), desc=progress, disable=hidden, leave=False) as bar:
+    with tqdm(total=len(tasks), desc=progress, disable=True if progress is None else None, leave=False) as bar:
 
         def take_tasks() -> None:
             while not stop.is_set():
@@ -142,8 +143,9 @@ def run(
                 with taking:
                     bar.update()
 
-        if workers == 1:
-            return take_tasks()
+        if workers <= 1:
+            take_tasks()
+            return
         # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
         with single_threaded_blas(), ThreadPoolExecutor(workers, "cfe", faiss.omp_set_num_threads, (1,)) as pool:
             futures = [pool.submit(take_tasks) for _ in range(workers)]

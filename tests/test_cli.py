@@ -272,6 +272,7 @@ def test_info(folder: Path, output) -> None:
         "partitions": 2,
         "nprobe": 12,
         "complete": True,
+        "routing": "evidence",
         "weighted": True,
         "theta": np.pi / 3,
         "classes": {str(label): count for label, count in enumerate(counts)},

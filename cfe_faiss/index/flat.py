@@ -1,5 +1,6 @@
 """Exact evidence search: the paper's LocalCE-B (Algorithm 1) with its two optimisations, at BLAS speed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import faiss
@@ -40,6 +41,7 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
 
     _stock = faiss.IndexIDMap2
     _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
+    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
     _labels: NDArray[np.int32] = np.empty(0, np.int32)
     _storage: Storage | None = None
     _members: Members | None = None
@@ -56,6 +58,9 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
     def storage(self) -> Storage:
         """Return where the vectors lie; valid until the index changes."""
         members.check_unchanged(self.ntotal, self._labels)
+        if self._unchecked:
+            self._unchecked()
+            self._unchecked = None
         if self._storage is None:
             flat = faiss.downcast_index(self.index)
             self._storage = Storage(

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 class Gate:
     """Any number of readers at once, or one writer; a waiting writer goes before new readers.
 
-    Not reentrant: a thread that is inside must not enter again.
+    Not reentrant: a thread that is inside must not enter again. With a ``refusal``, every change is refused by a
+    RuntimeError that says so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: str = "") -> None:
+        self._refusal = refusal
         self._changed = threading.Condition()
         self._readers = 0
         self._writing = False
@@ -33,6 +35,8 @@ class Gate:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Wait until nobody is inside, and keep everybody out meanwhile."""
+        if self._refusal:
+            raise RuntimeError(self._refusal)
         with self._changed:
             self._waiting += 1
             try:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import exact, members, routing, scan, shared
+from cfe_faiss.index import exact, members, scan, shared
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
+from cfe_faiss.index.routing import Routes, nearest_lists
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.partition import assign, train_partitions
@@ -41,6 +42,9 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         Whether supplementary partitions are clustered with those weights.
     complete
         Whether a search widens, list by list, until a row holds min(k, eligible) results.
+    routing
+        ``"evidence"`` sends a query to the lists whose members of other classes are near; ``"nearest"`` to the lists
+        that are near as a whole, as the paper does.
 
     Examples
     --------
@@ -59,6 +63,8 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     theta: float = math.pi / 3
     weighted: bool = True
     complete: bool = True
+    routing: str = "evidence"
+    _routes: Routes | None = None
     _stock = faiss.IndexIVFFlat
     _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
@@ -79,12 +85,16 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         theta: float = math.pi / 3,
         weighted: bool = True,
         complete: bool = True,
+        routing: str = "evidence",
     ) -> None:
         d, nlist, partitions = as_count("d", d), as_count("nlist", nlist), as_count("partitions", partitions)
         super().__init__(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
         self.theta = as_number("theta", theta, 1e-3, math.pi / 2)
         self.weighted = bool(weighted)
         self.complete = bool(complete)
+        if routing not in ("evidence", "nearest"):
+            raise ValueError(f"routing must be 'evidence' or 'nearest', got {routing!r}")
+        self.routing = routing
         self.nprobe = min(16, nlist)
         self.cp.spherical = True
         self._gate = Gate()
@@ -118,7 +128,15 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             False is the ablation "w/o SP": the first partition only. As weights come from the partition before, the
             only partition has none.
         """
-        index = cls(d, clusters, partitions if supplementary else 1, theta=theta, weighted=weighted, complete=False)
+        index = cls(
+            d,
+            clusters,
+            partitions if supplementary else 1,
+            theta=theta,
+            weighted=weighted,
+            complete=False,
+            routing="nearest",
+        )
         index.nprobe = 1
         index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
         return index
@@ -212,6 +230,12 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             self._members = members.of(self.storage())
         return self._members
 
+    def routes(self) -> Routes:
+        """Return where the evidence of each class lies; valid until the index changes."""
+        if self._routes is None:
+            self._routes = Routes.of(self.storage(), self._references.reshape(-1), self._reference_starts)
+        return self._routes
+
     def _lists(self) -> NDArray[np.int32]:
         """Return the list of each storage row in each partition, (partitions, n) int32."""
         self._check_lists()
@@ -241,7 +265,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         self._reference_starts = np.zeros((self.partitions - 1) * self.nlist + 1, np.int64)
 
     def _forget(self) -> None:
-        self._storage = self._members = None
+        self._storage = self._members = self._routes = None
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
@@ -418,14 +442,30 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         storage = self.storage()
         D, I = scan.empty_heaps(len(X), min(k, storage.n))
         if D.size:
-            wanted = np.minimum(storage.eligible(labels, allowed), k)
             pending = np.arange(len(X))
             while len(pending):
                 self._probe(storage, X, labels, probes, allowed, pending, D, I, progress)
-                short = (I[pending] >= 0).sum(axis=1) < wanted[pending]
-                pending = pending[short] if self.complete else pending[:0]
+                # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
+                widen = self.complete and probes < self.partitions * self.nlist
+                pending = self._incomplete(storage, labels, allowed, pending, I) if widen else pending[:0]
                 probes *= 4
         return exact.padded(D, I, k)
+
+    def _incomplete(
+        self,
+        storage: Storage,
+        labels: NDArray[np.int32],
+        allowed: NDArray[np.bool_] | None,
+        queries: NDArray[np.int64],
+        I: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return those of the queries whose rows of I hold less than there is."""
+        queries = queries[I[queries, -1] < 0]
+        if len(queries) == 0:
+            return queries
+        wanted = np.minimum(storage.eligible(labels[queries], allowed), I.shape[1])
+        short: NDArray[np.bool_] = (I[queries] >= 0).sum(axis=1) < wanted
+        return queries[short]
 
     def _probe(
         self,
@@ -442,6 +482,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         """Search the ``nprobe`` nearest lists of some of the queries, and write their rows of D and I."""
         centroids, slack, references = self.centroids(), scan.screening_error(self.d), self._references.reshape(-1)
         mask = np.empty(0, bool) if allowed is None else allowed
+        routes = self.routes() if self.routing == "evidence" else None
 
         def probe(cut: slice) -> None:
             chosen = queries[cut]
@@ -449,7 +490,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             scan.scan_lists(
                 x,
                 labels[chosen],
-                routing.nearest_lists(x, centroids, nprobe),
+                routes.lists(x, labels[chosen], nprobe) if routes else nearest_lists(x, centroids, nprobe),
                 storage.starts,
                 storage.addresses,
                 storage.id_addresses,
@@ -496,7 +537,12 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
 
     def _extras(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         self._check_lists()
-        parameters: dict[str, Any] = {"theta": self.theta, "weighted": self.weighted, "complete": self.complete}
+        parameters: dict[str, Any] = {
+            "theta": self.theta,
+            "weighted": self.weighted,
+            "complete": self.complete,
+            "routing": self.routing,
+        }
         arrays: dict[str, NDArray[Any]] = {
             "labels": self._labels,
             "centroids": self._supplementary,
@@ -507,7 +553,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
 
     def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
-        self.complete = parameters["complete"]
+        self.complete, self.routing = parameters["complete"], parameters["routing"]
         self._labels, self._gate = arrays["labels"], Gate()
         self._supplementary = arrays["centroids"]
         self._references = arrays["references"]

@@ -105,6 +105,12 @@ class Excluding:
         nprobe = params.nprobe if isinstance(params, faiss.SearchParametersIVF) else None
         return EvidenceParameters(self.label, nprobe, None if params is None else params.sel)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("index", "label"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.index, name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name in ("this", "index"):
             raise AttributeError(name)

@@ -1,9 +1,24 @@
-"""Routing: which lists a query looks into."""
+"""Routing: which lists a query looks into.
+
+A stock index sends a query to the lists that are near as a whole. Most of what is near has the query's own class, so
+the lists that hold its evidence are others: those whose *other-class* members are near. :class:`Routes` keeps the mean
+of every list and, for every class with a share in it worth an entry, the mean of its members without that class.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index import scan
+from cfe_faiss.index.storage import Storage
+from cfe_faiss.parallel import run
 from cfe_faiss.partition import nearest_centroids
+
+_NOWHERE = np.float32(-2.0)  # below every cosine: no member to go to
+_SMALL_SHARE = 1 / 64
+_LISTS_AT_ONCE = 64
 
 
 def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int) -> NDArray[np.int64]:
@@ -29,3 +44,121 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
     if nprobe >= partitions * nlist:
         return np.tile(np.arange(nlist), (len(X), 1))
     return nearest_centroids(X, centroids.reshape(-1, d), nprobe)[1]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where the evidence of each class lies: list means, and list means without one class.
+
+    Attributes
+    ----------
+    nlist
+        Lists in a partition; lists of all partitions are numbered through.
+    means, filled
+        Normalised mean of each list's members with a known label, (lists, d) float32, and whether it has any, (lists,).
+    labels
+        Labels that have entries, ascending, (c,) int32.
+    starts
+        The entries of ``labels[i]`` are ``starts[i]:starts[i + 1]``, (c + 1,) int64.
+    entry_lists
+        The list that each entry is of, (entries,) int64.
+    entry_means, entry_filled
+        Normalised mean of that list's members with another known label, (entries, d), and whether it has any.
+    """
+
+    nlist: int
+    means: NDArray[np.float32]
+    filled: NDArray[np.bool_]
+    labels: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    entry_lists: NDArray[np.int64]
+    entry_means: NDArray[np.float32]
+    entry_filled: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, storage: Storage, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> "Routes":
+        """Sum up the members of every list of every partition: one pass over the vectors for each partition.
+
+        ``references`` and ``reference_starts`` are the supplementary partitions, as ``scan.scan_lists`` takes them.
+        """
+        nlist = len(storage.starts) - 1
+        starts = np.concatenate([storage.starts, storage.n + reference_starts[1:]])
+        labels = np.concatenate([storage.labels, storage.labels[references]])
+        lists = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        known = labels != UNKNOWN
+        # One block for each label of each list that occurs, in order of (label, list).
+        keys = labels[known].astype(np.int64) * (len(starts) - 1) + lists[known]
+        blocks, counts = np.unique(keys, return_counts=True)
+        block_labels, block_lists = np.divmod(blocks, len(starts) - 1)
+        members = np.bincount(lists[known], minlength=len(starts) - 1)
+        worth = counts > _SMALL_SHARE * members[block_lists]
+        block_labels, block_lists = block_labels[worth].astype(np.int32), block_lists[worth]
+        others = counts[worth] < members[block_lists]
+
+        means = np.zeros((len(starts) - 1, storage.d), np.float32)
+        entry_means = np.zeros((len(block_lists), storage.d), np.float32)
+        by_list = np.lexsort((block_labels, block_lists))
+        entry_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
+
+        def sum_up(cut: slice) -> None:
+            scan.sum_lists(
+                cut.start,
+                cut.stop,
+                starts,
+                storage.starts,
+                storage.addresses,
+                labels,
+                references,
+                by_list,
+                entry_starts,
+                block_labels,
+                means,
+                entry_means,
+            )
+
+        total = len(starts) - 1
+        cuts = [slice(j, min(j + _LISTS_AT_ONCE, total)) for j in range(0, total, _LISTS_AT_ONCE)]
+        run(sum_up, cuts, work=float(len(labels)) * storage.d)
+        classes = np.unique(block_labels)
+        edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
+        return cls(nlist, means, members > 0, classes, edges, block_lists, entry_means, others)
+
+    def lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
+        """Return for each query the ``nprobe`` lists whose other-class members are nearest, nearest first, -1 for none.
+
+        Arguments and result are those of :func:`nearest_lists`, with the queries' labels, (nq,) int32.
+        """
+        if nprobe >= len(self.means):
+            return np.tile(np.arange(self.nlist), (len(X), 1))
+        if len(X) <= _FEW:
+            best = np.empty((len(X), nprobe), np.int64)
+            scan.route(
+                X,
+                labels,
+                self.means,
+                self.filled,
+                self.labels,
+                self.starts,
+                self.entry_lists,
+                self.entry_means,
+                self.entry_filled,
+                best,
+            )
+            return best
+        scores = X @ self.means.T
+        scores[:, ~self.filled] = _NOWHERE
+        for label in np.unique(labels):
+            i = int(np.searchsorted(self.labels, label))
+            if i < len(self.labels) and self.labels[i] == label:
+                own, entries = np.flatnonzero(labels == label), slice(self.starts[i], self.starts[i + 1])
+                without = X[own] @ self.entry_means[entries].T
+                without[:, ~self.entry_filled[entries]] = _NOWHERE
+                scores[np.ix_(own, self.entry_lists[entries])] = without
+        order = np.argpartition(-scores, nprobe - 1, axis=1)[:, :nprobe]
+        near = np.take_along_axis(scores, order, axis=1)
+        within = np.argsort(-near, axis=1, kind="stable")
+        order, near = np.take_along_axis(order, within, axis=1), np.take_along_axis(near, within, axis=1)
+        return np.where(near > _NOWHERE, order, -1)
+
+
+_FEW = 4

@@ -373,3 +373,95 @@ def scan_lists(
                     if _product(xq[q], y) >= np.float32(D[q, 0] - slack):
                         i_ = carray(_int_pointer(id_addresses[home]), (size,))[row - starts[home]]
                         _offer_once(D[q], I[q], similarity(xq[q], y), i_)
+
+
+# --- routing: the sums behind a list's means, and the nearest lists of a few queries ----------------------------------
+
+
+@fast_kernel
+def _add_to(total: Floats, x: Floats) -> None:
+    for i in range(total.shape[0]):
+        total[i] += x[i]
+
+
+@kernel
+def _normalise(x: Floats) -> None:
+    norm = np.sqrt(np.float64(_product(x, x)))
+    if norm > 0:
+        for i in range(x.shape[0]):
+            x[i] = np.float32(x[i] / norm)
+
+
+@kernel
+def sum_lists(
+    first: int,
+    stop: int,
+    starts: Ints,
+    storage_starts: Ints,
+    addresses: Ints,
+    labels: Labels,
+    references: Labels,
+    entries: Ints,
+    entry_starts: Ints,
+    entry_labels: Labels,
+    means: Floats,
+    entry_means: Floats,
+) -> None:
+    """Write the normalised means of lists ``first:stop``, and of each entry the mean of its list without its label.
+
+    ``starts`` and ``labels`` are of the places of all partitions one after the other: first the storage rows, then the
+    references. The entries of list j are ``entries[entry_starts[j]:entry_starts[j + 1]]``, by ascending label.
+    """
+    n, d = storage_starts[-1], means.shape[1]
+    for j in range(first, stop):
+        own = entries[entry_starts[j] : entry_starts[j + 1]]
+        for place in range(starts[j], starts[j + 1]):
+            if labels[place] == UNKNOWN:
+                continue
+            row = place if place < n else int(references[place - n])
+            home = list_of(row, storage_starts)
+            size = storage_starts[home + 1] - storage_starts[home]
+            x = carray(_float_pointer(addresses[home]), (size, d))[row - storage_starts[home]]
+            _add_to(means[j], x)
+            for e in own:
+                if entry_labels[e] == labels[place]:
+                    _add_to(entry_means[e], x)
+                    break
+        for e in own:
+            for i in range(d):
+                entry_means[e, i] = means[j, i] - entry_means[e, i]
+            _normalise(entry_means[e])
+        _normalise(means[j])
+
+
+@kernel
+def route(
+    X: Floats,
+    labels_q: Labels,
+    means: Floats,
+    filled: NDArray[np.bool_],
+    labels: Labels,
+    starts: Ints,
+    entry_lists: Ints,
+    entry_means: Floats,
+    entry_filled: NDArray[np.bool_],
+    best: Ints,
+) -> None:
+    """Write the nearest lists of each query, nearest first; see ``routing.Routes``, whose arrays these are."""
+    nowhere = np.float32(-2)
+    scores = np.empty(means.shape[0], np.float32)
+    D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
+    for q in range(X.shape[0]):
+        for j in range(means.shape[0]):
+            scores[j] = _product(X[q], means[j]) if filled[j] else nowhere
+        i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
+        if i < labels.shape[0] and labels[i] == labels_q[q]:
+            for e in range(starts[i], starts[i + 1]):
+                scores[entry_lists[e]] = _product(X[q], entry_means[e]) if entry_filled[e] else nowhere
+        D[:] = nowhere
+        I[:] = _NO_ID
+        for j in range(means.shape[0]):
+            if scores[j] > D[0]:
+                _offer(D, I, scores[j], np.int64(j))
+        sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
+        best[q] = I

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.checks import as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.index import exact, members
 from cfe_faiss.index.exact import Results
+from cfe_faiss.index.mapped import in_memory
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 
 Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
@@ -233,7 +234,7 @@ def reconstruct_n(self: Any, n0: int = 0, ni: int = -1, x: Any = None, **_: Any)
 def to_stock(self: Any) -> Any:
     """Return the plain FAISS index that this is, a copy without labels and supplementary partitions."""
     with self._gate.reading():
-        return faiss.deserialize_index(faiss.serialize_index(self))
+        return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
 
 
 def class_index(self: Any, label: int) -> Any:
@@ -261,14 +262,16 @@ def class_index(self: Any, label: int) -> Any:
 def getstate(self: Any) -> dict[str, Any]:
     """Return what ``pickle`` and ``copy`` keep: FAISS's bytes and what stock FAISS does not know."""
     with self._gate.reading():
+        self.storage()  # an index in a file is checked before it is copied
         parameters, arrays = self._extras()
-        return {"this": faiss.serialize_index(self).tobytes(), "parameters": parameters, "arrays": arrays}
+        return {"this": faiss.serialize_index(in_memory(self)).tobytes(), "parameters": parameters, "arrays": arrays}
 
 
 def setstate(self: Any, state: dict[str, Any]) -> None:
     """Take over what :func:`getstate` gave."""
     self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
     self._restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
+    self.storage()  # keeps in mind where the lists are
 
 
 def refused(name: str, instead: str) -> Any:

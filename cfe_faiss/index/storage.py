@@ -100,4 +100,9 @@ def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray
 
 
 def _view(element: Any, address: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    return np.ctypeslib.as_array((element * math.prod(shape)).from_address(address)).reshape(shape)
+    size = ctypes.sizeof(element)
+    if address % size == 0:
+        return np.ctypeslib.as_array((element * math.prod(shape)).from_address(address)).reshape(shape)
+    # In a mapped file FAISS puts vectors at odd addresses, where NumPy does without BLAS.
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * (size * math.prod(shape))).from_address(address))
+    return raw.copy().view(np.dtype(element)).reshape(shape)

@@ -105,6 +105,15 @@ class TestExcluding:
             assert_array_equal(view.reconstruct(3), index.reconstruct(3))
             assert repr(view) == f"{index!r}.excluding(2)"
 
+    def test_settings_are_those_of_the_index(self) -> None:
+        X, labels = clustered(200, 6, 3)
+        ivf = indexes(Stored(X, labels, np.arange(200), X, labels, 5))[1]
+        view = ivf.excluding(2)
+        view.nprobe = 3
+        assert ivf.nprobe == view.nprobe == 3
+        with pytest.raises(AttributeError):
+            view.unheard_of = 1
+
     def test_cpp_code_does_not_take_a_view(self) -> None:
         index = cfe.IndexEvidenceFlat(2)
         with pytest.raises((TypeError, AttributeError)):

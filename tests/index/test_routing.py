@@ -1,7 +1,12 @@
 import numpy as np
-from numpy.testing import assert_array_equal
-from reference import clustered, unit
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import Stored, clustered, stored_vectors, unit
 
+import cfe_faiss as cfe
+from cfe_faiss.index import routing
 from cfe_faiss.index.routing import nearest_lists
 
 
@@ -16,3 +21,83 @@ def test_all_lists_of_the_first_partition_hold_every_vector() -> None:
     lists = nearest_lists(np.eye(4, dtype=np.float32), np.zeros((3, 5, 4), np.float32), 15)
     assert_array_equal(lists, np.tile(np.arange(5), (4, 1)))
     assert lists.flags.c_contiguous
+
+
+def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
+    index.train(stored.X)
+    index.add_with_ids(stored.X, stored.ids)
+    index.relabel(stored.labels, stored.ids)
+    return index
+
+
+def class_excluded_means(index: cfe.IndexEvidenceIVF, stored: Stored, label: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sum the members of each list of each partition with a known label other than ``label``, one by one."""
+    sums = np.zeros((index.partitions * index.nlist, stored.X.shape[1]))
+    counts = np.zeros(len(sums), int)
+    order = np.argsort(stored.ids)
+    lists = index._lists()[:, index.members().rows]
+    for partition in range(index.partitions):
+        for v, j in zip(order, lists[partition], strict=True):
+            if stored.labels[v] not in (-1, label):
+                sums[partition * index.nlist + j] += unit(stored.X)[v]
+                counts[partition * index.nlist + j] += 1
+    norms = np.linalg.norm(sums, axis=1, keepdims=True)
+    return np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 1e-5), counts
+
+
+@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 6), st.integers(1, 3), st.booleans())
+def test_routes_rank_lists_by_their_members_of_other_classes(
+    stored: Stored, nlist: int, partitions: int, few: bool
+) -> None:
+    index = built(stored, nlist, partitions)
+    lists = nlist * partitions
+    for label in range(5):
+        means, counts = class_excluded_means(index, stored, label)
+        x = unit(np.random.default_rng(label).normal(size=(3 if few else 9, stored.X.shape[1])))
+        chosen = index.routes().lists(x, np.full(len(x), label, np.int32), max(1, lists - 1))
+        scores = np.where(counts > 0, x @ means.T, -np.inf)
+        for q in range(len(x)):
+            if lists == 1:
+                assert_array_equal(chosen[q], [0])
+                continue
+            found = chosen[q][chosen[q] >= 0]
+            assert len(set(found.tolist())) == len(found) == min(lists - 1, (counts > 0).sum())
+            assert (counts[found] > 0).all()
+            assert_allclose(scores[q, found], np.sort(scores[q])[::-1][: len(found)], atol=1e-4)
+
+
+def test_a_small_share_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = clustered(400, 6, 2)
+    labels[:3] = 7
+    stored = Stored(X, labels, np.arange(400), X, labels, 1)
+    assert 7 not in built(stored, 2, 1).routes().labels
+    monkeypatch.setattr(routing, "_SMALL_SHARE", 0.0)
+    assert 7 in built(stored, 2, 1).routes().labels
+
+
+def test_few_and_many_queries_take_the_same_routes() -> None:
+    X, labels = clustered(2000, 16, 4)
+    index = built(Stored(X, labels, np.arange(2000), X, labels, 1), 40, 2)
+    together = index.search_members(np.arange(100), 10, nprobe=5)
+    for q in range(100):
+        one = index.search_members([q], 10, nprobe=5)
+        for a, b in zip(one, together, strict=True):
+            assert_array_equal(a[0], b[q])
+
+
+def test_evidence_routing_finds_more_than_the_nearest_lists() -> None:
+    X, labels = clustered(4000, 16, 3, seed=2)
+    index = built(Stored(X, labels, np.arange(4000), X, labels, 1), 120, 1)
+    exact_D, exact_I = index.search_members(k=10, nprobe=120)
+    recalls = {}
+    for way in ("nearest", "evidence"):
+        index.routing = way
+        D, I = index.search_members(k=10, nprobe=6)
+        recalls[way] = cfe.metrics.recall(I, exact_I, D, exact_D)
+    assert recalls["evidence"] > recalls["nearest"]
+
+
+def test_routing_is_named_when_wrong() -> None:
+    with pytest.raises(ValueError, match="routing must be 'evidence' or 'nearest', got 'fast'"):
+        cfe.IndexEvidenceIVF(4, 2, routing="fast")

@@ -1,0 +1,180 @@
+"""What ``faiss.write_index`` writes for an evidence index, walked through before FAISS itself is let at it.
+
+FAISS trusts much of what it reads: sizes that it allocates, numbers that do not fit each other, other kinds of index
+inside. The two forms that evidence indexes are written in are simple, so every byte of them that is not a vector, a
+centroid or an id is checked here, and FAISS only ever sees what it can read.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+_MAX_UNTRAINED_LISTS = 1 << 20
+_NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
+
+
+class DamageError(Exception):
+    """What is wrong with the contents of a file; the message goes behind "<file> is damaged: "."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The structure of a payload.
+
+    Attributes
+    ----------
+    d
+        Length of the vectors.
+    sizes
+        Rows in each list, (nlist,) int64; the exact index counts as one list.
+    start
+        Offset of the first stored vector: what comes before it is structure and centroids.
+    """
+
+    d: int
+    sizes: NDArray[np.int64]
+    start: int
+
+    @property
+    def ntotal(self) -> int:
+        """Number of stored vectors."""
+        return int(self.sizes.sum())
+
+
+def read_payload(kind: str, file: BinaryIO, size: int) -> Payload:
+    """Return the structure of the first ``size`` bytes of ``file``; DamageError if anything in it is not as it must be.
+
+    Reads O(nlist) bytes; vectors and ids are skipped.
+    """
+    bytes_ = _Bytes(file, size)
+    payload = _read_ivf(bytes_) if kind == "EvidenceIVF" else _read_flat(bytes_)
+    if bytes_.place != size:
+        raise DamageError(f"its vectors end at byte {bytes_.place}, not {size}")
+    return payload
+
+
+class _Bytes:
+    """The first ``end`` bytes of a file, taken one after the other."""
+
+    def __init__(self, file: BinaryIO, end: int) -> None:
+        self.file, self.place, self.end = file, 0, end
+
+    def skip(self, size: int) -> None:
+        if size > self.end - self.place:
+            raise DamageError(f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there")
+        self.place += size
+
+    def take(self, size: int) -> bytes:
+        start = self.place
+        self.skip(size)
+        self.file.seek(start)
+        data = self.file.read(size)
+        if len(data) != size:
+            raise DamageError(f"it ends at byte {start + len(data)}, before its vectors do")
+        return data
+
+    def numbers(self, layout: str) -> tuple[int, ...]:
+        return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
+
+    def vector(self, dtype: str) -> NDArray[Any]:
+        """Take what FAISS's WRITEVECTOR writes: a count and that many numbers."""
+        (count,) = self.numbers("Q")
+        return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
+
+    def expect(self, wanted: bytes, what: str) -> None:
+        got = self.take(4)
+        if got != wanted:
+            raise DamageError(f"{what} is {got!r}, not {wanted!r}")
+
+    def same(self, layout: str, wanted: int, what: str) -> None:
+        (got,) = self.numbers(layout)
+        if got != wanted:
+            raise DamageError(f"{what} is {got}, not {wanted}")
+
+    def index_header(self, what: str) -> tuple[int, int, bool]:
+        """Take what every index begins with, and return d, ntotal and is_trained."""
+        d, ntotal, _, _, trained, metric = self.numbers("iqqqBi")
+        if d < 1 or ntotal < 0 or trained > 1:
+            raise DamageError(f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}")
+        if metric != faiss.METRIC_INNER_PRODUCT:
+            raise DamageError(f"{what} has metric {metric}, not inner product")
+        return d, ntotal, bool(trained)
+
+    def flat_header(self, d: int, ntotal: int, what: str) -> None:
+        """Take an IndexFlatIP up to its vectors."""
+        self.expect(b"IxFI", what)
+        got = self.index_header(what)[:2]
+        if got != (d, ntotal):
+            raise DamageError(f"{what} has d = {got[0]}, ntotal = {got[1]}, not {d} and {ntotal}")
+        self.same("Q", d * ntotal, f"the number of values in {what}")
+
+
+def _read_flat(bytes_: _Bytes) -> Payload:
+    bytes_.expect(b"IxM2", "the index")
+    d, ntotal, _ = bytes_.index_header("the index")
+    bytes_.flat_header(d, ntotal, "the index of the vectors")
+    start = bytes_.place
+    bytes_.skip(4 * d * ntotal)
+    bytes_.same("Q", ntotal, "the number of ids")
+    bytes_.skip(8 * ntotal)
+    return Payload(d, np.array([ntotal], np.int64), start)
+
+
+def _read_ivf(bytes_: _Bytes) -> Payload:
+    bytes_.expect(b"IwFl", "the index")
+    d, ntotal, trained = bytes_.index_header("the index")
+    nlist, _ = bytes_.numbers("QQ")
+    if nlist < 1 or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
+        raise DamageError(f"the index has nlist = {nlist}, is_trained = {trained}, ntotal = {ntotal}")
+    bytes_.flat_header(d, nlist if trained else 0, "the index of the centroids")
+    bytes_.skip(4 * d * nlist if trained else 0)
+    places = _read_direct_map(bytes_)
+    bytes_.expect(b"ilar", "the kind of the lists")
+    bytes_.same("Q", nlist, "the number of lists")
+    bytes_.same("Q", 4 * d, "the code size of the lists")
+    sizes = _read_sizes(bytes_, nlist, ntotal)
+    if ((places >> 32) >= nlist).any() or ((places & 0xFFFFFFFF) >= sizes[places >> 32]).any():
+        raise DamageError("its direct map points outside of the lists")
+    start = bytes_.place
+    bytes_.skip((4 * d + 8) * ntotal)
+    return Payload(d, sizes, start)
+
+
+def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> NDArray[np.int64]:
+    form = bytes_.take(4)
+    if form == b"full":
+        sizes = bytes_.vector("<u8")
+        if len(sizes) != nlist:
+            raise DamageError(f"it has the sizes of {len(sizes)} lists, not {nlist}")
+    elif form == b"sprs":
+        numbers = bytes_.vector("<u8")
+        filled = numbers[::2]
+        if len(numbers) % 2 or (filled >= nlist).any() or len(np.unique(filled)) != len(filled):
+            raise DamageError("the numbers of its lists that are not empty are not as they must be")
+        sizes = np.zeros(nlist, np.uint64)
+        sizes[filled.astype(np.int64)] = numbers[1::2]
+    else:
+        raise DamageError(f"the form of the sizes of its lists is {form!r}")
+    total = sum(sizes.tolist())  # Python's integers do not overflow
+    if total != ntotal:
+        raise DamageError(f"its lists hold {total} vectors, not ntotal = {ntotal}")
+    return sizes.astype(np.int64)
+
+
+def _read_direct_map(bytes_: _Bytes) -> NDArray[np.uint64]:
+    """Take the direct map, and return where it points: list number * 2**32 + place."""
+    (kind,) = bytes_.numbers("B")
+    array = bytes_.vector("<i8")
+    if kind == _NO_MAP and len(array):
+        raise DamageError("it has a direct map of no kind")
+    if kind not in (_NO_MAP, _ARRAY_MAP, _HASH_MAP):
+        raise DamageError(f"its direct map is of kind {kind}")
+    if kind == _HASH_MAP:
+        array = bytes_.vector("<i8,<i8")["f1"]
+    if (array < -1).any():
+        raise DamageError("its direct map points outside of the lists")
+    return array[array >= 0].astype(np.uint64)

@@ -1,0 +1,48 @@
+"""The examples run, from an empty folder, and print what they promise."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EVIDENCE = """\
+urgent: My card was charged twice for one order
+  but routine, similarity 0.64: My card was charged, please send me the receipt
+  but routine, similarity 0.50: How do I change the card of my account
+routine: How do I change my address after the update
+  but urgent, similarity 0.69: The app crashes after the update and my order is lost
+  but urgent, similarity 0.65: Somebody else changed the address of my account
+"""
+
+
+def output_of(name: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, EXAMPLES / name], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == []
+    return done.stdout
+
+
+def needs(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f'{package} is missing: pip install "cfe-faiss[integrations]"')
+
+
+def test_langchain(tmp_path: Path) -> None:
+    needs("langchain_community")
+    assert output_of("langchain_evidence.py", tmp_path) == (
+        EVIDENCE + "after loading: IndexEvidenceFlat(d=256, ntotal=8)\n"
+    )
+
+
+def test_llama_index(tmp_path: Path) -> None:
+    needs("llama_index")
+    assert output_of("llama_index_evidence.py", tmp_path) == EVIDENCE
+
+
+def test_faiss_dropin(tmp_path: Path) -> None:
+    lines = output_of("faiss_dropin.py", tmp_path).splitlines()
+    assert lines[:2] == ["is a faiss.IndexIVFFlat: True", "same answers in all lists: True"]
+    assert lines[-1].startswith("the queries' classes: ")

@@ -1,0 +1,391 @@
+"""FAISS's own tools on evidence indexes: its C++ code sees the stock index that ours is, never our Python methods."""
+
+import gc
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from faiss.contrib import evaluation, exhaustive_search, factory_tools, inspect_tools, ivf_tools
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+
+Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
+KINDS = ["flat", "ivf"]
+N, D, NLIST, CLASSES = 600, 16, 12, 3
+RAW, LABELS = clustered(N, D, CLASSES)
+X = unit(RAW)
+IDS = np.random.default_rng(5).permutation(10**6)[:N].astype(np.int64)
+CHANGED = r"the index holds \d+ vectors and \d+ labels"
+
+
+def empty(kind: str, d: int = D, partitions: int = 1) -> Index:
+    return cfe.IndexEvidenceFlat(d) if kind == "flat" else cfe.IndexEvidenceIVF(d, NLIST, partitions)
+
+
+def filled(kind: str, ids: NDArray[np.int64] = IDS, rows: slice = slice(None)) -> Index:
+    index = empty(kind, partitions=2)
+    if kind == "ivf":
+        index.train(X)
+    index.add_with_labels(X[rows], LABELS[rows], ids[rows])
+    return index
+
+
+def assert_refuses_to_answer(index: Index) -> None:
+    """Assert that an index that was changed behind its back says so wherever labels matter."""
+    for use in (
+        lambda: index.search_members(k=2),
+        lambda: index.search_evidence(X[:1], [0], 2),
+        lambda: index.excluding(0).search(X[:1], 2),
+        lambda: index.range_search_evidence(X[:1], [0], 0.5),
+        lambda: index.reconstruct(0),
+        lambda: index.relabel(np.zeros(index.ntotal, int)),
+        lambda: index.add(X[:1]),
+        lambda: index.remove_ids(np.array([0])),
+        lambda: index.class_index(0),
+        lambda: index.members(),
+        index.__getstate__,
+        lambda: cfe.write_index(index, "never-written"),
+    ):
+        with pytest.raises(RuntimeError, match=CHANGED):
+            use()
+    assert not Path("never-written").exists()
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_casts_clones_and_files_of_faiss_give_the_stock_index(kind: str, tmp_path: Path) -> None:
+    index = filled(kind)
+    faiss.write_index(index, str(tmp_path / "stock.faiss"))
+    for other in (
+        faiss.downcast_index(index),
+        faiss.clone_index(index),
+        faiss.deserialize_index(faiss.serialize_index(index)),
+        faiss.read_index(str(tmp_path / "stock.faiss")),
+        *([faiss.downcast_index(faiss.extract_index_ivf(index))] if kind == "ivf" else []),
+    ):
+        assert type(other) is type(index)._stock
+        for found, expected in zip(other.search(X[:20], 3), index.search(X[:20], 3), strict=True):
+            assert_array_equal(found, expected)
+    assert (faiss.try_extract_index_ivf(index) is None) == (kind == "flat")
+
+
+def test_factory_strings_are_those_of_the_stock_index() -> None:
+    assert factory_tools.reverse_index_factory(filled("ivf")) == "IVF12,Flat"
+    assert factory_tools.reverse_index_factory(filled("flat")) == "IDMap2,Flat"
+
+
+# --- tuning and evaluation --------------------------------------------------------------------------------------------
+
+
+def test_parameter_space_tunes_nprobe() -> None:
+    index, space = filled("ivf"), faiss.ParameterSpace()
+    space.verbose = 0
+    space.initialize(index)
+    ranges = [space.parameter_ranges.at(i) for i in range(space.parameter_ranges.size())]
+    assert [parameter.name for parameter in ranges] == ["nprobe"]
+    space.set_index_parameter(index, "nprobe", 5)
+    assert index.nprobe == 5
+    space.set_index_parameters(index, "nprobe=12")
+    assert index.nprobe == 12
+
+    xq = unit(X[:50] + 0.2 * X[50:100])
+    criterion = faiss.OneRecallAtRCriterion(len(xq), 1)
+    D_exact, I_exact = faiss.knn(xq, X, 1, metric=faiss.METRIC_INNER_PRODUCT)
+    criterion.set_groundtruth(D_exact, IDS[I_exact])
+    points = space.explore(index, xq, criterion)
+    best = points.optimal_pts.at(points.optimal_pts.size() - 1)
+    assert isinstance(points, faiss.OperatingPoints)
+    assert best.perf == 1.0
+    space.set_index_parameters(index, best.key)
+    assert f"nprobe={index.nprobe}" == best.key
+    assert_array_equal(index.search(xq, 1)[1], IDS[I_exact])
+
+
+def test_the_exact_index_has_nothing_to_tune() -> None:
+    index, space = filled("flat"), faiss.ParameterSpace()
+    space.initialize(index)
+    assert space.parameter_ranges.size() == 0
+    with pytest.raises(RuntimeError, match="could not set parameter nprobe"):
+        space.set_index_parameter(index, "nprobe", 4)
+
+
+# range_PR leaves its pool of threads to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed running multiprocessing pool:ResourceWarning")
+def test_evaluation_of_evidence() -> None:
+    flat, ivf = filled("flat"), filled("ivf")
+    D_exact, I_exact = flat.search_members(k=5)
+    D_all, I_all = ivf.search_members(k=5, nprobe=2 * NLIST)
+    evaluation.check_ref_knn_with_draws(D_exact, I_exact, D_all, I_all)
+    assert evaluation.knn_intersection_measure(I_exact, I_all) == 1.0
+    lims, D, I = flat.range_search_evidence(X[:40], LABELS[:40], 0.6)
+    assert 0 < len(I) < 40 * N
+    evaluation.check_ref_range_results(lims, D, I, *ivf.range_search_evidence(X[:40], LABELS[:40], 0.6))
+    params = cfe.EvidenceParameters(labels=LABELS[:40])
+    precision, recall = evaluation.range_PR(lims, I, *ivf.range_search(X[:40], 0.7, params=params)[::2])
+    gc.collect()
+    assert precision == 1.0
+    assert 0 < recall < 1
+
+
+def test_operating_points_of_evidence() -> None:
+    flat, ivf = filled("flat"), filled("ivf")
+    exact = flat.search_members(k=5)[1]
+    points = evaluation.OperatingPointsWithRanges()
+    points.add_range("nprobe", [1, 2, 4, 8, 2 * NLIST])
+    for number in range(points.num_experiments()):
+        key = points.cno_to_key(number)
+        nprobe = points.get_parameters(key)["nprobe"]
+        found = ivf.search_members(k=5, nprobe=nprobe)[1]
+        # The lists looked into stand in for the time: tests measure none.
+        points.add_operating_point(key, evaluation.knn_intersection_measure(exact, found), float(nprobe))
+    performance = [point[1] for point in points.operating_points]
+    assert performance == sorted(performance)
+    assert performance[0] < performance[-1] == 1.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_range_search_with_a_wanted_number_of_results(kind: str) -> None:
+    index = filled(kind)
+    if kind == "ivf":
+        index.nprobe = NLIST
+    results = [
+        exhaustive_search.range_search_max_results(
+            some, exhaustive_search.exponential_query_iterator(X[:100]), 0.5, max_results=500
+        )
+        for some in (index, index.to_stock())
+    ]
+    for found, expected in zip(*results, strict=True):
+        assert_array_equal(found, expected)
+    threshold, lims, D, I = results[0]
+    assert 400 <= lims[-1] == len(I) <= 500
+    assert D.min() > threshold > 0.5
+
+
+# --- inverted lists ---------------------------------------------------------------------------------------------------
+
+
+def test_inspect_tools_read_the_lists() -> None:
+    index = filled("ivf")
+    sizes = inspect_tools.get_invlist_sizes(index.invlists)
+    assert sizes.sum() == N
+    by_id = {int(i): row for i, row in zip(IDS, X, strict=True)}
+    for number, size in enumerate(sizes):
+        ids, codes = inspect_tools.get_invlist(index.invlists, number)
+        assert len(ids) == size
+        assert_array_equal(codes.view(np.float32), [by_id[int(i)] for i in ids])
+    centroids = inspect_tools.get_flat_data(faiss.downcast_index(index.quantizer))
+    assert_array_equal(centroids, index.centroids()[0])
+
+
+def test_ivf_tools_search_given_lists() -> None:
+    index = filled("ivf")
+    index.nprobe = 4
+    D_lists, lists = index.quantizer.search(X[:30], 4)
+    for found, expected in zip(
+        ivf_tools.search_preassigned(index, X[:30], 3, lists, D_lists), index.search(X[:30], 3), strict=True
+    ):
+        assert_array_equal(found, expected)
+    lims, _, I = ivf_tools.range_search_preassigned(index, X[:30], 0.8, lists)
+    expected = index.range_search(X[:30], 0.8)
+    assert_array_equal(lims, expected[0])
+    assert_array_equal(np.sort(I), np.sort(expected[2]))
+
+
+def test_ivf_tools_search_given_lists_behind_a_transform() -> None:
+    index, rotation = filled("ivf"), faiss.RandomRotationMatrix(D, D)
+    rotation.init(1)
+    rotated = faiss.IndexPreTransform(rotation, index)
+    index.nprobe = 2
+    queries = rotation.reverse_transform(X[:10])
+    lists = index.quantizer.search(rotation.apply(queries), 2)[1]
+    assert_array_equal(ivf_tools.search_preassigned(rotated, queries, 1, lists)[1][:, 0], IDS[:10])
+
+
+def test_ivf_tools_add_to_given_lists_is_refused() -> None:
+    index = filled("ivf")
+    lists, ids = np.zeros(5, np.int64), np.arange(5) + 10**7
+    with pytest.raises(NotImplementedError, match="add_core would lose labels: use add_with_labels"):
+        ivf_tools.add_preassigned(index, X[:5], lists, ids)
+    assert_array_equal(index.search_members(k=3)[1], filled("ivf").search_members(k=3)[1])
+
+
+def test_ivf_tools_with_another_quantizer_of_the_same_centroids(tmp_path: Path) -> None:
+    index, expected = filled("ivf"), filled("ivf").search_members(k=3, nprobe=2 * NLIST)[1]
+    ivf_tools.replace_ivf_quantizer(index, faiss.IndexHNSWFlat(D, 16, faiss.METRIC_INNER_PRODUCT))
+    assert_array_equal(index.search_members(k=3, nprobe=2 * NLIST)[1], expected)
+    index.add_with_labels(-X[:5], LABELS[:5], np.arange(5) + 10**7)
+    assert_array_equal(index.search(-X[:5], 1)[1][:, 0], np.arange(5) + 10**7)
+    with pytest.raises(ValueError, match="the index is not as evidence indexes must be"):
+        cfe.write_index(index, tmp_path / "index.cfe")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(copied: bool, tmp_path: Path) -> None:
+    index, expected = filled("ivf"), filled("ivf").search_members(k=3, nprobe=2 * NLIST)
+    if copied:
+        cfe.write_index(index, tmp_path / "index.cfe")
+        index = cfe.read_index(tmp_path / "index.cfe")
+    ivf_tools.sort_invlists_by_size(index)
+    for found, wanted in zip(index.search_members(k=3, nprobe=2 * NLIST), expected, strict=True):
+        assert_array_equal(found, wanted)
+    assert_array_equal(index.search(X[:9], 1)[1][:, 0], IDS[:9])
+    for use in (
+        lambda: index.add_with_labels(X[:1], [0], [10**7]),
+        lambda: index.relabel(LABELS),
+        lambda: index.remove_ids(IDS[:1]),
+        index.__getstate__,
+        lambda: cfe.write_index(index, tmp_path / "other.cfe"),
+    ):
+        with pytest.raises(RuntimeError, match="inverted lists were changed"):
+            use()
+    assert not (tmp_path / "other.cfe").exists()
+    again = cfe.IndexEvidenceIVF.from_stock(faiss.clone_index(index), LABELS[np.argsort(IDS)])
+    assert_array_equal(again.search_members(k=3, nprobe=NLIST)[1], expected[1])
+
+
+def test_big_batch_search_takes_exactly_stock_indexes() -> None:
+    from faiss.contrib.big_batch_search import big_batch_search
+
+    index = filled("ivf")
+    index.nprobe = 3
+    with pytest.raises(RuntimeError, match="not supported"):
+        big_batch_search(index, X[:50], 4)
+    stock = index.to_stock()
+    I = big_batch_search(stock, X[:50], 4, method="knn_function")[1]
+    assert_array_equal(I, index.search(X[:50], 4)[1])
+
+
+# --- indexes that hold others -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pca_in_front(kind: str) -> None:
+    wide = np.random.default_rng(1).normal(size=(N, 2 * D)).astype(np.float32)
+    pca = faiss.PCAMatrix(2 * D, D)
+    pca.train(wide)
+    index = empty(kind)
+    # Transform first and fill the evidence index itself: a wrapper would add in C++, where nothing knows of labels.
+    if kind == "ivf":
+        index.train(pca.apply(wide))
+        index.nprobe = NLIST
+    index.add_with_labels(pca.apply(wide), LABELS)
+    wrapped = faiss.IndexPreTransform(pca, index)
+    assert (wrapped.ntotal, wrapped.d, wrapped.is_trained) == (N, 2 * D, True)
+    for found, expected in zip(wrapped.search(wide[:30], 4), index.search(pca.apply(wide[:30]), 4), strict=True):
+        assert_array_equal(found, expected)
+    I = index.search(pca.apply(wide[:30]), 4, params=cfe.EvidenceParameters(labels=LABELS[:30]))[1]
+    assert (LABELS[I] != LABELS[:30, None]).all()
+
+    restored = faiss.deserialize_index(faiss.serialize_index(wrapped))
+    assert_array_equal(restored.search(wide[:30], 4)[1], wrapped.search(wide[:30], 4)[1])
+    if kind == "ivf":
+        again = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(restored.index), LABELS)
+        assert_array_equal(again.search_members(k=3, nprobe=NLIST)[1], index.search_members(k=3, nprobe=NLIST)[1])
+
+
+# IndexReplicas has no add_with_ids, and an id map no add.
+@pytest.mark.parametrize(("kind", "wrap"), [("flat", "transform"), ("ivf", "transform"), ("ivf", "replicas")])
+def test_a_change_through_a_wrapper_is_noticed(
+    kind: str, wrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    index = filled(kind)
+    if wrap == "transform":
+        faiss.IndexPreTransform(index).add_with_ids(X[:4], np.arange(4) + 10**7)
+    else:
+        replicas = faiss.IndexReplicas(D)
+        replicas.addIndex(index)
+        replicas.add(X[:4])
+    assert index.ntotal == N + 4
+    assert_refuses_to_answer(index)
+    assert index.search(X[:1], 2)[0][0, 0] == pytest.approx(1.0)  # what stock FAISS answers is still right
+    if (kind, wrap) == ("ivf", "transform"):  # the vectors can be had back, if one knows the labels
+        again = cfe.IndexEvidenceIVF.from_stock(index.to_stock(), np.append(LABELS[np.argsort(IDS)], [0, 1, 2, 0]))
+        assert again.search_members([10**7 + 3], 3)[1].min() >= 0
+    index.reset()
+    index.add_with_labels(X, LABELS, IDS)
+    assert_array_equal(index.search_members(k=3)[1], filled(kind).search_members(k=3)[1])
+
+
+def test_training_through_a_wrapper() -> None:
+    index = empty("ivf")
+    wrapped = faiss.IndexPreTransform(faiss.PCAMatrix(D, D), index)
+    wrapped.train(RAW)
+    index.add_with_labels(X, LABELS)
+    exact = empty("flat")
+    exact.add_with_labels(X, LABELS)
+    assert_array_equal(index.search_members(k=3, nprobe=NLIST)[1], exact.search_members(k=3)[1])
+
+    two = empty("ivf", partitions=2)
+    faiss.IndexPreTransform(two).train(X)
+    with pytest.raises(ValueError, match="supplementary partitions must be trained"):
+        two.add_with_labels(X, LABELS)
+    two.reset()
+    two.train(X)
+    two.add_with_labels(X, LABELS)
+    assert_array_equal(two.search_members(k=3, nprobe=2 * NLIST)[1], exact.search_members(k=3)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_search_every_shard(kind: str) -> None:
+    halves = [filled(kind, rows=slice(None, N // 2)), filled(kind, rows=slice(N // 2, None))]
+    for half in halves:
+        if kind == "ivf":
+            half.nprobe = NLIST
+    shards = faiss.IndexShards(D, False, False)  # not threaded, ids as they are
+    for half in halves:
+        shards.add_shard(half)
+    assert shards.ntotal == N
+    assert_array_equal(shards.search(X[:40], 3)[1], filled("flat").search(X[:40], 3)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replicas_answer_like_the_index(kind: str) -> None:
+    index = filled(kind)
+    replicas = faiss.IndexReplicas(D)
+    replicas.addIndex(index)
+    replicas.addIndex(index.to_stock())
+    assert replicas.ntotal == N
+    assert_array_equal(replicas.search(X[:40], 3)[1], index.search(X[:40], 3)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refinement_of_a_filled_index(kind: str) -> None:
+    index = filled(kind, np.arange(N, dtype=np.int64))
+    refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
+    assert_array_equal(refined.search(X[:40], 3)[1], index.search(X[:40], 3)[1])
+
+
+def test_an_evidence_index_as_a_quantizer() -> None:
+    index = filled("ivf", np.arange(N, dtype=np.int64))
+    ivf = faiss.IndexIVFFlat(index, D, N, faiss.METRIC_INNER_PRODUCT)
+    assert ivf.is_trained
+    ivf.add(X)
+    assert_array_equal(ivf.search(X[:20], 1)[1][:, 0], np.arange(20))
+
+
+def test_vectors_go_to_a_stock_index_and_labels_stay_right() -> None:
+    index, target = filled("ivf"), filled("ivf").to_stock()
+    target.reset()
+    faiss.merge_into(target, index, False)
+    assert (target.ntotal, index.ntotal) == (N, 0)
+    with pytest.raises(RuntimeError, match=CHANGED):
+        index.search_members(k=2)
+
+
+def test_the_view_is_no_index_for_cpp() -> None:
+    view = filled("ivf").excluding(0)
+    for use in (
+        lambda: faiss.write_index(view, "never-written"),
+        lambda: faiss.IndexShards(D).add_shard(view),
+        lambda: faiss.ParameterSpace().set_index_parameter(view, "nprobe", 2),
+    ):
+        with pytest.raises(TypeError):
+            use()
