@@ -24,7 +24,7 @@ NLIST = 4096
 CLASSES = 10
 K = 10
 PROCESSES = 5
-WARM = 200
+WARM = 50
 
 
 def vectors(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

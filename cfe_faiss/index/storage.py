@@ -105,4 +105,5 @@ def _view(element: Any, address: int, shape: tuple[int, ...]) -> NDArray[Any]:
         return np.ctypeslib.as_array((element * math.prod(shape)).from_address(address)).reshape(shape)
     # In a mapped file FAISS puts vectors at odd addresses, where NumPy does without BLAS.
     raw = np.ctypeslib.as_array((ctypes.c_uint8 * (size * math.prod(shape))).from_address(address))
-    return raw.copy().view(np.dtype(element)).reshape(shape)
+    rows: NDArray[Any] = raw.copy().view(np.dtype(element)).reshape(shape)
+    return rows
