@@ -11,7 +11,7 @@ from cfe_faiss import metrics
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.io import read_index, write_index
+from cfe_faiss.index.io import read_header, read_index, verify_index, write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
@@ -35,7 +35,9 @@ __all__ = [
     "ks_similarity",
     "ks_vectors",
     "metrics",
+    "read_header",
     "read_index",
+    "verify_index",
     "write_index",
 ]
 

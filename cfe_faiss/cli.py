@@ -17,7 +17,7 @@ from cfe_faiss.datasets import NAMES, load
 from cfe_faiss.files import read_classes, read_graph, read_matrix
 from cfe_faiss.finder import empty_index
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.io import _read_header, read_index, write_index
+from cfe_faiss.index.io import read_header, read_index, write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.kernel import ks_vectors
 from cfe_faiss.pairs import global_evidence
@@ -395,8 +395,7 @@ def _labels(index: _Index, ids: NDArray[np.int64]) -> NDArray[np.int32]:
 
 def _info(arguments: argparse.Namespace) -> None:
     index = read_index(arguments.index)
-    with arguments.index.open("rb") as file:
-        header = _read_header(file, arguments.index)
+    header = read_header(arguments.index)
     classes, counts = np.unique(index.members().labels, return_counts=True)
     facts: dict[str, Any] = {
         "file": str(arguments.index),

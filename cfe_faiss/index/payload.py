@@ -127,9 +127,11 @@ def _read_flat(bytes_: _Bytes) -> Payload:
 def _read_ivf(bytes_: _Bytes) -> Payload:
     bytes_.expect(b"IwFl", "the index")
     d, ntotal, trained = bytes_.index_header("the index")
-    nlist, _ = bytes_.numbers("QQ")
-    if nlist < 1 or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
-        raise DamageError(f"the index has nlist = {nlist}, is_trained = {trained}, ntotal = {ntotal}")
+    nlist, nprobe = bytes_.numbers("QQ")
+    if nlist < 1 or nprobe < 1 or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
+        raise DamageError(
+            f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
+        )
     bytes_.flat_header(d, nlist if trained else 0, "the index of the centroids")
     bytes_.skip(4 * d * nlist if trained else 0)
     places = _read_direct_map(bytes_)

@@ -100,6 +100,9 @@ def merge_from(self: Any, otherIndex: Any, add_id: int = 0) -> None:
     """
     if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
         raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
+    if hasattr(otherIndex, "_gate"):
+        with otherIndex._gate.writing():  # refuses now, not after the vectors were taken over
+            pass
     X, labels, ids = members.contents(otherIndex)
     shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
     with self._gate.writing():

@@ -613,3 +613,13 @@ def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not as evidence indexes must be"):
         cfe.write_index(index, tmp_path / "a.index")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_merging_from_a_mapped_index_is_refused_before_anything_moves(kind: str, tmp_path: Path) -> None:
+    cfe.write_index(built(kind), tmp_path / "a.index")
+    mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+    target = cfe.IndexEvidenceFlat(12)
+    with pytest.raises(RuntimeError, match="mapped"):
+        target.merge_from(mapped)
+    assert (target.ntotal, mapped.ntotal) == (0, 600)
