@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import exact, members, scan, shared
+from cfe_faiss.index import exact, members, probing, scan, shared
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
-from cfe_faiss.index.routing import Routes, nearest_lists
+from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.storage import Storage
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.partition import assign, train_partitions
-
-_CHUNK = 256
 
 
 class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
@@ -65,6 +62,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     complete: bool = True
     routing: str = "evidence"
     _routes: Routes | None = None
+    _cached_lists: tuple[str, probing.Lists] | None = None
     _stock = faiss.IndexIVFFlat
     _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
@@ -265,7 +263,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         self._reference_starts = np.zeros((self.partitions - 1) * self.nlist + 1, np.int64)
 
     def _forget(self) -> None:
-        self._storage = self._members = self._routes = None
+        self._storage = self._members = self._routes = self._cached_lists = None
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
@@ -437,78 +435,21 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         allowed: NDArray[np.bool_] | None,
         progress: str | None,
     ) -> exact.Results:
-        """Search unit rows among the allowed storage rows, widening until the results are complete."""
-        probes = as_count("nprobe", self.nprobe if nprobe is None else nprobe)
+        nprobe = as_count("nprobe", self.nprobe if nprobe is None else nprobe)
+        if self.storage().n == 0:
+            return exact.padded(*scan.empty_heaps(len(X), 0), k)
+        return probing.search(
+            self._all_lists(), X, labels, k, nprobe, complete=self.complete, allowed=allowed, progress=progress
+        )
+
+    def _all_lists(self) -> probing.Lists:
         storage = self.storage()
-        D, I = scan.empty_heaps(len(X), min(k, storage.n))
-        if D.size:
-            pending = np.arange(len(X))
-            while len(pending):
-                self._probe(storage, X, labels, probes, allowed, pending, D, I, progress)
-                # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
-                widen = self.complete and probes < self.partitions * self.nlist
-                pending = self._incomplete(storage, labels, allowed, pending, I) if widen else pending[:0]
-                probes *= 4
-        return exact.padded(D, I, k)
-
-    def _incomplete(
-        self,
-        storage: Storage,
-        labels: NDArray[np.int32],
-        allowed: NDArray[np.bool_] | None,
-        queries: NDArray[np.int64],
-        I: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Return those of the queries whose rows of I hold less than there is."""
-        queries = queries[I[queries, -1] < 0]
-        if len(queries) == 0:
-            return queries
-        wanted = np.minimum(storage.eligible(labels[queries], allowed), I.shape[1])
-        short: NDArray[np.bool_] = (I[queries] >= 0).sum(axis=1) < wanted
-        return queries[short]
-
-    def _probe(
-        self,
-        storage: Storage,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        nprobe: int,
-        allowed: NDArray[np.bool_] | None,
-        queries: NDArray[np.int64],
-        D: NDArray[np.float32],
-        I: NDArray[np.int64],
-        progress: str | None,
-    ) -> None:
-        """Search the ``nprobe`` nearest lists of some of the queries, and write their rows of D and I."""
-        centroids, slack, references = self.centroids(), scan.screening_error(self.d), self._references.reshape(-1)
-        mask = np.empty(0, bool) if allowed is None else allowed
-        routes = self.routes() if self.routing == "evidence" else None
-
-        def probe(cut: slice) -> None:
-            chosen = queries[cut]
-            x, heaps = X[chosen], scan.empty_heaps(len(chosen), D.shape[1])
-            scan.scan_lists(
-                x,
-                labels[chosen],
-                routes.lists(x, labels[chosen], nprobe) if routes else nearest_lists(x, centroids, nprobe),
-                storage.starts,
-                storage.addresses,
-                storage.id_addresses,
-                storage.labels,
-                references,
-                self._reference_starts,
-                mask,
-                *heaps,
-                slack,
-            )
-            scan.sort_heaps(*heaps)
-            D[chosen], I[chosen] = heaps
-
-        lists = self.partitions * self.nlist
-        work = float(len(queries)) * self.d * (lists + min(nprobe, lists) * storage.n / self.nlist)
-        size = max(1, min(_CHUNK, -(-len(queries) // num_threads(work))))
-        cuts = [slice(start, start + size) for start in range(0, len(queries), size)]
-        run(probe, cuts, work=work, progress=progress)
+        if self._cached_lists is None or self._cached_lists[0] != self.routing:
+            routes = self.routes() if self.routing == "evidence" else None
+            references = self._references.reshape(-1)
+            lists = probing.Lists(storage, self.centroids(), references, self._reference_starts, routes)
+            self._cached_lists = self.routing, lists
+        return self._cached_lists[1]
 
     # --- as in every evidence index ---------------------------------------------------------------------------------
 

@@ -452,12 +452,14 @@ def route(
     scores = np.empty(means.shape[0], np.float32)
     D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
     for q in range(X.shape[0]):
-        for j in range(means.shape[0]):
-            scores[j] = _product(X[q], means[j]) if filled[j] else nowhere
+        scores[:] = np.inf  # not known yet
         i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
         if i < labels.shape[0] and labels[i] == labels_q[q]:
             for e in range(starts[i], starts[i + 1]):
                 scores[entry_lists[e]] = _product(X[q], entry_means[e]) if entry_filled[e] else nowhere
+        for j in range(means.shape[0]):
+            if scores[j] == np.inf:
+                scores[j] = _product(X[q], means[j]) if filled[j] else nowhere
         D[:] = nowhere
         I[:] = _NO_ID
         for j in range(means.shape[0]):
