@@ -131,9 +131,8 @@ def forged(whole: bytes, other: bytes, rng: np.random.Generator) -> bytes:
             count = int(np.prod(section["shape"]))
             if count:
                 place = section["offset"] + item * int(rng.integers(count))
-                body[place : place + item] = int(rng.choice([-2, -1, 0, 1, 5, 159, 160, 2**31 - 1])).to_bytes(
-                    item, "little", signed=True
-                )
+                number = int(rng.choice([-2, -1, 0, 1, 5, 159, 160, 2**31 - 1])) % 256**item
+                body[place : place + item] = number.to_bytes(item, "little")
         case 4:  # the payload of another index
             header["payload"] = json.loads(other[slice(*header_place(other))])["payload"]
             body[: header["payload"]["size"]] = other[: header["payload"]["size"]]

@@ -133,7 +133,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> IndexEvidence
         if not mapped:
             _check_payload(file, header)
         arrays = {section["name"]: _read_section(file, section, mapped) for section in header["sections"]}
-        _check_sections(header, arrays, arrays.keys() - set(validate.ROW_SECTIONS))
+        _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
         validate.check_lists(payload, arrays)
         index = _from_faiss(file, header["kind"], mapped)
     index._restore(header["parameters"], arrays)
@@ -282,8 +282,9 @@ def _row_check(
 ) -> Callable[[], None]:
     def check() -> None:
         with _naming(source):
-            _check_sections(header, arrays, arrays.keys() & set(validate.ROW_SECTIONS))
+            _check_sections(header, arrays, arrays.keys() - set(validate.ON_OPENING))
             validate.check_row_sections(payload, arrays)
+            validate.check_routes(arrays)
 
     return check
 

@@ -490,6 +490,9 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             "references": self._references,
             "reference_starts": self._reference_starts,
         }
+        # So that a mapped index need not read every vector before its first answer.
+        routed = self.routing == "evidence" and len(self._labels)
+        arrays |= (self.routes() if routed else Routes.none(self.d)).arrays()
         return parameters, arrays
 
     def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -499,3 +502,5 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         self._supplementary = arrays["centroids"]
         self._references = arrays["references"]
         self._reference_starts = arrays["reference_starts"]
+        if len(arrays["route_means"]):
+            self._routes = Routes.from_arrays(self.nlist, arrays)

@@ -6,6 +6,7 @@ of every list and, for every class with a share in it worth an entry, the mean o
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,33 @@ class Routes:
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
         return cls(nlist, means, members > 0, classes, edges, block_lists, entry_means, others)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what a file keeps, with names; flags as bytes."""
+        return {
+            "route_means": self.means,
+            "route_filled": self.filled.view(np.uint8),
+            "route_labels": self.labels,
+            "route_starts": self.starts,
+            "route_lists": self.entry_lists,
+            "route_entry_means": self.entry_means,
+            "route_entry_filled": self.entry_filled.view(np.uint8),
+        }
+
+    @classmethod
+    def from_arrays(cls, nlist: int, arrays: dict[str, NDArray[Any]]) -> "Routes":
+        """Return the routes that :meth:`arrays` was taken of."""
+        means, filled, labels, starts, lists, entry_means, entry_filled = (
+            arrays[name] for name in cls.none(1).arrays()
+        )
+        return cls(nlist, means, filled.view(bool), labels, starts, lists, entry_means, entry_filled.view(bool))
+
+    @classmethod
+    def none(cls, d: int) -> "Routes":
+        """Return routes without any list: what a file keeps of an index that has none."""
+        means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
+        numbers = np.empty(0, np.int64)
+        return cls(0, means, flags, np.empty(0, np.int32), np.zeros(1, np.int64), numbers, means, flags)
 
     def lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
         """Return for each query the ``nprobe`` lists whose other-class members are nearest, nearest first, -1 for none.

@@ -18,14 +18,26 @@ _ROWS = 1 << 14
 
 _SECTIONS = {
     "EvidenceFlat": {"labels": "<i4"},
-    "EvidenceIVF": {"labels": "<i4", "centroids": "<f4", "references": "<i4", "reference_starts": "<i8"},
+    "EvidenceIVF": {
+        "labels": "<i4",
+        "centroids": "<f4",
+        "references": "<i4",
+        "reference_starts": "<i8",
+        "route_means": "<f4",
+        "route_filled": "|u1",
+        "route_labels": "<i4",
+        "route_starts": "<i8",
+        "route_lists": "<i8",
+        "route_entry_means": "<f4",
+        "route_entry_filled": "|u1",
+    },
 }
 _PARAMETERS = {
     "EvidenceFlat": {},
     "EvidenceIVF": {"theta": float, "weighted": bool, "complete": bool, "routing": str},
 }
-ROW_SECTIONS = ("labels", "references")
-"""Sections with an entry for each stored vector."""
+ON_OPENING = ("centroids", "reference_starts")
+"""Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -98,6 +110,13 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
         wanted["centroids"] = (more, nlist, payload.d)
         wanted["references"] = (more, payload.ntotal)
         wanted["reference_starts"] = (more * nlist + 1,)
+        routed = header["parameters"]["routing"] == "evidence" and payload.ntotal
+        lists, classes, entries = (*got["route_means"], 0)[0], (*got["route_labels"], 0)[0], (*got["route_lists"], 0)[0]
+        wanted["route_means"] = ((more + 1) * nlist if routed else 0, payload.d)
+        wanted["route_filled"] = (lists,)
+        wanted["route_labels"], wanted["route_starts"] = (classes,), (classes + 1,)
+        wanted["route_lists"] = wanted["route_entry_filled"] = (entries,)
+        wanted["route_entry_means"] = (entries, payload.d)
     for name, shape in wanted.items():
         if got[name] != shape:
             raise DamageError(f"its section {name!r} has shape {got[name]}, not {shape}")
@@ -126,6 +145,19 @@ def check_row_sections(payload: Payload, arrays: Arrays) -> None:
     for rows in arrays.get("references", ()):
         if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
             raise DamageError("the lists of its supplementary partitions do not hold each vector once")
+
+
+def check_routes(arrays: Arrays) -> None:
+    """Raise DamageError unless queries can be routed; O(lists + entries)."""
+    if "route_means" not in arrays:
+        return
+    starts, labels, lists = arrays["route_starts"], arrays["route_labels"], arrays["route_lists"]
+    flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
+    in_order = (starts[1:] >= starts[:-1]).all() and (labels[1:] > labels[:-1]).all()
+    if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
+        raise DamageError("its routes are not in order")
+    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
+        raise DamageError("its routes lead to lists that it does not have")
 
 
 def check_rows(storage: Storage) -> None:

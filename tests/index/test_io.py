@@ -22,6 +22,7 @@ from reference import Stored, clustered, stored_vectors, unit
 import cfe_faiss as cfe
 from cfe_faiss.index import io
 from cfe_faiss.index.io import read_header, verify_index
+from cfe_faiss.index.routing import Routes
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_files.py"
 Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
@@ -456,6 +457,45 @@ def test_forged_footers_are_an_error(forge: Forge, message: str, flags: int, tmp
         cfe.read_index(path, flags).search_members(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged"):
         verify_index(path)
+
+
+@pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (put("route_lists", 0, -1, 8), "routes lead to lists that it does not have"),
+        (put("route_lists", 0, 27, 8), "routes lead to lists that it does not have"),
+        (put("route_starts", 0, 1, 8), "routes are not in order"),
+        (put("route_starts", 1, 2**40, 8), "routes are not in order"),
+        (put("route_labels", 1, 0), "routes are not in order"),
+        (put("route_filled", 0, 2, 1), "routes are not in order"),
+        (put("route_entry_filled", 0, -1, 1), "routes are not in order"),
+        (said("parameters.routing", "fast"), "routing is 'fast'"),
+        (said("parameters.routing", "nearest"), "'route_means' has shape"),
+    ],
+)
+def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("ivf"), path)
+    forged(path, forge)
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        cfe.read_index(path, flags).search_members(k=3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged"):
+        verify_index(path)
+
+
+def test_a_mapped_index_takes_its_routes_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = built("ivf")
+    cfe.write_index(index, tmp_path / "a.index")
+
+    def fail(*_: object) -> None:
+        raise AssertionError("every vector was read")
+
+    monkeypatch.setattr(Routes, "of", fail)
+    mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+    assert_same(searches(mapped), searches(index))
+    for name, array in mapped.routes().arrays().items():
+        assert_array_equal(array, index.routes().arrays()[name])
 
 
 def stock_flat(metric: int = faiss.METRIC_INNER_PRODUCT, ids: Any = range(1000, 1600), scale: float = 1.0) -> Any:
