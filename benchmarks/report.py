@@ -144,8 +144,8 @@ def open_mapped() -> str:
     ]
     return (
         f"Opening {content['n']:,} x {content['d']} with `IO_FLAG_MMAP` in a fresh process. The first query of an "
-        "inverted file checks labels and routes, and makes the tables of where lists lie; the exact index copies what it "
-        "multiplies, since FAISS's format leaves vectors unaligned.\n\n"
+        "inverted file checks labels and routes, and makes the tables of where lists lie; the exact index copies what "
+        "it multiplies, since FAISS's format leaves vectors unaligned.\n\n"
         + table(("index", "file", "open", "memory added", "first query", "next query"), rows)
     )
 

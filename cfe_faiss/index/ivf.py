@@ -299,7 +299,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64]) -> None:
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
-        if self.partitions > 1 and self._centroids is None and not self._supplementary.any():
+        if self.partitions > 1 and not self._supplementary.any() and self.centroids()[0].any():
             raise ValueError(
                 "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
                 "holds this one; call train(x) of this one"

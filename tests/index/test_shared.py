@@ -235,3 +235,11 @@ def test_supplementary_partitions_that_faiss_cannot_train() -> None:
     index.train(X)
     index.add_with_labels(X, LABELS, IDS)
     assert_array_equal(index.search_members(k=3, nprobe=12)[1], filled("flat").search_members(k=3)[1])
+
+
+def test_an_index_trained_on_zero_vectors_goes_on_after_a_round_trip() -> None:
+    index = cfe.IndexEvidenceIVF(3, 4, 2)
+    index.train(np.zeros((6, 3)))
+    again = pickle.loads(pickle.dumps(index))
+    again.add_with_labels(np.eye(3), [0, 1, 1])
+    assert_array_equal(again.search_members([0], k=2)[1], [[1, 2]])
