@@ -133,8 +133,8 @@ def relabel() -> str:
     content = result("relabel")
     rows = [(step, f"{seconds:.2f} s") for step, seconds in content["seconds"].items()]
     return (
-        f"New classes for stored vectors, {content['n']:,} x {content['d']} in {content['nlist']:,} lists: all of them take "
-        f"{content['share']:.1%} of training and adding. Wanted: under 5 %.\n\n" + table(("step", "time"), rows)
+        f"New classes for stored vectors, {content['n']:,} x {content['d']} in {content['nlist']:,} lists: all of them "
+        f"take {content['share']:.1%} of training and adding. Wanted: under 5 %.\n\n" + table(("step", "time"), rows)
     )
 
 
