@@ -124,7 +124,7 @@ def single_query() -> str:
     return (
         "One query at a time on one thread, the cheapest setting of a sweep with recall@10 >= 0.95. Where classes are "
         "separated, as on Facebook, routing by class needs fewer lists and we are fastest; where they are not (the "
-        "synthetic 20k and 200k), it brings nothing, and on small indexes a call costs us some 15 us more in Python "
+        "synthetic 20k and 200k), it brings nothing, and on small indexes a call costs us some 10 us more in Python "
         "than it costs FAISS.\n\n" + table(("graph", "size", "index", "recall@10", "p50", "p99", "short rows"), rows)
     )
 

@@ -18,7 +18,9 @@ from cfe_faiss.parallel import run
 from cfe_faiss.partition import nearest_centroids
 
 _NOWHERE = np.float32(-2.0)  # below every cosine: no member to go to
-_SMALL_SHARE = 1 / 64
+# A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
+# entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
+_SMALL_SHARE = 1 / 8
 _LISTS_AT_ONCE = 64
 
 

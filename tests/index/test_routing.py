@@ -55,7 +55,10 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
     for label in range(5):
         means, counts = class_excluded_means(index, stored, label)
         x = unit(np.random.default_rng(label).normal(size=(3 if few else 9, stored.X.shape[1])))
-        chosen = index.routes().lists(x, np.full(len(x), label, np.int32), max(1, lists - 1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(routing, "_SMALL_SHARE", 0.0)
+            index._forget()
+            chosen = index.routes().lists(x, np.full(len(x), label, np.int32), max(1, lists - 1))
         scores = np.where(counts > 0, x @ means.T, -np.inf)
         for q in range(len(x)):
             if lists == 1:
