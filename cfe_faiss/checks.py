@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cfe_faiss.jit import fast_kernel, kernel
 
@@ -162,16 +162,3 @@ def as_number(name: str, value: Any, low: float, high: float) -> float:
     if not low <= number <= high:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {number!r}")
     return number
-
-
-__all__ = [
-    "UNKNOWN",
-    "ArrayLike",
-    "as_array",
-    "as_count",
-    "as_ids",
-    "as_labels",
-    "as_matrix",
-    "as_number",
-    "as_unit_rows",
-]

@@ -11,10 +11,11 @@ import scipy.sparse
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import parallel
-from cfe_faiss.checks import ArrayLike, as_array, as_count, as_ids, as_matrix, as_number
+from cfe_faiss.checks import as_array, as_count, as_ids, as_matrix, as_number
+from cfe_faiss.dot import pair_similarities
 from cfe_faiss.graph import as_graph, balanced_rows
 from cfe_faiss.jit import fast_kernel
 
@@ -150,7 +151,7 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike) -> NDArray[np.float32]:
     for first in range(0, left.size, _PAIRS_PER_BLOCK):
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
         rows = as_matrix("X", matrix[left.flat[pairs]]), as_matrix("X", matrix[right.flat[pairs]])
-        np.einsum("ij,ij->i", *rows, out=scores[pairs])
+        scores[pairs] = pair_similarities(*rows)
     return scores.reshape(left.shape)
 
 

@@ -102,6 +102,18 @@ def search(
     return padded(D, I, k)
 
 
+def _tiles_from(
+    storage: Storage, rows: NDArray[np.int64], cuts: list[slice], i: int
+) -> Iterator[tuple[int, _Panel, _Panel, NDArray[np.float32]]]:
+    """Yield j, both panels and their products for the tiles of panel i of the rows with itself and all later ones."""
+    x = _panel(storage, rows[cuts[i]])
+    buffer = np.empty(_TILE, np.float32)
+    for j in range(i, len(cuts)):
+        y = _panel(storage, rows[cuts[j]])
+        if not x.excludes(y):
+            yield j, x, y, _products(x, y, buffer)
+
+
 def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Results:
     """Return the exact evidence D, I of every stored row, in storage order; each unordered pair is multiplied once."""
     rows = storage.by_label
@@ -113,13 +125,7 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
         locks = [threading.Lock() for _ in cuts]
 
         def scan_panel(i: int) -> None:
-            x = _panel(storage, rows[cuts[i]])
-            buffer = np.empty(_TILE, np.float32)
-            for j in range(i, len(cuts)):
-                y = _panel(storage, rows[cuts[j]])
-                if x.excludes(y):
-                    continue
-                S = _products(x, y, buffer)
+            for j, x, y, S in _tiles_from(storage, rows, cuts, i):
                 mine, theirs = (D[cuts[i]], I[cuts[i]]), (D[cuts[j]], I[cuts[j]])
                 if i == j:
                     with locks[i]:
@@ -201,13 +207,8 @@ def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found
 
     def scan_panel(i: int) -> None:
         nonlocal best
-        x = _panel(storage, rows[cuts[i]])
-        buffer = np.empty(_TILE, np.float32)
-        for j in range(i, len(cuts)):
-            y = _panel(storage, rows[cuts[j]])
-            if x.excludes(y):
-                continue
-            for r, c, scores in _collect(x, y, _products(x, y, buffer), threshold, slack):
+        for _, x, y, S in _tiles_from(storage, rows, cuts, i):
+            for r, c, scores in _collect(x, y, S, threshold, slack):
                 pairs = best_pairs([(x.ids[r], y.ids[c], scores)], k)
                 with lock:
                     best = best_pairs([best, pairs], k)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_unit_rows
-from cfe_faiss.index import exact, members, shared
+from cfe_faiss.index import exact, shared
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
 from cfe_faiss.index.storage import Storage
@@ -55,28 +55,15 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
-    def storage(self) -> Storage:
-        """Return where the vectors lie; valid until the index changes."""
-        members.check_unchanged(self.ntotal, self._labels)
-        if self._unchecked:
-            self._unchecked()
-            self._unchecked = None
-        if self._storage is None:
-            flat = faiss.downcast_index(self.index)
-            self._storage = Storage(
-                d=self.d,
-                starts=np.array([0, self.ntotal], np.int64),
-                addresses=np.array([int(flat.get_xb()) if self.ntotal else 0], np.int64),
-                id_addresses=np.array([int(self.id_map.data()) if self.ntotal else 0], np.int64),
-                labels=self._labels,
-            )
-        return self._storage
-
-    def members(self) -> Members:
-        """Return the ids in ascending order, and the storage row and label of each."""
-        if self._members is None:
-            self._members = members.of(self.storage())
-        return self._members
+    def _located(self) -> Storage:
+        flat = faiss.downcast_index(self.index)
+        return Storage(
+            d=self.d,
+            starts=np.array([0, self.ntotal], np.int64),
+            addresses=np.array([int(flat.get_xb()) if self.ntotal else 0], np.int64),
+            id_addresses=np.array([int(self.id_map.data()) if self.ntotal else 0], np.int64),
+            labels=self._labels,
+        )
 
     def _forget(self) -> None:
         self._storage = self._members = None
@@ -198,6 +185,8 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
 
     # --- as in every evidence index ---------------------------------------------------------------------------------
 
+    storage = shared.storage
+    members = shared.stored_members
     add_with_labels = shared.add_with_labels
     add_with_ids = shared.add_with_ids
     add = shared.add

@@ -192,16 +192,6 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             self._centroids = np.concatenate([first[None], self._supplementary])
         return self._centroids
 
-    def storage(self) -> Storage:
-        """Return where the vectors lie; valid until the index changes."""
-        members.check_unchanged(self.ntotal, self._labels)
-        if self._unchecked:
-            self._unchecked()
-            self._unchecked = None
-        if self._storage is None:
-            self._storage = self._located()
-        return self._storage
-
     def _located(self) -> Storage:
         lists, numbers = self.invlists, range(self.nlist)
         sizes = np.array([lists.list_size(j) for j in numbers], np.int64)
@@ -221,12 +211,6 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
                 "the inverted lists were changed by other means than the methods of this index, so that labels and "
                 "vectors do not belong together any more; make the index anew by IndexEvidenceIVF.from_stock"
             )
-
-    def members(self) -> Members:
-        """Return the ids in ascending order, and the storage row and label of each."""
-        if self._members is None:
-            self._members = members.of(self.storage())
-        return self._members
 
     def routes(self) -> Routes:
         """Return where the evidence of each class lies; valid until the index changes."""
@@ -453,6 +437,8 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
 
     # --- as in every evidence index ---------------------------------------------------------------------------------
 
+    storage = shared.storage
+    members = shared.stored_members
     add_with_labels = shared.add_with_labels
     add_with_ids = shared.add_with_ids
     add = shared.add

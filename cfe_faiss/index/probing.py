@@ -7,12 +7,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss.index import scan
 from cfe_faiss.index.exact import Results, padded
-from cfe_faiss.index.routing import Routes, nearest_lists
+from cfe_faiss.index.routing import FEW, Routes, nearest_lists
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import num_threads, run
-
-FEW = 4
-"""Up to so many queries are searched at once in the calling thread, with nothing around it."""
 
 _CHUNK = 256
 _EVERYTHING = np.empty(0, bool)

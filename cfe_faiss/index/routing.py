@@ -17,7 +17,9 @@ from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
 from cfe_faiss.partition import nearest_centroids
 
-_NOWHERE = np.float32(-2.0)  # below every cosine: no member to go to
+FEW = 4
+"""Up to so many queries are searched at once in the calling thread, with nothing around it."""
+
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
 _SMALL_SHARE = 1 / 8
@@ -160,7 +162,7 @@ class Routes:
         """
         if nprobe >= len(self.means):
             return np.tile(np.arange(self.nlist), (len(X), 1))
-        if len(X) <= _FEW:
+        if len(X) <= FEW:
             best = np.empty((len(X), nprobe), np.int64)
             scan.route(
                 X,
@@ -176,19 +178,16 @@ class Routes:
             )
             return best
         scores = X @ self.means.T
-        scores[:, ~self.filled] = _NOWHERE
+        scores[:, ~self.filled] = scan.NOWHERE
         for label in np.unique(labels):
             i = int(np.searchsorted(self.labels, label))
             if i < len(self.labels) and self.labels[i] == label:
                 own, entries = np.flatnonzero(labels == label), slice(self.starts[i], self.starts[i + 1])
                 without = X[own] @ self.entry_means[entries].T
-                without[:, ~self.entry_filled[entries]] = _NOWHERE
+                without[:, ~self.entry_filled[entries]] = scan.NOWHERE
                 scores[np.ix_(own, self.entry_lists[entries])] = without
         order = np.argpartition(-scores, nprobe - 1, axis=1)[:, :nprobe]
         near = np.take_along_axis(scores, order, axis=1)
         within = np.argsort(-near, axis=1, kind="stable")
         order, near = np.take_along_axis(order, within, axis=1), np.take_along_axis(near, within, axis=1)
-        return np.where(near > _NOWHERE, order, -1)
-
-
-_FEW = 4
+        return np.where(near > scan.NOWHERE, order, -1)

@@ -1,7 +1,7 @@
 """Kernels: the running top-k, and the scans that feed it.
 
 Every scan works in two steps. A fast float32 product (BLAS, or a vectorised loop) screens a pair; a pair that could
-still matter is scored by :func:`cfe_faiss.index.dot.similarity`, whose bits depend on nothing but the two rows. What an
+still matter is scored by :func:`cfe_faiss.dot.similarity`, whose bits depend on nothing but the two rows. What an
 index returns is therefore the same whichever way its rows were reached, blocked or threaded, and ties are ties
 everywhere.
 """
@@ -14,11 +14,14 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index.dot import similarity
+from cfe_faiss.dot import similarity
 from cfe_faiss.jit import fast_kernel, kernel
 
 PADDING = np.finfo(np.float32).min
 """What FAISS writes as the similarity of a place that holds no id (inner product)."""
+
+NOWHERE = np.float32(-2)
+"""Score of a list without a member to go to: below every cosine."""
 
 _NO_ID = np.iinfo(np.int64).max
 _CHUNK = 64
@@ -448,7 +451,6 @@ def route(
     best: Ints,
 ) -> None:
     """Write the nearest lists of each query, nearest first; see ``routing.Routes``, whose arrays these are."""
-    nowhere = np.float32(-2)
     scores = np.empty(means.shape[0], np.float32)
     D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
     for q in range(X.shape[0]):
@@ -456,11 +458,11 @@ def route(
         i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
         if i < labels.shape[0] and labels[i] == labels_q[q]:
             for e in range(starts[i], starts[i + 1]):
-                scores[entry_lists[e]] = _product(X[q], entry_means[e]) if entry_filled[e] else nowhere
+                scores[entry_lists[e]] = _product(X[q], entry_means[e]) if entry_filled[e] else NOWHERE
         for j in range(means.shape[0]):
             if scores[j] == np.inf:
-                scores[j] = _product(X[q], means[j]) if filled[j] else nowhere
-        D[:] = nowhere
+                scores[j] = _product(X[q], means[j]) if filled[j] else NOWHERE
+        D[:] = NOWHERE
         I[:] = _NO_ID
         for j in range(means.shape[0]):
             if scores[j] > D[0]:

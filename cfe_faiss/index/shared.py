@@ -1,8 +1,8 @@
 """Methods that both evidence indexes have, word for word; each class takes them into its body by name.
 
-An index has: ``storage()``, ``members()``, ``_gate``, ``_stock`` (the FAISS class it is), ``_insert(X, labels, ids)``,
-``_relabel(labels)`` (of all storage rows), ``_search(X, labels, k, nprobe, allowed, progress)``, ``_extras()`` and
-``_restore(parameters, arrays)``.
+An index has: ``_located()`` (where its rows lie now), ``_storage``, ``_members``, ``_unchecked``, ``_labels``,
+``_gate``, ``_stock`` (the FAISS class it is), ``_insert(X, labels, ids)``, ``_relabel(labels)`` (of all storage rows),
+``_search(X, labels, k, nprobe, allowed, progress)``, ``_extras()`` and ``_restore(parameters, arrays)``.
 """
 
 from typing import Any
@@ -16,8 +16,32 @@ from cfe_faiss.index import exact, members
 from cfe_faiss.index.exact import Results
 from cfe_faiss.index.mapped import in_memory
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss.index.storage import Storage
 
 Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+def storage(self: Any) -> Storage:
+    """Return where the vectors lie; valid until the index changes."""
+    members.check_unchanged(self.ntotal, self._labels)
+    if self._unchecked:
+        self._unchecked()
+        self._unchecked = None
+    if self._storage is None:
+        self._storage = self._located()
+    located: Storage = self._storage
+    return located
+
+
+def stored_members(self: Any) -> members.Members:
+    """Return the ids in ascending order, and the storage row and label of each."""
+    if self._members is None:
+        self._members = members.of(self.storage())
+    known: members.Members = self._members
+    return known
 
 
 # --- changing an index ------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import PADDING, unit
 
+from cfe_faiss.dot import similarity
 from cfe_faiss.index import scan
-from cfe_faiss.index.dot import similarity
 
 
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))

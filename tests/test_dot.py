@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import unit
 
-from cfe_faiss.index.dot import pair_similarities, similarity
+from cfe_faiss.dot import pair_similarities, similarity
 
 
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
