@@ -1,7 +1,29 @@
-"""Node classifiers on PyG's layers: building, training, predicting. Importing this loads torch."""
+"""Node classifiers: building, training, predicting, judging. Importing this loads torch."""
 
-from cfe_faiss.models.gnn import gcn
+from cfe_faiss.models.checkpoint import load, save
+from cfe_faiss.models.evaluation import Evaluation, evaluate
+from cfe_faiss.models.fair import FairGNN, fairgnn, train_fair
+from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
+from cfe_faiss.models.loop import TrainingReport
 from cfe_faiss.models.prediction import predict
-from cfe_faiss.models.training import TrainingReport, train
+from cfe_faiss.models.training import train
 
-__all__ = ["TrainingReport", "gcn", "predict", "train"]
+__all__ = [
+    "NAMES",
+    "Evaluation",
+    "FairGNN",
+    "TrainingReport",
+    "build",
+    "evaluate",
+    "fairgnn",
+    "gat",
+    "gcn",
+    "gin",
+    "load",
+    "mpnn",
+    "predict",
+    "sage",
+    "save",
+    "train",
+    "train_fair",
+]

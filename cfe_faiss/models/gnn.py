@@ -1,14 +1,50 @@
-"""Graph neural networks for the nodes of one graph."""
+"""Graph neural networks for the nodes of one graph: PyG's own, and message passing with a learnt edge function."""
 
+from collections.abc import Callable
 from typing import Any
 
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.extras import extra
+from cfe_faiss.models.matrix import OnMatrix
+from cfe_faiss.models.message import MPNN
 from cfe_faiss.models.rng import seeded
 
 with extra("gnn"):
     import torch
-    from torch_geometric.nn.models import GCN
+    from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+NAMES = ("gcn", "gat", "gin", "mpnn", "sage")
+"""The names that :func:`build` knows: the functions of this module."""
+
+
+def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Module:
+    """Return an untrained model by its name, one of :data:`NAMES`, on the CPU.
+
+    Parameters
+    ----------
+    name
+        Of the function here that makes the model.
+    data, seed
+        As for :func:`gcn`.
+    **options
+        That function's other arguments.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the name is unknown, or an argument is of the wrong kind or out of its range.
+
+    Examples
+    --------
+    >>> from cfe_faiss.datasets import load
+    >>> data = load("patients")
+    >>> [build(name, data, hidden=8)(data.x, data.edge_index).shape[1] for name in NAMES]
+    [2, 2, 2, 2, 2]
+    """
+    makers: dict[str, Callable[..., torch.nn.Module]] = {"gcn": gcn, "gat": gat, "gin": gin, "mpnn": mpnn, "sage": sage}
+    if name not in makers:
+        raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
+    return makers[name](data, seed=seed, **options)
 
 
 def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
@@ -44,12 +80,72 @@ def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, 
     >>> gcn(data)(data.x, data.edge_index).shape
     torch.Size([569, 2])
     """
+    return OnMatrix(_network(GCN, data, hidden, num_layers, dropout, seed, normalize=False), normalised=True)
+
+
+def gat(
+    data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0, *, heads: int = 1
+) -> torch.nn.Module:
+    """Return an untrained graph attention network (Veličković et al., ICLR 2018), PyG's ``GAT``, on the CPU.
+
+    Parameters
+    ----------
+    data, hidden, num_layers, dropout, seed
+        As for :func:`gcn`; attention coefficients are dropped, too.
+    heads
+        Attention heads side by side, a divisor of ``hidden``. A head costs as much time as a whole GCN.
+
+    Returns
+    -------
+    torch.nn.Module
+        As of :func:`gcn`.
+    """
+    heads = as_count("heads", heads)
+    if as_count("hidden", hidden) % heads:
+        raise ValueError(f"hidden must be a multiple of heads ({heads}), got {hidden}")
+    return _network(GAT, data, hidden, num_layers, dropout, seed, heads=heads)
+
+
+def gin(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+    """Return an untrained graph isomorphism network (Xu et al., ICLR 2019), PyG's ``GIN``, on the CPU.
+
+    Its layers normalise over the nodes (batch normalisation), as in its paper: sums over neighbours grow with degree.
+    Parameters, result and errors are those of :func:`gcn`.
+    """
+    return OnMatrix(_network(GIN, data, hidden, num_layers, dropout, seed, norm="batch_norm"))
+
+
+def mpnn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+    """Return an untrained message passing network with a learnt edge function, :class:`MPNN`, on the CPU.
+
+    Parameters, result and errors are those of :func:`gcn`.
+    """
+    return _network(MPNN, data, hidden, num_layers, dropout, seed)
+
+
+def sage(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+    """Return an untrained GraphSAGE (Hamilton et al., NeurIPS 2017), mean aggregator, PyG's own, on the CPU.
+
+    Parameters, result and errors are those of :func:`gcn`.
+    """
+    return OnMatrix(_network(GraphSAGE, data, hidden, num_layers, dropout, seed))
+
+
+def _network(
+    kind: Callable[..., torch.nn.Module],
+    data: Any,
+    hidden: int,
+    num_layers: int,
+    dropout: float,
+    seed: int,
+    **options: Any,
+) -> torch.nn.Module:
     with seeded(seed, torch.device("cpu")):
-        model: torch.nn.Module = GCN(
+        return kind(
             in_channels=data.x.shape[1],
             hidden_channels=as_count("hidden", hidden),
             num_layers=as_count("num_layers", num_layers),
             out_channels=int(data.y.max()) + 1,
             dropout=as_number("dropout", dropout, 0, 1),
+            **options,
         )
-    return model

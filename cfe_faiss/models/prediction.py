@@ -48,6 +48,11 @@ def predict(model: Callable[..., Any], data: Any) -> NDArray[np.int64]:
     >>> predict(lambda x, edge_index: x[:, :2], load("patients")).shape
     (569,)
     """
+    return as_classes(outputs(model, data), len(data.x))
+
+
+def outputs(model: Callable[..., Any], data: Any) -> NDArray[Any]:
+    """Return what ``model`` says of every node of ``data``, as :func:`predict` asks it."""
     if not callable(model):
         raise TypeError(f"model must be callable as model(x, edge_index), got {type(model).__name__}")
     for name in ("x", "edge_index"):
@@ -55,7 +60,26 @@ def predict(model: Callable[..., Any], data: Any) -> NDArray[np.int64]:
             raise ValueError(f"data must have {name}, got {data!r}")
     with evaluating(model), torch.no_grad(), seeded(0, data.x.device):
         output = model(data.x, data.edge_index)
-    return _classes(output, len(data.x))
+    if isinstance(output, torch.Tensor) and output.is_floating_point():
+        output = output.float()  # NumPy knows no bfloat16.
+    return as_array("the model's output", output)
+
+
+def as_classes(values: NDArray[Any], n: int) -> NDArray[np.int64]:
+    """Return the class of each of n nodes, from a model's output."""
+    if values.shape == (n,) and values.dtype.kind in "iu":
+        return as_labels("the model's output", values, n).astype(np.int64)
+    if values.ndim != 2 or values.shape[0] != n or values.shape[1] < 2:
+        raise ValueError(
+            f"the model's output must be logits of shape ({n}, C) with C >= 2 or integer classes of shape ({n},), "
+            f"got shape {values.shape}, dtype {values.dtype}"
+        )
+    if np.isnan(values).any():
+        raise ValueError(
+            f"the model's output must not be NaN, got NaN for node {int(np.isnan(values).any(1).argmax())}"
+        )
+    classes: NDArray[np.int64] = values.argmax(axis=1)
+    return classes
 
 
 @contextmanager
@@ -70,22 +94,3 @@ def evaluating(model: object) -> Iterator[None]:
     finally:
         for part, mode in zip(parts, modes, strict=True):
             part.training = mode
-
-
-def _classes(output: Any, n: int) -> NDArray[np.int64]:
-    if isinstance(output, torch.Tensor) and output.is_floating_point():
-        output = output.float()  # NumPy knows no bfloat16.
-    values = as_array("the model's output", output)
-    if values.shape == (n,) and values.dtype.kind in "iu":
-        return as_labels("the model's output", values, n).astype(np.int64)
-    if values.ndim != 2 or values.shape[0] != n or values.shape[1] < 2:
-        raise ValueError(
-            f"the model's output must be logits of shape ({n}, C) with C >= 2 or integer classes of shape ({n},), "
-            f"got shape {values.shape}, dtype {values.dtype}"
-        )
-    if np.isnan(values).any():
-        raise ValueError(
-            f"the model's output must not be NaN, got NaN for node {int(np.isnan(values).any(1).argmax())}"
-        )
-    classes: NDArray[np.int64] = values.argmax(axis=1)
-    return classes

@@ -22,3 +22,18 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+def random_state(device: torch.device) -> list[torch.Tensor]:
+    """Return the state of the random numbers that are drawn on the CPU and on ``device``."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_random_state(device: torch.device, states: list[torch.Tensor]) -> None:
+    """Go on with the random numbers from what :func:`random_state` returned."""
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

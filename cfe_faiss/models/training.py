@@ -1,34 +1,17 @@
 """Training of a node classifier on one graph."""
 
 import math
-from copy import deepcopy
-from dataclasses import dataclass
+import os
 from typing import Any
 
-from tqdm import tqdm
-
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.checks import as_number
 from cfe_faiss.extras import extra
-from cfe_faiss.models.rng import seeded
+from cfe_faiss.models import loop
+from cfe_faiss.models.loop import TrainingReport
 
 with extra("gnn"):
     import torch
     from torch.nn.functional import cross_entropy
-
-
-@dataclass(frozen=True)
-class TrainingReport:
-    """How a training went; the accuracies are those of the best weights, in [0, 1], NaN for a mask without nodes."""
-
-    epochs: int
-    """Epochs run."""
-    best_epoch: int
-    """The epoch, from 1, whose weights the model has now."""
-    val_loss: float
-    """The validation loss of that epoch, the smallest of all."""
-    train_accuracy: float
-    val_accuracy: float
-    test_accuracy: float
 
 
 def train(
@@ -42,6 +25,7 @@ def train(
     class_weights: bool = False,
     seed: int = 0,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainingReport:
     """Train ``model`` in place on the whole graph at once: Adam on the cross-entropy of the training nodes.
 
@@ -68,6 +52,10 @@ def train(
         the same result. The global random state stays as it is.
     progress
         Whether to show a progress bar on standard error; it is quiet when that is not a terminal.
+    checkpoint
+        A file that the state of training is written to every 10 epochs and at the end, all of it or none. Where it
+        exists, training goes on from it, and ends (on the CPU) with the same weights and report as if it had never been
+        interrupted; a training that had ended is not run again. It holds tensors and numbers only.
 
     Returns
     -------
@@ -80,7 +68,10 @@ def train(
         If an argument is of the wrong kind.
     ValueError
         If a number is out of its range, ``data`` lacks something, no node is there to train or validate on, the logits
-        have another shape, or the loss becomes NaN or infinite.
+        have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is no checkpoint, or that of another
+        model, other first weights, another graph or other arguments.
+    OSError
+        If the checkpoint cannot be read or written.
 
     Examples
     --------
@@ -91,64 +82,33 @@ def train(
     >>> report.epochs, report.test_accuracy > 0.9
     (50, True)
     """
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    for name in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask"):
-        if getattr(data, name, None) is None:
-            raise ValueError(f"data must have {name}, got {data!r}")
-    for name in ("train_mask", "val_mask"):
-        if not data[name].any():
-            raise ValueError(f"{name} must hold at least one node, got none of {len(data.x)}")
+    loop.check(model, data)
     lr = as_number("lr", lr, 0, math.inf)
     weight_decay = as_number("weight_decay", weight_decay, 0, math.inf)
-    rounds = range(1, as_count("epochs", epochs) + 1)
-    patience = as_count("patience", patience)
     weight = _class_weights(data) if class_weights else None
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
 
-    best_loss, best_epoch, best_weights = math.inf, 0, deepcopy(model.state_dict())
-    bar = tqdm(rounds, desc="Training", unit="epoch", leave=False, disable=None if progress else True)
-    try:
-        with seeded(seed, data.x.device), bar:
-            for epoch in bar:
-                model.train()
-                optimizer.zero_grad()
-                loss = _loss(_logits(model, data), data, data.train_mask, weight)
-                torch.autograd.backward(loss)
-                optimizer.step()
-                model.eval()
-                with torch.no_grad():
-                    val_loss = float(_loss(_logits(model, data), data, data.val_mask, weight))
-                if not math.isfinite(val_loss):
-                    raise ValueError(
-                        f"the validation loss is {val_loss} after epoch {epoch}: check x, or lower lr ({lr:g})"
-                    )
-                if val_loss < best_loss:
-                    best_loss, best_epoch, best_weights = val_loss, epoch, deepcopy(model.state_dict())
-                elif epoch - best_epoch >= patience:
-                    break
-    finally:
-        model.load_state_dict(best_weights)
-        model.eval()
+    def step() -> None:
         optimizer.zero_grad()
-    with torch.no_grad(), seeded(seed, data.x.device):
-        right = _logits(model, data).argmax(dim=1) == data.y
-    accuracies = (float(right[data[name]].double().mean()) for name in ("train_mask", "val_mask", "test_mask"))
-    return TrainingReport(epoch, best_epoch, best_loss, *accuracies)
+        torch.autograd.backward(_loss(loop.logits_of(model, data), data, data.train_mask, weight))
+        optimizer.step()
 
+    def validate() -> float:
+        return float(_loss(loop.logits_of(model, data), data, data.val_mask, weight))
 
-def _logits(model: torch.nn.Module, data: Any) -> torch.Tensor:
-    logits = model(data.x, data.edge_index)
-    classes = int(data.y.max()) + 1
-    if (
-        not isinstance(logits, torch.Tensor)
-        or logits.ndim != 2
-        or len(logits) != len(data.x)
-        or logits.shape[1] < classes
-    ):
-        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise ValueError(f"model must return logits of shape ({len(data.x)}, C) with C >= {classes}, got {got}")
-    return logits
+    return loop.run(
+        model,
+        data,
+        [optimizer],
+        step,
+        validate,
+        epochs=epochs,
+        patience=patience,
+        seed=seed,
+        progress=progress,
+        checkpoint=checkpoint,
+        settings={"lr": lr, "weight_decay": weight_decay, "class_weights": bool(class_weights)},
+    )
 
 
 def _loss(logits: torch.Tensor, data: Any, mask: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:

@@ -1,0 +1,141 @@
+"""How good a classifier is, and how alike it treats the two values of a sensitive attribute."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_array, as_labels
+from cfe_faiss.extras import extra
+from cfe_faiss.models.prediction import as_classes, outputs
+
+with extra("gnn"):
+    from scipy.special import softmax
+    from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What :func:`evaluate` found; NaN is what cannot be said of these nodes."""
+
+    n: int
+    """Nodes that were judged; every number below is about them alone."""
+    accuracy: float
+    """Share of right predictions, in [0, 1]."""
+    f1: float
+    """Two classes: F1 of class 1. More: the mean of the F1 of every class that is true or predicted of a node."""
+    auc: float
+    """Area under the ROC curve. More than two classes: the mean of each class against the rest."""
+    group_sizes: tuple[int, ...]
+    """Nodes whose sensitive attribute is 0, and 1; empty where there is no such attribute."""
+    positive_group_sizes: tuple[int, ...]
+    """Those of them whose true class is 1: the cases of ``opportunity_difference``."""
+    parity_difference: float
+    """Statistical parity: ``|P(ŷ=1 | s=0) - P(ŷ=1 | s=1)|``, in [0, 1]."""
+    opportunity_difference: float
+    """Equal opportunity: ``|P(ŷ=1 | y=1, s=0) - P(ŷ=1 | y=1, s=1)|``, in [0, 1]."""
+
+
+def evaluate(model: Callable[..., Any] | Any, data: Any, mask: Any = None) -> Evaluation:
+    """Compare what a model predicts with the true classes.
+
+    Parameters
+    ----------
+    model
+        A model as :func:`cfe_faiss.models.predict` takes it, or its output for every node: logits or probabilities,
+        (n, C), or classes, (n,).
+    data
+        The graph, PyG ``Data`` with ``y``, and with ``sensitive`` (n,), 0 or 1, for the two differences.
+    mask
+        The nodes to judge, (n,) bool; default: ``data.test_mask``.
+
+    Returns
+    -------
+    Evaluation
+        ``auc`` is NaN where only classes are given, or a class in ``y`` has no node, or all nodes, in the mask. The
+        two differences are NaN where there is no sensitive attribute, more than two classes (there is no favourable
+        one), or a group without a node.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or the mask holds no node.
+
+    Notes
+    -----
+    Statistical parity: Dwork et al., ITCS 2012. Equal opportunity: Hardt, Price & Srebro, NeurIPS 2016. Both for
+    class 1, as Dai & Wang (WSDM 2021) report them.
+
+    Examples
+    --------
+    >>> from cfe_faiss.datasets import load
+    >>> data = load("patients")
+    >>> found = evaluate(data.y, data)
+    >>> found.n, found.accuracy, found.group_sizes
+    (142, 1.0, ())
+    """
+    n = len(data.y)
+    mask = _mask(data.test_mask if mask is None else mask, n)
+    truth = as_labels("data.y", data.y, n)
+    output = outputs(model, data) if callable(model) else as_array("predictions", model)
+    predicted = as_classes(output, n)
+    num_classes = int(max(truth.max(), predicted.max())) + 1 if output.ndim == 1 else output.shape[1]
+    sensitive = getattr(data, "sensitive", None)
+    groups = () if sensitive is None else _groups(as_labels("data.sensitive", sensitive, n)[mask])
+    truth, predicted = truth[mask], predicted[mask]
+    positive = tuple(group & (truth == 1) for group in groups)
+    binary = num_classes <= 2
+    return Evaluation(
+        n=len(truth),
+        accuracy=float(accuracy_score(truth, predicted)),
+        f1=float(f1_score(truth, predicted, average="binary" if binary else "macro", zero_division=0)),
+        auc=math.nan if output.ndim == 1 else _auc(truth, output[mask]),
+        group_sizes=_sizes(groups),
+        positive_group_sizes=_sizes(positive),
+        parity_difference=_difference(predicted, groups) if binary else math.nan,
+        opportunity_difference=_difference(predicted, positive) if binary else math.nan,
+    )
+
+
+def _mask(mask: Any, n: int) -> NDArray[np.bool_]:
+    array = as_array("mask", mask)
+    if array.dtype != np.bool_ or array.shape != (n,):
+        raise ValueError(f"mask must be bool of shape ({n},), got {array.dtype} {array.shape}")
+    if not array.any():
+        raise ValueError(f"mask must hold at least one node, got none of {n}")
+    return array
+
+
+def _groups(sensitive: NDArray[np.int32]) -> tuple[NDArray[np.bool_], ...]:
+    if sensitive.max() > 1:
+        raise ValueError(f"data.sensitive must be 0 or 1, got {sensitive.max()}")
+    return sensitive == 0, sensitive == 1
+
+
+def _sizes(groups: tuple[NDArray[np.bool_], ...]) -> tuple[int, ...]:
+    return tuple(int(group.sum()) for group in groups)
+
+
+def _difference(predicted: NDArray[np.int64], groups: tuple[NDArray[np.bool_], ...]) -> float:
+    """Return how far the two groups' shares of class 1 are apart."""
+    if not groups or not all(group.any() for group in groups):
+        return math.nan
+    shares = [float((predicted[group] == 1).mean()) for group in groups]
+    return abs(shares[0] - shares[1])
+
+
+def _auc(truth: NDArray[np.int32], scores: NDArray[Any]) -> float:
+    """Return the mean over the classes (one, of two) of the area under the curve of each against the rest."""
+    scores = scores.astype(np.float64)
+    are_shares = (scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-4)
+    # Logits rank nodes by their differences, not by one of them.
+    shares = scores if are_shares else softmax(scores, axis=1)
+    classes = (1,) if shares.shape[1] == 2 else range(shares.shape[1])
+    areas = [
+        float(roc_auc_score(truth == c, shares[:, c])) if 0 < (truth == c).sum() < len(truth) else math.nan
+        for c in classes
+    ]
+    return float(np.mean(areas))

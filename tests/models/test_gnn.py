@@ -1,0 +1,105 @@
+"""Networks: their layers, their first weights, what they reach."""
+
+import pytest
+import torch
+from weights import equal, weights
+
+from cfe_faiss.datasets import load
+from cfe_faiss.models import NAMES, build, gat, gcn, predict, train
+from cfe_faiss.models.message import EdgeFunction
+
+
+def test_gcn_has_the_layers_asked_for(patients):
+    model = gcn(patients, hidden=7, num_layers=3)
+    assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == [(30, 7), (7, 7), (7, 2)]
+    assert model(patients.x, patients.edge_index).shape == (569, 2)
+
+
+def test_first_weights_follow_the_seed_alone(patients):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = weights(gcn(patients, seed=1))
+    assert bool((torch.get_rng_state() == before).all())
+    torch.manual_seed(4)
+    assert equal(first, weights(gcn(patients, seed=1)))
+    assert not equal(first, weights(gcn(patients, seed=2)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"hidden": 0}, ValueError),
+        ({"num_layers": 0}, ValueError),
+        ({"dropout": 1.5}, ValueError),
+        ({"hidden": 2.0}, TypeError),
+        ({"seed": -1}, ValueError),
+    ],
+)
+def test_wrong_arguments_of_gcn(patients, arguments, error):
+    with pytest.raises(error, match=next(iter(arguments))):
+        gcn(patients, **arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_learns(patients, name):
+    model = build(name, patients, seed=1)
+    assert model(patients.x, patients.edge_index).shape == (569, 2)
+    assert train(model, patients, lr=0.02, epochs=60).test_accuracy > 0.9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_follows_its_seed(patients, name):
+    first = weights(build(name, patients, seed=1, hidden=8, num_layers=3, dropout=0.1))
+    assert equal(first, weights(build(name, patients, seed=1, hidden=8, num_layers=3, dropout=0.1)))
+    assert not equal(first, weights(build(name, patients, seed=2, hidden=8, num_layers=3, dropout=0.1)))
+
+
+def test_names_and_heads_that_are_refused(patients):
+    with pytest.raises(ValueError, match="name must be one of gcn, gat, gin, mpnn, sage, got 'mlp'"):
+        build("mlp", patients)
+    with pytest.raises(ValueError, match=r"hidden must be a multiple of heads \(3\), got 16"):
+        gat(patients, heads=3)
+
+
+def test_attention_heads_share_the_hidden_width(patients):
+    model = gat(patients, hidden=16, heads=4)
+    assert [(conv.heads, conv.out_channels) for conv in model.convs] == [(4, 4), (4, 2)]
+
+
+def test_an_edge_function_is_that_of_its_docstring():
+    """m_vu = relu(A h_v + B h_u + b), h'_v = C h_v + D mean_u(m_vu), by a loop over the edges."""
+    torch.manual_seed(0)
+    layer = EdgeFunction(3, 5)
+    x = torch.randn(4, 3)
+    source, target = torch.tensor([[0, 1, 1, 3], [1, 2, 2, 2]])
+    expected = layer.of_itself(x)
+    for v in (1, 2):
+        messages = [torch.relu(layer.of_target(x[v]) + layer.of_source(x[u])) for u in source[target == v]]
+        expected[v] = expected[v] + layer.of_messages(sum(messages) / len(messages))
+    torch.testing.assert_close(layer(x, torch.stack([source, target])), expected)
+
+
+def test_an_edge_function_weighs_neighbours_by_both_ends():
+    """What a neighbour contributes depends on the receiver: no model that sums per source alone can do that."""
+    torch.manual_seed(0)
+    layer = EdgeFunction(2, 4)
+    a, b, u = torch.randn(3, 2)
+
+    def contribution(receiver):
+        x = torch.stack([receiver, u])
+        return (layer(x, torch.tensor([[1], [0]])) - layer.of_itself(x))[0]
+
+    assert not torch.allclose(contribution(a), contribution(b))
+
+
+def test_patients_have_near_pairs_that_the_model_treats_differently(patients, trained):
+    model, _ = trained
+    labels = predict(model, patients)
+    source, target = patients.edge_index.numpy()
+    assert (labels[source] != labels[target]).sum() > 20
+    assert 150 < (labels == 0).sum() < 260
+
+
+def test_cora(data_root):
+    data = load("cora", data_root)
+    assert train(gcn(data, hidden=16), data, epochs=60).test_accuracy > 0.85

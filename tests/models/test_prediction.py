@@ -1,0 +1,122 @@
+"""Predicting: what a model may return, and that asking it leaves no trace."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from weights import equal, weights
+
+from cfe_faiss.models import gcn, predict
+
+
+def test_prediction_is_the_largest_logit_in_evaluation_mode(patients, trained):
+    model, _ = trained
+    with torch.no_grad():
+        expected = model(patients.x, patients.edge_index).argmax(dim=1).numpy()
+    model.train()
+    labels = predict(model, patients)
+    assert labels.dtype == np.int64
+    assert labels.shape == (569,)
+    np.testing.assert_array_equal(labels, expected)
+    model.eval()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_as_it_was_found(patients, fails):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(30)
+            self.frozen = torch.nn.Dropout()
+            self.linear = torch.nn.Linear(30, 2)
+            self.seen = None
+
+        def forward(self, x, edge_index):
+            self.seen = (self.training, self.norm.training, self.frozen.training, torch.is_grad_enabled())
+            torch.rand(3)
+            if fails:
+                raise RuntimeError("the model's own error")
+            return self.linear(self.frozen(self.norm(x)))
+
+    model = Model()
+    model.frozen.eval()
+    model.linear.weight.grad = torch.full_like(model.linear.weight, 2)
+    modes = [part.training for part in model.modules()]
+    assert sorted(set(modes)) == [False, True]
+    before, state = weights(model), torch.get_rng_state()
+    if fails:
+        with pytest.raises(RuntimeError, match="the model's own error"):
+            predict(model, patients)
+    else:
+        predict(model, patients)
+    assert model.seen == (False, False, False, False)
+    assert [part.training for part in model.modules()] == modes
+    assert equal(before, weights(model))
+    assert bool((model.linear.weight.grad == 2).all())
+    assert bool((torch.get_rng_state() == state).all())
+    assert torch.is_grad_enabled()
+
+
+def test_a_random_model_predicts_the_same_every_time(patients):
+    labels = predict(lambda x, edge_index: torch.rand(len(x), 3), patients)
+    assert set(labels) == {0, 1, 2}
+    torch.manual_seed(5)
+    np.testing.assert_array_equal(predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels)
+
+
+EXPECTED = np.arange(569) % 3
+LOGITS = torch.from_numpy(np.eye(3, dtype=np.float32)[EXPECTED])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        LOGITS,
+        LOGITS.to(torch.bfloat16),
+        LOGITS.clone().requires_grad_(),
+        LOGITS.numpy().astype(np.float64),
+        LOGITS.log(),
+        torch.from_numpy(EXPECTED),
+        EXPECTED.astype(np.int32),
+        EXPECTED.tolist(),
+    ],
+    ids=["float32", "bfloat16", "with gradients", "array", "minus infinity", "classes", "class array", "class list"],
+)
+def test_outputs_that_a_model_may_give(patients, output):
+    labels = predict(lambda x, edge_index: output, patients)
+    np.testing.assert_array_equal(labels, EXPECTED)
+    assert labels.dtype == np.int64
+
+
+def test_equal_logits_give_the_smaller_class(patients):
+    assert not predict(lambda x, edge_index: torch.ones(len(x), 3), patients).any()
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "message"),
+    [
+        (LOGITS[:5], ValueError, r"\(569, C\) with C >= 2 .* got shape \(5, 3\)"),
+        (LOGITS[:, :1], ValueError, r"got shape \(569, 1\)"),
+        (LOGITS[:, 0], ValueError, r"got shape \(569,\), dtype float32"),
+        (torch.from_numpy(EXPECTED[:5]), ValueError, r"got shape \(5,\)"),
+        (torch.from_numpy(EXPECTED - 1), ValueError, "output must lie in 0"),
+        (torch.full((569, 2), math.nan), ValueError, "got NaN for node 0"),
+        (None, TypeError, "output must be an array of real numbers"),
+        ({"logits": LOGITS}, TypeError, "output must be an array of real numbers"),
+        ((LOGITS, LOGITS[:5]), ValueError, "got tuple"),
+    ],
+    ids=["nodes", "one column", "float classes", "classes", "negative", "nan", "none", "dict", "tuple"],
+)
+def test_outputs_that_are_refused(patients, output, error, message):
+    with pytest.raises(error, match=message):
+        predict(lambda x, edge_index: output, patients)
+
+
+def test_predict_names_what_is_wrong_with_its_arguments(patients):
+    with pytest.raises(TypeError, match=r"model must be callable .* got list"):
+        predict([1, 2], patients)
+    data = patients.clone()
+    del data.edge_index
+    with pytest.raises(ValueError, match="data must have edge_index"):
+        predict(gcn(patients), data)

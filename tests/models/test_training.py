@@ -1,0 +1,279 @@
+"""Training: what it reaches and repeats, also after an interruption."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from weights import equal, weights
+
+from cfe_faiss.models import TrainingReport, gcn, gin, predict, train
+
+
+def test_training_reaches_what_a_gcn_reaches(trained):
+    _, report = trained
+    assert report.test_accuracy > 0.93
+    assert report.val_accuracy > 0.93
+    assert report.best_epoch <= report.epochs <= 200
+
+
+def test_the_report_is_that_of_the_weights_left(patients, trained):
+    model, report = trained
+    assert not any(part.training for part in model.modules())
+    right = torch.from_numpy(predict(model, patients)) == patients.y
+    for name in ("train", "val", "test"):
+        share = right[patients[f"{name}_mask"]].double().mean()
+        assert getattr(report, f"{name}_accuracy") == pytest.approx(float(share), abs=1e-6)
+    with torch.no_grad():
+        logits = model(patients.x, patients.edge_index)[patients.val_mask]
+    log_odds = logits.log_softmax(dim=1)
+    expected = -log_odds[torch.arange(len(log_odds)), patients.y[patients.val_mask]].mean()
+    assert report.val_loss == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_early_stopping_returns_to_the_best_epoch(patients):
+    # With a huge rate the loss soon rises, and patience epochs later training ends.
+    model = gcn(patients)
+    report = train(model, patients, lr=0.5, patience=4, epochs=100)
+    assert report.epochs == report.best_epoch + 4 < 100
+    again = gcn(patients)
+    short = train(again, patients, lr=0.5, patience=4, epochs=report.best_epoch)
+    assert (short.best_epoch, short.val_loss) == (report.best_epoch, report.val_loss)
+    assert equal(weights(model), weights(again))
+
+
+def test_training_follows_the_seed_alone(patients):
+    def run(seed):
+        model = gcn(patients)
+        return train(model, patients, epochs=5, seed=seed), weights(model)
+
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = run(1)
+    assert bool((torch.get_rng_state() == before).all())
+    torch.manual_seed(4)
+    again, other = run(1), run(2)
+    assert first[0] == again[0]
+    assert equal(first[1], again[1])
+    assert not equal(first[1], other[1])
+
+
+def test_the_graph_is_left_as_it_was(patients):
+    before = {key: value.clone() for key, value in patients.to_dict().items() if isinstance(value, torch.Tensor)}
+    train(gcn(patients), patients, epochs=2)
+    assert equal(before, {key: patients[key] for key in before})
+
+
+def test_class_weights_make_classes_count_alike(patients):
+    """A model of one constant: weighted, its best guess is even odds; unweighted, the share in the training set."""
+
+    class Constant(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logits = torch.nn.Parameter(torch.zeros(4))
+
+        def forward(self, x, edge_index):
+            return self.logits.expand(len(x), 4)
+
+    def odds(class_weights):
+        data = patients.clone()
+        data.val_mask = data.train_mask
+        model = Constant()
+        train(model, data, epochs=400, lr=0.05, weight_decay=0, patience=400, class_weights=class_weights)
+        logits = model.logits.detach()
+        return math.exp(logits[1] - logits[0])
+
+    in_training = patients.y[patients.train_mask].bincount()
+    assert odds(True) == pytest.approx(1, abs=0.01)
+    assert odds(False) == pytest.approx(float(in_training[1] / in_training[0]), abs=0.02)
+
+
+def test_class_weights_where_a_class_has_no_training_node(patients):
+    data = patients.clone()
+    data.y = data.y.clone()
+    data.y[data.train_mask] = 1
+    assert math.isfinite(train(gcn(data), data, epochs=2, class_weights=True).test_accuracy)
+
+
+def test_an_interrupted_training_leaves_the_best_weights(patients):
+    class Interrupted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = gcn(patients)
+            self.calls = 0
+
+        def forward(self, x, edge_index):
+            self.calls += 1
+            if self.calls == 6:  # the validation of epoch 3, after its step
+                raise KeyboardInterrupt
+            return self.network(x, edge_index)
+
+    model = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        train(model, patients)
+    reference = gcn(patients)
+    report = train(reference, patients, epochs=2)
+    assert report.best_epoch == 2
+    assert equal(weights(model.network), weights(reference))
+    assert not model.training
+
+
+def test_empty_test_mask_gives_nan(patients):
+    data = patients.clone()
+    data.test_mask = torch.zeros(569, dtype=torch.bool)
+    report = train(gcn(data), data, epochs=1)
+    assert math.isnan(report.test_accuracy)
+    assert report.train_accuracy > 0
+
+
+@pytest.mark.parametrize("name", ["x", "edge_index", "y", "train_mask", "val_mask", "test_mask"])
+def test_training_names_what_the_data_lacks(patients, name):
+    data = patients.clone()
+    del data[name]
+    with pytest.raises(ValueError, match=f"data must have {name}"):
+        train(gcn(patients), data)
+
+
+@pytest.mark.parametrize("name", ["train_mask", "val_mask"])
+def test_training_needs_nodes(patients, name):
+    data = patients.clone()
+    data[name] = torch.zeros(569, dtype=torch.bool)
+    with pytest.raises(ValueError, match=f"{name} must hold at least one node, got none of 569"):
+        train(gcn(data), data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"epochs": 0}, ValueError),
+        ({"patience": 0}, ValueError),
+        ({"lr": -1}, ValueError),
+        ({"lr": math.nan}, ValueError),
+        ({"weight_decay": -1}, ValueError),
+        ({"epochs": 1.5}, TypeError),
+        ({"seed": -1}, ValueError),
+    ],
+)
+def test_wrong_arguments_of_train(patients, arguments, error):
+    with pytest.raises(error, match=next(iter(arguments))):
+        train(gcn(patients), patients, **arguments)
+
+
+def test_training_refuses_what_is_no_classifier_of_these_classes(patients):
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):
+        train(lambda x, edge_index: x, patients)
+    with pytest.raises(ValueError, match=r"logits of shape \(569, C\) with C >= 2, got \(569, 1\)"):
+        train(torch.nn.Bilinear(30, 1, 1), _with_second_input(patients))
+
+
+def _with_second_input(patients):
+    data = patients.clone()
+    data.edge_index = torch.ones(569, 1)
+    return data
+
+
+def test_a_loss_that_is_not_finite_is_an_error(patients):
+    data = patients.clone()
+    data.x = data.x.clone()
+    data.x[0, 0] = math.nan
+    with pytest.raises(ValueError, match="validation loss is nan after epoch 1"):
+        train(gcn(data), data)
+
+
+def test_the_report_is_frozen(trained):
+    _, report = trained
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        report.epochs = 1
+    assert isinstance(report, TrainingReport)
+
+
+def test_progress_is_quiet_when_piped(patients, capfd):
+    train(gcn(patients), patients, epochs=2, progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+class StoppedError(Exception):
+    """What the interrupted trainings below end with."""
+
+
+class Breakable(torch.nn.Module):
+    """A network with state of every kind (dropout, running means) that fails at a given call."""
+
+    def __init__(self, patients, calls):
+        super().__init__()
+        self.network = gin(patients)
+        self.calls = calls
+
+    def forward(self, x, edge_index):
+        self.calls -= 1
+        if self.calls == 0:
+            raise StoppedError
+        return self.network(x, edge_index)
+
+
+NEVER = -1
+
+
+@pytest.mark.parametrize(("calls", "patience"), [(1, 50), (20, 50), (21, 50), (60, 50), (21, 8), (45, 8)])
+def test_a_resumed_training_ends_as_if_never_interrupted(patients, tmp_path, calls, patience):
+    def run(calls, checkpoint=None):
+        model = Breakable(patients, calls)
+        return model, train(model, patients, epochs=34, lr=0.05, patience=patience, checkpoint=checkpoint)
+
+    straight, expected = run(NEVER)
+    file = tmp_path / "state"
+    with pytest.raises(StoppedError):
+        run(calls, file)
+    assert file.exists() == (calls > 20)
+    model, report = run(NEVER, file)
+    assert report == expected
+    assert equal(weights(model), weights(straight))
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_interrupted_again_and_again(patients, tmp_path):
+    straight = gcn(patients)
+    expected = train(straight, patients, epochs=45)
+    for _ in range(4):
+        model = Breakable(patients, 22)
+        model.network = gcn(patients)
+        with pytest.raises(StoppedError):
+            train(model, patients, epochs=45, checkpoint=tmp_path / "state")
+    model = Breakable(patients, NEVER)
+    model.network = gcn(patients)
+    assert train(model, patients, epochs=45, checkpoint=tmp_path / "state") == expected
+    assert equal(weights(model.network), weights(straight))
+
+
+def test_an_ended_training_is_not_run_again(patients, tmp_path):
+    first = gcn(patients)
+    train(first, patients, epochs=25, checkpoint=tmp_path / "state")
+    again = gcn(patients)
+    calls = []
+    again.register_forward_hook(lambda *_: calls.append(1))
+    train(again, patients, epochs=25, checkpoint=tmp_path / "state")
+    assert len(calls) == 1  # for the report
+    assert equal(weights(first), weights(again))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"epochs": 20}, {"lr": 0.02}, {"seed": 1}, {"class_weights": True}, {"patience": 9}, {"weight_decay": 0}],
+)
+def test_a_checkpoint_of_other_arguments_is_refused(patients, tmp_path, change):
+    train(gcn(patients), patients, epochs=10, checkpoint=tmp_path / "state")
+    with pytest.raises(ValueError, match=r"checkpoint .*state must come from the same training"):
+        train(gcn(patients), patients, **{"epochs": 10, **change}, checkpoint=tmp_path / "state")
+
+
+def test_a_checkpoint_of_another_model_or_graph_is_refused(patients, tmp_path):
+    train(gcn(patients), patients, epochs=10, checkpoint=tmp_path / "state")
+    other = patients.clone()
+    other.x = patients.x + 1
+    model = gcn(patients, seed=1)
+    before = weights(model)
+    with pytest.raises(ValueError, match="must come from the same training"):
+        train(model, patients, epochs=10, checkpoint=tmp_path / "state")
+    assert equal(weights(model), before)
+    with pytest.raises(ValueError, match="must come from the same training"):
+        train(gcn(patients), other, epochs=10, checkpoint=tmp_path / "state")
