@@ -12,11 +12,14 @@ from pathlib import Path
 
 import faiss
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
 import cfe_faiss as cfe
+from cfe_faiss import audit, models
 from cfe_faiss.cli import main
+from cfe_faiss.cli.parser import MODELS
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 
@@ -250,9 +253,165 @@ def test_global_writes_the_results_of_the_api(folder: Path, output, flags: list,
 
 def test_long_results_are_whole(folder: Path, output, monkeypatch: pytest.MonkeyPatch) -> None:
     in_one_go = {style: output("local", folder / "flat.cfe", f"--{style}") for style in ("csv", "json")}
-    monkeypatch.setattr("cfe_faiss.cli._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("cfe_faiss.cli.output._ROWS_AT_ONCE", 7)
     for style, text in in_one_go.items():
         assert output("local", folder / "flat.cfe", f"--{style}") == text
+
+
+# --- the applications -------------------------------------------------------------------------------------------------
+
+
+def frame_of(text: str, style: str) -> pd.DataFrame:
+    """What a command wrote, as a table."""
+    if style == "csv":
+        return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=["nan"], dtype={"value": str})
+    return pd.DataFrame(json.loads(text))
+
+
+def assert_wrote(text: str, style: str, expected: pd.DataFrame) -> None:
+    found = frame_of(text, style)
+    assert list(found.columns) == list(expected.columns)
+    for name in expected.columns:
+        if expected[name].dtype.kind == "f":
+            np.testing.assert_allclose(found[name].astype(float), expected[name], rtol=1e-12)
+        else:
+            assert found[name].tolist() == expected[name].tolist()
+
+
+@pytest.fixture(scope="module")
+def people(folder: Path) -> pd.DataFrame:
+    """Attributes of the nodes of the index files, and in ``people.csv``."""
+    rng = np.random.default_rng(1)
+    people = pd.DataFrame(
+        {
+            "sex": rng.choice(["f", 'm, "or" so'], 10 * N),
+            "age": rng.integers(18, 80, 10 * N),
+            "zero": np.zeros(10 * N, int),
+        }
+    )
+    people.to_csv(folder / "people.csv", index=False)
+    return people
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the patients, built by the command."""
+    path = tmp_path_factory.mktemp("patients") / "patients.cfe"
+    assert main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"]) == 0
+    return path
+
+
+@pytest.mark.parametrize("style", ["json", "csv"])
+def test_discrimination_writes_the_results_of_the_api(folder: Path, people, output, style: str) -> None:
+    index = cfe.read_index(folder / "ivf.cfe")
+    options = ("--features", folder / "people.csv")
+    text = output("discrimination", folder / "ivf.cfe", *options, f"--{style}")
+    assert_wrote(text, style, audit.discrimination_scores(index, None, people))
+    options += ("--columns", "sex", "age", "--bins", "age=0,30,99", "--cross", "sex", "zero", "--nodes", 3, 5, 8)
+    options += ("-k", 4, "--nprobe", 2, "--confidence", 0.8)
+    expected = audit.discrimination_scores(
+        index,
+        [3, 5, 8],
+        people,
+        4,
+        columns=["sex", "age"],
+        bins={"age": [0, 30, 99]},
+        intersections=[("sex", "zero")],
+        nprobe=2,
+        confidence=0.8,
+    )
+    assert expected["score"].isna().any()
+    assert_wrote(output("discrimination", folder / "ivf.cfe", *options, f"--{style}"), style, expected)
+
+
+@pytest.mark.parametrize(
+    ("bins", "expected"), [(["3"], 3), (["age=5"], {"age": 5}), (["age=30,"], {"age": [30]}), (["age=-1,2.5"], None)]
+)
+def test_bins(folder: Path, people, output, bins: list[str], expected) -> None:
+    expected = {"age": [-1, 2.5]} if expected is None else expected
+    text = output("consistency", folder / "flat.cfe", "--features", folder / "people.csv", "--csv", "--bins", *bins)
+    assert_wrote(text, "csv", audit.consistency(cfe.read_index(folder / "flat.cfe"), None, people, bins=expected))
+
+
+def test_attributes_from_arrays_and_from_text_without_a_header(folder: Path, people, output, tmp_path: Path) -> None:
+    values = people[["age", "zero"]].to_numpy()
+    expected = audit.consistency(
+        cfe.read_index(folder / "flat.cfe"), None, pd.DataFrame(values, columns=["feature 0", "feature 1"])
+    )
+    np.save(tmp_path / "a.npy", values)
+    np.savetxt(tmp_path / "a.txt", values)
+    np.savetxt(tmp_path / "a.csv", values, delimiter=",", fmt="%d")
+    for name in ("a.npy", "a.txt", "a.csv"):
+        assert_wrote(
+            output("consistency", folder / "flat.cfe", "--features", tmp_path / name, "--json"), "json", expected
+        )
+    np.save(tmp_path / "b.npy", values[:, 0])
+    text = output("consistency", folder / "flat.cfe", "--features", tmp_path / "b.npy", "--csv")
+    assert set(frame_of(text, "csv")["feature"]) == {"all", "feature 0"}
+
+
+def test_consistency_of_all_nodes_as_a_table(folder: Path, output) -> None:
+    header, line = output("consistency", folder / "ivf.cfe", "--nprobe", 3).splitlines()
+    expected = audit.consistency(cfe.read_index(folder / "ivf.cfe"), nprobe=3)
+    assert header.split() == list(expected.columns)
+    assert line.split() == [
+        text for text in (f"{v:.4f}" if isinstance(v, float) else str(v) for v in expected.loc[0]) if text
+    ]
+
+
+def test_tables_stand_in_columns(folder: Path, people, output) -> None:
+    text = output("discrimination", folder / "flat.cfe", "--features", folder / "people.csv", "--bins", "age=-9,-1")
+    lines = text.splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert sum("nan" in line for line in lines) == 2
+    assert sum('m, "or" so' in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("style", ["json", "csv"])
+def test_errors_writes_the_results_of_the_api(folder: Path, output, style: str) -> None:
+    y = np.arange(N) % 4
+    y[::9] = -1
+    np.savetxt(folder / "truth.txt", y, fmt="%d")
+    index = cfe.read_index(folder / "ivf.cfe")
+    text = output("errors", folder / "ivf.cfe", "--truth", folder / "truth.txt", f"--{style}")
+    assert_wrote(text, style, audit.error_rate_by_evidence(index, y))
+    flags = ("-k", 5, 50, "--per-node", "--approximate", "--nprobe", 1, "--confidence", 0.5)
+    expected = audit.error_rate_by_evidence(index, y, [5, 50], per_node=True, exact=False, nprobe=1, confidence=0.5)
+    text = output("errors", folder / "ivf.cfe", "--truth", folder / "truth.txt", *flags, f"--{style}")
+    assert_wrote(text, style, expected)
+
+
+def test_applications_on_a_data_set(patients: Path, output) -> None:
+    data, index = load("patients", seed=2), cfe.read_index(patients)
+    text = output("errors", patients, "--dataset", "patients", "-k", 10, 20, "--csv")
+    assert_wrote(text, "csv", audit.error_rate_by_evidence(index, data, [10, 20]))
+    text = output("discrimination", patients, "--dataset", "patients", "--csv")
+    assert_wrote(text, "csv", audit.discrimination_scores(index, None, data))
+
+
+def test_fine_tune_trains_the_model_of_build(patients: Path, output) -> None:
+    flags = ("--dataset", "patients", "--seed", 2, "-k", 20, "--runs", 2, "--epochs", 15, "--lr", 0.02)
+    data = load("patients", seed=2)
+    model = models.build("sage", data, seed=2)
+    models.train(model, data, seed=2)
+    pairs = cfe.global_evidence(cfe.read_index(patients), 20)
+    tuned = audit.fine_tune(model, data, pairs, seeds=[0, 1], epochs=15, lr=0.02)
+    text = output("fine-tune", patients, *flags, "--model", "sage", "--json")
+    assert_wrote(text, "json", tuned.runs)
+    text = output("fine-tune", patients, *flags, "--model", "sage", "--csv", "--summary")
+    assert_wrote(text, "csv", tuned.summary)
+
+
+def test_fine_tune_notes_another_model(patients: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--dataset", "patients", "--runs", "1", "--epochs", "2"]
+    assert main(["fine-tune", str(patients), *flags]) == 0
+    assert re.search(
+        r"note: the model predicts another class than the index says for \d+ of 142", capsys.readouterr().err
+    )
+
+
+def test_models_are_those_of_the_package() -> None:
+    assert tuple(models.NAMES) == MODELS
 
 
 # --- info -------------------------------------------------------------------------------------------------------------
@@ -264,7 +423,7 @@ def test_info(folder: Path, output) -> None:
     assert facts == {
         "file": str(folder / "ivf.cfe"),
         "bytes": (folder / "ivf.cfe").stat().st_size,
-        "version": 1,
+        "version": 2,
         "kind": "EvidenceIVF",
         "ntotal": N,
         "d": D,
@@ -340,6 +499,31 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("build out --vectors x.npy --predictions y.npy --index EvidenceIVF999,Flat", "at least nlist = 999"),
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
         ("build . --dataset patients", "is a folder: OUT must be a file"),
+        ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
+        ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect with --predictions"),
+        ("build out --vectors x.npy --predictions y.npy --model gcn", "--model has no effect with --"),
+        ("discrimination flat.cfe", "one of the arguments --dataset --features is required"),
+        ("discrimination flat.cfe --features nowhere.csv", r"nowhere\.csv: No such file or directory"),
+        ("discrimination flat.cfe --features e.npz", "must be a file of the kind"),
+        ("discrimination flat.cfe --features x.npy", "features must describe every node of the index, got no row for"),
+        ("discrimination flat.cfe --features x.npy --data-root .", "--data-root has no effect with --features"),
+        ("discrimination ivf.cfe --features x.npy --columns age", "columns must name columns of the features"),
+        ("discrimination ivf.cfe --features x.npy --bins many", "--bins must be a number, or like TIME=0,30"),
+        ("discrimination ivf.cfe --features x.npy --bins 3 4", "--bins must be a number, or like TIME=0,30"),
+        ("discrimination ivf.cfe --features x.npy --cross a", "intersections must name columns"),
+        ("discrimination flat.cfe --features x.npy --nprobe 3", "--nprobe has no effect with an exact index"),
+        ("discrimination ivf.cfe --features x.npy -k 0", "k must be at least 1"),
+        ("consistency flat.cfe --columns a", "--columns has no effect without --dataset or --features"),
+        ("consistency flat.cfe --data-root .", "--data-root has no effect without --dataset or --features"),
+        ("consistency flat.cfe --confidence 1", "confidence must lie strictly between 0 and 1"),
+        ("errors flat.cfe", "one of the arguments --dataset --truth is required"),
+        ("errors ivf.cfe --truth y.npy --nprobe 3", "--nprobe has no effect without --approximate"),
+        ("errors flat.cfe --truth y.npy", "y must hold the class of every node of the index, got 300 for 2990"),
+        ("errors ivf.cfe --truth y.npy -k 0", "ks must be at least 1, got 0"),
+        ("errors ivf.cfe --truth y.npy --data-root .", "--data-root has no effect with --truth"),
+        ("fine-tune flat.cfe", "the following arguments are required: --dataset"),
+        ("fine-tune flat.cfe --dataset patients --runs 0", "--runs must be at least 1, got 0"),
+        ("fine-tune flat.cfe --dataset patients -k 0", "k must be at least 1, got 0"),
         ("demo --pairs 0", "pairs must be at least 1"),
         ("demo --dataset german --data-root nowhere --out new", "needs the files german.csv"),
         ("demo --out x.npy", r"x\.npy: File exists"),

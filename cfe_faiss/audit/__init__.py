@@ -1,1 +1,21 @@
-"""What counterfactual evidence says about a model."""
+"""What counterfactual evidence says about a model: discrimination, errors, consistency, and better training.
+
+The paper's three applications and one more, each a function over an evidence index; tables are pandas ``DataFrame``
+objects, which the extra "gnn" brings.
+"""
+
+from cfe_faiss.audit.discrimination import discrimination_scores
+from cfe_faiss.audit.errors import error_rate_by_evidence
+from cfe_faiss.audit.fairness import consistency
+from cfe_faiss.audit.finetuning import FineTuning, fine_tune
+from cfe_faiss.audit.intervals import bootstrap_mean, wilson
+
+__all__ = [
+    "FineTuning",
+    "bootstrap_mean",
+    "consistency",
+    "discrimination_scores",
+    "error_rate_by_evidence",
+    "fine_tune",
+    "wilson",
+]

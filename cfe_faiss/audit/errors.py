@@ -1,0 +1,112 @@
+"""Prediction errors among the nodes of the global evidence."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfe_faiss.audit.evidence import true_classes
+from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.checks import UNKNOWN, as_count
+from cfe_faiss.extras import extra
+from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.pairs import global_evidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def error_rate_by_evidence(
+    index: EvidenceIndex,
+    y: Any,
+    ks: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000),
+    *,
+    exact: bool = True,
+    per_node: bool = False,
+    nprobe: int | None = None,
+    confidence: float = 0.95,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """Return the accuracy within the top-k global evidence, as a curve in k (paper, "Verifying Prediction Errors").
+
+    Parameters
+    ----------
+    index
+        Evidence index of either kind; its labels are the predictions.
+    y
+        True class of node i in place i, (n,) integers, -1 where it is not known; or PyG ``Data`` with such a ``y``.
+    ks
+        Points of the curve: numbers of pairs, each >= 1.
+    exact, per_node, nprobe
+        As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
+    confidence
+        Of the band, in (0, 1).
+    progress
+        Whether to show a progress bar on standard error.
+
+    Returns
+    -------
+    DataFrame
+        One line per k, ascending:
+
+        - ``k``, ``pairs``: pairs asked for, and pairs there are.
+        - ``nodes``, ``errors``: distinct nodes of these pairs with a known true class, and how many of them are wrong.
+        - ``accuracy``, ``low``, ``high``: share of right ones and its Wilson interval, see
+          :func:`cfe_faiss.audit.wilson`; NaN where there are no nodes.
+        - ``overall``, ``overall_nodes``: accuracy over all nodes of the index with a known true class, and how many.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two nodes of a pair have
+      the same true class, at least one prediction is wrong by construction; so a low accuracy says that the model's
+      border runs through like nodes, not that similarity makes it err. For a model that is always right it is 1.
+    - The two nodes of a pair are not independent, and the points of the curve contain each other: read the band
+      pointwise, and as a guide.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> index = cfe.IndexEvidenceFlat(2)
+    >>> index.add_with_labels(np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.9]], np.float32), [0, 1, 0, 0])
+    >>> error_rate_by_evidence(index, [0, 0, 0, 0], ks=[1, 2])[["k", "nodes", "errors", "accuracy", "overall"]]
+       k  nodes  errors  accuracy  overall
+    0  1      2       1  0.500000     0.75
+    1  2      3       1  0.666667     0.75
+    """
+    with extra("gnn"):
+        import pandas as pd
+
+    points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)
+    known = index.members()
+    truth = true_classes(y, known)
+    judged = (truth != UNKNOWN) & (known.labels != UNKNOWN)
+    right = truth == known.labels
+    overall = float(right[judged].mean()) if judged.any() else np.nan
+
+    most = int(points.max(initial=1))
+    name = "Comparing" if progress else None
+    pairs = global_evidence(index, most, exact=exact, per_node=per_node, nprobe=nprobe, progress=name)
+    nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
+    places = np.searchsorted(known.ids, nodes)
+    places, pair = places[judged[places]], first[judged[places]] // 2
+    within = pair[:, None] < points
+    count, hits = within.sum(axis=0), (within & right[places, None]).sum(axis=0)
+    low, high = wilson(hits, count, confidence)
+    return pd.DataFrame(
+        {
+            "k": points,
+            "pairs": np.minimum(points, len(pairs)),
+            "nodes": count,
+            "errors": count - hits,
+            "accuracy": np.divide(hits, count, out=np.full(len(points), np.nan), where=count > 0),
+            "low": low,
+            "high": high,
+            "overall": overall,
+            "overall_nodes": int(judged.sum()),
+        }
+    )

@@ -1,0 +1,51 @@
+"""The command ``cfe-faiss``: from data to an index file, and from an index file to evidence and what it says."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cfe_faiss.cli.parser import parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv
+        The arguments; by default those of the process.
+
+    Returns
+    -------
+    int
+        The exit status: 0, or 2 after an error, 130 after Ctrl-C, 141 when the reader of the output has gone.
+    """
+    try:
+        arguments = parser().parse_args(argv)
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _discard_output()
+        return 141
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+        _discard_output()
+        sys.stderr.write(f"cfe-faiss: error: {_one_line(error)}\n")
+        return 2
+    return 0
+
+
+def _discard_output() -> None:
+    """Drop output that nobody can take any more, or the interpreter would complain about it when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split()) or type(error).__name__

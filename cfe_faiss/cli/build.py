@@ -1,0 +1,140 @@
+"""From data to an index file, or in one go to evidence."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_count, as_labels
+from cfe_faiss.cli.output import announce
+from cfe_faiss.datasets import load
+from cfe_faiss.files import read_classes, read_graph, read_matrix
+from cfe_faiss.finder import empty_index
+from cfe_faiss.index.io import write_index
+from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
+from cfe_faiss.kernel import ks_vectors
+
+# What may follow each source of "build"; the other options would have no effect there.
+_GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}
+_SOURCES: dict[str, dict[str, Any]] = {
+    "dataset": {"data_root": None, "nodes": "test", "model": "gcn", **_GRAPH_OPTIONS},
+    "features": {"edges": None, **_GRAPH_OPTIONS},
+    "vectors": {},
+}
+
+
+def run_demo(arguments: argparse.Namespace) -> None:
+    """From a data set to its closest pairs."""
+    from cfe_faiss import demo
+
+    announce(arguments.dataset)
+    demo.run(
+        arguments.dataset,
+        arguments.data_root,
+        pairs=arguments.pairs,
+        nodes=arguments.nodes,
+        folder=arguments.out,
+        seed=arguments.seed,
+        output=sys.stdout,
+    )
+
+
+def run_build(arguments: argparse.Namespace) -> None:
+    """Write an index file."""
+    _settle_source(arguments)
+    _check_target(arguments.out)
+    as_count("seed", arguments.seed, 0)
+    if arguments.dataset:
+        index = _from_dataset(arguments)
+    elif arguments.features:
+        index = _from_graph(arguments)
+    else:
+        index = _from_vectors(arguments)
+    write_index(index, arguments.out)
+    classes = len(np.unique(index.members().labels))
+    sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
+
+
+def _settle_source(arguments: argparse.Namespace) -> None:
+    """Fill in the defaults of the source that was chosen, and refuse what has no effect there."""
+    if arguments.predictions and arguments.model:
+        raise ValueError("--model has no effect with --predictions")
+    source = next(name for name in _SOURCES if getattr(arguments, name) is not None)
+    known = _SOURCES[source]
+    for name in {name: None for options in _SOURCES.values() for name in options}:
+        given = getattr(arguments, name)
+        if given is not None and name not in known:
+            raise ValueError(f"--{name.replace('_', '-')} has no effect with --{source}")
+        setattr(arguments, name, known.get(name) if given is None else given)
+    for name in ("edges", "predictions"):
+        if getattr(arguments, name) is None and (name in known or (name == "predictions" and source != "dataset")):
+            raise ValueError(f"--{source} needs --{name}")
+
+
+def _check_target(path: Path) -> None:
+    """Raise before the work, not after it, where the index file could not be written."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: OUT must be a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent}: there is no such folder to write OUT in")
+
+
+def _from_dataset(arguments: argparse.Namespace) -> EvidenceIndex:
+    announce(arguments.dataset)
+    data: Any = load(arguments.dataset, arguments.data_root, arguments.seed)
+    n, d = data.x.shape
+    nodes = np.flatnonzero(data.test_mask) if arguments.nodes == "test" else np.arange(n)
+    index = _new_index(arguments, len(nodes), d)
+    if arguments.predictions:
+        labels = _predictions(arguments.predictions, n)
+    else:
+        from cfe_faiss import models
+
+        model = models.build(arguments.model, data, seed=arguments.seed)
+        models.train(model, data, seed=arguments.seed, progress=True)
+        labels = as_labels("predictions", models.predict(model, data), n)
+    vectors = _ks_vectors(arguments, data.x, data.edge_index)
+    return _filled(index, vectors[nodes], labels[nodes], nodes)
+
+
+def _from_graph(arguments: argparse.Namespace) -> EvidenceIndex:
+    x, edges = read_matrix(arguments.features), read_graph(arguments.edges)
+    labels = _predictions(arguments.predictions, len(x))
+    vectors = _ks_vectors(arguments, x, edges)
+    return _filled(_new_index(arguments, *vectors.shape), vectors, labels)
+
+
+def _from_vectors(arguments: argparse.Namespace) -> EvidenceIndex:
+    vectors = read_matrix(arguments.vectors)
+    if vectors.ndim != 2:
+        raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {vectors.shape}")
+    labels = _predictions(arguments.predictions, len(vectors))
+    return _filled(_new_index(arguments, *vectors.shape), vectors, labels)
+
+
+def _predictions(path: Path, n: int) -> NDArray[np.int32]:
+    return as_labels("predictions", read_classes(path), n)
+
+
+def _ks_vectors(arguments: argparse.Namespace, x: Any, graph: Any) -> NDArray[np.float32]:
+    return ks_vectors(x, graph, arguments.layers, arguments.alpha, directed=arguments.directed, progress=True)
+
+
+def _new_index(arguments: argparse.Namespace, n: int, d: int) -> EvidenceIndex:
+    index = IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, n, d)
+    if isinstance(index, InvertedFile):
+        index.cp.seed = arguments.seed
+    return index
+
+
+def _filled(
+    index: EvidenceIndex, vectors: NDArray[np.float32], labels: NDArray[Any], ids: NDArray[np.int64] | None = None
+) -> EvidenceIndex:
+    if isinstance(index, InvertedFile):
+        index.train(vectors)
+    index.add_with_labels(vectors, labels, ids)
+    return index

@@ -1,0 +1,101 @@
+"""From an index file to evidence, and to what the file holds."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.audit.evidence import search_members
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.cli.output import Columns, described, note, write
+from cfe_faiss.index.io import read_header, read_index
+from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
+from cfe_faiss.pairs import global_evidence
+
+
+def run_local(arguments: argparse.Namespace) -> None:
+    """Write the evidence of some nodes."""
+    index = read_index(arguments.index)
+    known = index.members()
+    nodes = known.ids if arguments.nodes is None else np.array(arguments.nodes, np.int64)
+    known.find(nodes, name="nodes")
+    # None, where all are meant, multiplies every pair once only.
+    asked = None if arguments.nodes is None else nodes
+    check_nprobe(index, arguments.nprobe)
+    D, I = search_members(index, asked, arguments.k, arguments.nprobe, "Searching")
+    row, place = np.nonzero(I >= 0)
+    short = int((I[:, -1] < 0).sum())
+    if short:
+        note(f"fewer than {arguments.k} found for {short:,} of {len(nodes):,} nodes")
+    columns: Columns = {
+        "node": nodes[row],
+        "evidence": I[row, place],
+        "rank": place + 1,
+        "similarity": D[row, place],
+        "node_label": _labels(index, nodes[row]),
+        "evidence_label": _labels(index, I[row, place]),
+    }
+    write(columns, arguments.format)
+
+
+def run_global(arguments: argparse.Namespace) -> None:
+    """Write the most similar pairs."""
+    index = read_index(arguments.index)
+    if arguments.nprobe is not None and not arguments.approximate:
+        raise ValueError("--nprobe has no effect without --approximate")
+    check_nprobe(index, arguments.nprobe)
+    pairs = global_evidence(
+        index,
+        arguments.k,
+        exact=not arguments.approximate,
+        per_node=arguments.per_node,
+        progress="Comparing",
+        nprobe=arguments.nprobe,
+    )
+    if len(pairs) < arguments.k:
+        note(f"fewer than {arguments.k} found: {len(pairs)}")
+    columns: Columns = {
+        "source": pairs.source,
+        "target": pairs.target,
+        "similarity": pairs.similarity,
+        "source_label": _labels(index, pairs.source),
+        "target_label": _labels(index, pairs.target),
+    }
+    write(columns, arguments.format)
+
+
+def check_nprobe(index: EvidenceIndex, nprobe: int | None) -> None:
+    """Raise where ``nprobe`` is given and would have no effect."""
+    if nprobe is not None and not isinstance(index, InvertedFile):
+        raise ValueError("--nprobe has no effect with an exact index, which has no lists")
+
+
+def _labels(index: EvidenceIndex, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+    known = index.members()
+    return known.labels[np.searchsorted(known.ids, ids)]
+
+
+def run_info(arguments: argparse.Namespace) -> None:
+    """Write what an index file holds."""
+    index = read_index(arguments.index)
+    header = read_header(arguments.index)
+    classes, counts = np.unique(index.members().labels, return_counts=True)
+    facts: dict[str, Any] = {
+        "file": str(arguments.index),
+        "bytes": arguments.index.stat().st_size,
+        "version": header["version"],
+        "kind": header["kind"],
+        "ntotal": index.ntotal,
+        "d": index.d,
+    }
+    if isinstance(index, InvertedFile):
+        names = ("nlist", "partitions", "nprobe", "complete", "routing", "weighted", "theta")
+        facts |= {name: getattr(index, name) for name in names}
+    facts["classes"] = {
+        "unknown" if label == UNKNOWN else str(label): count
+        for label, count in zip(classes.tolist(), counts.tolist(), strict=True)
+    }
+    sys.stdout.write(json.dumps(facts, indent=2) + "\n" if arguments.format == "json" else described(facts))

@@ -1,0 +1,71 @@
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Stored, clustered, stored_vectors, top_pairs
+
+import cfe_faiss as cfe
+from cfe_faiss.audit import error_rate_by_evidence, wilson
+
+
+@given(stored=stored_vectors(lowest_label=-1, arbitrary_ids=False), draw=st.data())
+def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
+    n = len(stored.ids)
+    y = np.array(draw.draw(st.lists(st.integers(-1, 3), min_size=n, max_size=n)), np.int64)
+    ks = draw.draw(st.lists(st.integers(1, 40), max_size=4))
+    index = cfe.IndexEvidenceFlat(stored.X.shape[1])
+    index.add_with_ids(stored.X, stored.ids)
+    if n:
+        index.relabel(stored.labels, stored.ids)
+    found = error_rate_by_evidence(index, y, ks, confidence=0.9)
+    label = dict(zip(stored.ids.tolist(), stored.labels.tolist(), strict=True))
+    pairs = top_pairs(stored)
+    judged = [v for v in label if label[v] >= 0 and y[v] >= 0]
+    overall = np.mean([label[v] == y[v] for v in judged]) if judged else math.nan
+    assert found["k"].tolist() == sorted(set(ks))
+    for row in found.itertuples():
+        nodes = {v for pair in pairs[: row.k] for v in pair[:2]} & set(judged)
+        errors = sum(label[v] != y[v] for v in nodes)
+        assert (row.pairs, row.nodes, row.errors) == (min(row.k, len(pairs)), len(nodes), errors)
+        accuracy = 1 - errors / len(nodes) if nodes else math.nan
+        low, high = wilson([len(nodes) - errors], [len(nodes)], 0.9)
+        np.testing.assert_allclose(
+            (row.accuracy, row.low, row.high, row.overall), (accuracy, low[0], high[0], overall), atol=1e-12
+        )
+        assert row.overall_nodes == len(judged)
+
+
+def test_ways_to_find_the_pairs() -> None:
+    X, labels = clustered(300, 6, 3)
+    y = np.where(np.arange(300) % 7, labels, 0)
+    index = cfe.IndexEvidenceIVF(6, 20)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    for options in ({"per_node": True}, {"exact": False, "nprobe": 1}, {"exact": False, "per_node": True, "nprobe": 2}):
+        found = error_rate_by_evidence(index, SimpleNamespace(y=y), [60], **options)
+        pairs = cfe.global_evidence(index, 60, **options)
+        nodes = np.union1d(pairs.source, pairs.target)
+        assert found.loc[0, "nodes"] == len(nodes)
+        assert found.loc[0, "errors"] == (labels[nodes] != y[nodes]).sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"ks": [0]}, ValueError, "ks must be at least 1, got 0"),
+        ({"ks": [1.5]}, TypeError, "ks must be an integer"),
+        ({"y": [0, 1]}, ValueError, "y must hold the class of every node of the index, got 2"),
+        ({"y": [[0], [1], [0]]}, ValueError, r"y must have shape \(3,\)"),
+        ({"y": [0.5, 1, 1]}, TypeError, "y must be integers"),
+        ({"y": 3}, ValueError, "y must have shape"),
+        ({"confidence": 0}, ValueError, "confidence must lie"),
+    ],
+)
+def test_faults(change: dict, error: type[Exception], message: str) -> None:
+    index = cfe.IndexEvidenceFlat(3)
+    index.add_with_labels(np.eye(3), [0, 1, 0])
+    with pytest.raises(error, match=message):
+        error_rate_by_evidence(**({"index": index, "y": [0, 1, 1]} | change))

@@ -1,0 +1,142 @@
+from copy import deepcopy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import cfe_faiss as cfe
+from cfe_faiss.audit import bootstrap_mean, fine_tune
+from cfe_faiss.datasets import load
+from cfe_faiss.models import gcn, predict, train
+
+SHORT = {"epochs": 15}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load("patients")
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    model = gcn(data)
+    train(model, data, epochs=40)
+    return model
+
+
+@pytest.fixture(scope="module")
+def pairs(data, model):
+    return cfe.EvidenceFinder.from_data(data, model, nodes=data.test_mask).top_pairs(30)
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def by_hand(model, data, pairs, seed, *, with_evidence=True):
+    """Train a copy, and return its weights and which of the remaining test nodes are right."""
+    evidence = sorted({*pairs.source.tolist(), *pairs.target.tolist()})
+    tuning, tuned = data.clone(), deepcopy(model)
+    if with_evidence:
+        tuning.train_mask[evidence], tuning.val_mask[evidence] = True, False
+    train(tuned, tuning, seed=seed, **SHORT)
+    remaining = [v for v in range(len(data.x)) if data.test_mask[v] and v not in evidence]
+    return tuned.state_dict(), (predict(tuned, data) == data.y.numpy())[remaining]
+
+
+def test_runs_equal_training_by_hand(data, model, pairs) -> None:
+    result = fine_tune(model, data, pairs, seeds=[3, 0], **SHORT)
+    evidence = np.union1d(pairs.source, pairs.target)
+    remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
+    before = (predict(model, data) == data.y.numpy())[remaining]
+    after = np.array([by_hand(model, data, pairs, seed)[1] for seed in (3, 0)])
+    control = np.array([by_hand(model, data, pairs, seed, with_evidence=False)[1] for seed in (3, 0)])
+    runs = result.runs
+    assert runs["seed"].tolist() == [3, 0]
+    assert set(runs["tuned"]) == {len(evidence)}
+    assert set(runs["nodes"]) == {len(remaining)}
+    np.testing.assert_allclose(runs["before"], before.mean())
+    np.testing.assert_allclose(runs["after"], after.mean(axis=1))
+    np.testing.assert_allclose(runs["control"], control.mean(axis=1))
+    assert runs["fixed"].tolist() == (after & ~before).sum(axis=1).tolist()
+    assert runs["broken"].tolist() == (~after & before).sum(axis=1).tolist()
+
+    summary = result.summary.set_index("measure")
+    for name, values in (("after", after), ("control", control)):
+        np.testing.assert_allclose(summary.loc[name, "mean"], values.mean())
+        np.testing.assert_allclose(summary.loc[name, "std"], values.mean(axis=1).std(ddof=1))
+        np.testing.assert_allclose(summary.loc[name, ["low", "high"]].tolist(), bootstrap_mean(values.mean(axis=0)))
+    gain = (after.astype(float) - control).mean(axis=0)
+    np.testing.assert_allclose(summary.loc["after - control", "mean"], gain.mean())
+    interval = summary.loc["after - control", ["low", "high"]].tolist()
+    np.testing.assert_allclose(interval, bootstrap_mean(gain, bounds=(-1, 1)))
+    np.testing.assert_allclose(summary.loc["after - before", "mean"], (after.astype(float) - before).mean())
+    assert set(summary["seeds"]) == {2}
+    assert set(summary["nodes"]) == {len(remaining)}
+
+
+def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
+    weights, masks = state(model), {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")}
+    model.train()
+    random = torch.get_rng_state()
+    fine_tune(model, data, pairs, seeds=[1], **SHORT)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), random)
+    assert same(weights, model.state_dict())
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in model.parameters())
+    assert all(torch.equal(data[name], mask) for name, mask in masks.items())
+    model.eval()
+
+
+def test_in_place_takes_the_first_seed(data, model, pairs) -> None:
+    other = deepcopy(model)
+    inplace = fine_tune(other, data, pairs, seeds=[3, 0], inplace=True, **SHORT)
+    assert same(other.state_dict(), by_hand(model, data, pairs, 3)[0])
+    assert not other.training
+    assert inplace.runs.equals(fine_tune(model, data, pairs, seeds=[3, 0], **SHORT).runs)
+
+
+def test_evidence_among_training_and_validation_nodes(data, model) -> None:
+    pairs = cfe.EvidenceFinder.from_data(data, model).top_pairs(200)
+    evidence = np.union1d(pairs.source, pairs.target)
+    assert data.val_mask[evidence].any()
+    runs = fine_tune(model, data, pairs, seeds=[0], **SHORT).runs
+    after = by_hand(model, data, pairs, 0)[1]
+    assert runs.loc[0, "after"] == pytest.approx(after.mean())
+    assert runs.loc[0, "nodes"] == len(after)
+
+
+def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
+    nothing = SimpleNamespace(source=np.empty(0, np.int64), target=np.empty(0, np.int64))
+    result = fine_tune(model, data, nothing, seeds=[0], **SHORT)
+    assert result.runs.loc[0, ["tuned", "nodes"]].tolist() == [0, int(data.test_mask.sum())]
+    assert result.runs.loc[0, "after"] == result.runs.loc[0, "control"]
+    assert result.summary["std"].isna().all()
+    tested = np.flatnonzero(data.test_mask)
+    result = fine_tune(model, data, SimpleNamespace(source=tested, target=tested), seeds=[0, 1], **SHORT)
+    assert set(result.runs["nodes"]) == {0}
+    assert result.runs[["before", "after", "control"]].isna().all(axis=None)
+    assert result.summary[["mean", "std", "low", "high"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": lambda x, edge_index: x}, TypeError, r"model must be a torch\.nn\.Module, got function"),
+        ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "data must have edge_index"),
+        ({"pairs": [(0, 1)]}, TypeError, "pairs must have source"),
+        ({"pairs": SimpleNamespace(source=[0], target=[569])}, ValueError, r"pairs must be of nodes in 0\.\.568, got"),
+        ({"seeds": []}, ValueError, "seeds must be one seed at least"),
+        ({"seeds": [1, 1]}, ValueError, "seeds must be one seed at least, each once"),
+        ({"seeds": [-1]}, ValueError, "seeds must be at least 0"),
+        ({"epochs": 0}, ValueError, "epochs must be at least 1"),
+    ],
+)
+def test_faults(data, model, pairs, change: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        fine_tune(**({"model": model, "data": data, "pairs": pairs} | change))
