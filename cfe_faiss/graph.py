@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss import parallel
 from cfe_faiss.checks import as_array, as_count
+from cfe_faiss.disk import release
 from cfe_faiss.jit import kernel
 
 # Node numbers are int32, which halves what the neighbours of a large graph take.
@@ -31,7 +32,8 @@ class Graph:
     Parameters
     ----------
     indptr
-        Shape (num_nodes + 1,), int64: the neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
+        Shape (num_nodes + 1,), int64: the neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``. Both arrays may be
+        memory maps.
     indices
         Shape (num_edges,), int32: node numbers, ascending within each node, without v itself, each once.
 
@@ -64,9 +66,27 @@ class Graph:
             raise ValueError(f"indptr must run from 0 to {len(self.indices)}, the length of indices")
         if (self.indptr[1:] < self.indptr[:-1]).any():
             raise ValueError("indptr must not decrease")
-        if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < self.num_nodes:
+        self._check_neighbors()
+
+    def _check_neighbors(self) -> None:
+        wrong: list[int] = []
+
+        def check(rows: tuple[int, int]) -> None:
+            v = _first_wrong(*rows, np.asarray(self.indptr), np.asarray(self.indices))
+            if v >= 0:
+                wrong.append(v)
+            release(self.indices)
+
+        parallel.run(check, balanced_rows(self.indptr))
+        if wrong:
+            v = min(wrong)
+            row = self.indices[self.indptr[v] : self.indptr[v + 1]]
+            if row.min() < 0 or row.max() >= self.num_nodes:
+                raise ValueError(
+                    f"indices must lie in 0..{self.num_nodes - 1}, got {row.min()}..{row.max()} for node {v}"
+                )
             raise ValueError(
-                f"indices must lie in 0..{self.num_nodes - 1}, got {self.indices.min()}..{self.indices.max()}"
+                f"indices must ascend within each node, without the node itself, got {row[:8]} for node {v}"
             )
 
     @property
@@ -158,6 +178,13 @@ def balanced_rows(indptr: NDArray[np.int64]) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
+def offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each row starts and the last one ends, shape (n + 1,), if row i has ``counts[i]`` entries."""
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
 def _from_edge_index(edge_index: Any, num_nodes: int | None, directed: bool) -> Graph:
     array = as_array("edge_index", edge_index)
     if array.ndim != 2 or array.shape[0] != 2:
@@ -228,7 +255,7 @@ def _from_edges(edges: _Edges, n: int, directed: bool) -> Graph:
     counts = np.zeros(n, dtype=np.int64)
     for block in edges():
         _count(block, directed, counts)
-    starts = _offsets(counts)
+    starts = offsets(counts)
     if starts[-1] == 0:
         raise ValueError(f"graph must have at least one edge between two different nodes, got none for {n} nodes")
 
@@ -239,7 +266,7 @@ def _from_edges(edges: _Edges, n: int, directed: bool) -> Graph:
 
     tasks = balanced_rows(starts)
     parallel.run(lambda rows: _sort_and_merge(*rows, starts, scattered, counts), tasks)
-    indptr = _offsets(counts)
+    indptr = offsets(counts)
     if indptr[-1] == starts[-1]:
         return Graph(indptr, scattered)
     indices = np.empty(indptr[-1], dtype=np.int32)
@@ -247,15 +274,21 @@ def _from_edges(edges: _Edges, n: int, directed: bool) -> Graph:
     return Graph(indptr, indices)
 
 
-def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
-
-
 def _check_num_nodes(n: int, num_nodes: int | None) -> None:
     if num_nodes is not None and n != num_nodes:
         raise ValueError(f"graph must have {num_nodes} nodes, got {n}")
+
+
+@kernel
+def _first_wrong(first: int, stop: int, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> int:
+    n = len(indptr) - 1
+    for v in range(first, stop):
+        before = -1
+        for e in range(indptr[v], indptr[v + 1]):
+            if indices[e] <= before or indices[e] >= n or indices[e] == v:
+                return v
+            before = indices[e]
+    return -1
 
 
 @kernel

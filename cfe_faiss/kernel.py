@@ -3,29 +3,21 @@
 The propagation is the one that defines the paper's KS score; inner products of KS vectors are KS scores.
 """
 
-from collections.abc import Callable
-from typing import Any, cast
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import scipy.sparse
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import parallel
 from cfe_faiss.checks import as_array, as_count, as_ids, as_matrix, as_number
+from cfe_faiss.disk import release, scratch
 from cfe_faiss.dot import pair_similarities
-from cfe_faiss.graph import as_graph, balanced_rows
-from cfe_faiss.jit import fast_kernel
+from cfe_faiss.graph import as_graph
+from cfe_faiss.propagation import normalise, row_blocks, step_by_blocks, step_in_memory
 
-# Neighbours are summed in float32 in groups of this size and the groups in float64, so that the rounding error of a
-# node with a million neighbours stays that of a node with a few hundred.
-_GROUP = 256
-# Rows of neighbours are asked for this far ahead: on random graphs the pass is bound by the latency of memory.
-_AHEAD = 4
-_CACHE_LINE = 16  # float32 values
-_VALUES_PER_TASK = 1 << 20
 _PAIRS_PER_BLOCK = 1 << 14
 
 
@@ -37,6 +29,8 @@ def ks_vectors(
     *,
     directed: bool = False,
     out: NDArray[np.float32] | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    memory: int = 1 << 30,
     progress: bool = False,
 ) -> NDArray[np.float32]:
     """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
@@ -63,14 +57,22 @@ def ks_vectors(
     out
         Where the result goes, for example a memory map: float32, shape (n, d), C-contiguous, writeable. It may be
         ``x`` itself. Default: a new array.
+    workspace
+        A folder with room for 8 * n * d bytes. Given, the work matrices lie there in temporary files and are read and
+        written by blocks of rows, so that with ``x``, ``out`` and the arrays of a :class:`cfe_faiss.graph.Graph` as
+        memory maps the matrices may be larger than memory. Default: all is done in memory.
+    memory
+        How many bytes the blocks may take, where there is a ``workspace``. Each step reads one work matrix about
+        16 * n * d / ``memory`` times.
     progress
         Show a progress bar for each step on standard error, if that is a terminal.
 
     Returns
     -------
     ndarray
-        ``out``: shape (n, d), float32, rows of unit length or zero. The same bits whatever the number of threads.
-        Takes O(L (E + n) d) time, and memory for two more matrices of this shape.
+        ``out``: shape (n, d), float32, rows of unit length or zero. The same bits whatever the number of threads and
+        with or without a ``workspace``. Takes O(L (E + n) d) time, and memory for two more matrices of this shape; with
+        a ``workspace`` instead ``memory`` + 32 * n bytes.
 
     Raises
     ------
@@ -79,6 +81,8 @@ def ks_vectors(
     ValueError
         If a value of ``x`` is NaN, infinite or too large for float32, a node number is not in 0..n-1, the graph has
         no edge, or another argument is out of its range.
+    OSError
+        If the ``workspace`` does not exist, or has no room.
 
     Examples
     --------
@@ -93,21 +97,19 @@ def ks_vectors(
     alpha = as_number("alpha", alpha, 0.0, 1.0)
     features = _as_features(x)
     result = np.empty(features.shape, dtype=np.float32) if out is None else _check_out(out, features.shape)
+    memory = as_count("memory", memory)
     graph = as_graph(edge_index, features.shape[0], directed=directed)
 
-    blocks = _row_blocks(*features.shape)
-    tasks = balanced_rows(graph.indptr)
-    unit, norms = _unit_rows(features, blocks)
-    # A plain array, since Numba compiles memory maps and other subclasses apart.
-    aggregate = np.asarray(result)
-    for first, stop in blocks:
-        np.multiply(unit[first:stop], norms[first:stop, None], out=aggregate[first:stop])
-    new_unit, new_norms = np.empty_like(unit), np.empty_like(norms)
-    for layer in range(num_layers):
-        title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
-        _run_step(tasks, title, graph.indptr, graph.indices, unit, norms, alpha, aggregate, new_unit, new_norms)
-        unit, norms, new_unit, new_norms = new_unit, new_norms, unit, norms
-    parallel.run(lambda rows: _normalise(aggregate[slice(*rows)], np.empty(rows[1] - rows[0])), blocks)
+    with _work_matrices(features.shape, workspace) as (unit, new_unit):
+        norms = _unit_rows(features, unit, result)
+        for layer in range(num_layers):
+            title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
+            if workspace is None:
+                norms = step_in_memory(graph, unit, norms, alpha, result, new_unit, title)
+            else:
+                norms = step_by_blocks(graph, unit, norms, alpha, result, new_unit, title, memory)
+            unit, new_unit = new_unit, unit
+    _normalise_rows(result)
     return result
 
 
@@ -187,120 +189,49 @@ def _check_out(out: NDArray[np.float32], shape: tuple[int, int]) -> NDArray[np.f
     return out
 
 
-def _row_blocks(n: int, d: int) -> list[tuple[int, int]]:
-    step = max(_VALUES_PER_TASK // d, 1)
-    return [(first, min(first + step, n)) for first in range(0, n, step)]
+def _work_matrices(
+    shape: tuple[int, int], workspace: str | os.PathLike[str] | None
+) -> AbstractContextManager[list[NDArray[np.float32]]]:
+    if workspace is None:
+        return nullcontext([np.empty(shape, dtype=np.float32) for _ in range(2)])
+    return scratch(workspace, shape, 2)
 
 
-def _unit_rows(features: Any, blocks: list[tuple[int, int]]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the rows divided by their norms, and the norms divided by the largest of them.
+def _unit_rows(features: Any, unit: NDArray[np.float32], aggregate: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Fill ``unit`` with the rows divided by their norms, ``aggregate`` with x^0; return the norms of x^0.
 
-    KS vectors do not change when all features are scaled together, and no vector grows beyond the longest one at the
-    start; so nothing overflows later, however large the features are.
+    Norms are those of the rows divided by the largest of them: KS vectors do not change when all features are scaled
+    together, and no vector grows beyond the longest one at the start; so nothing overflows later.
     """
-    unit = np.empty(features.shape, dtype=np.float32)
     norms = np.empty(len(unit), dtype=np.float64)
+    blocks = row_blocks(*unit.shape)
     sparse: bool = scipy.sparse.issparse(features)
 
     def fill(rows: tuple[int, int]) -> None:
         block = slice(*rows)
         with np.errstate(over="ignore"):
             unit[block] = features[block].toarray() if sparse else features[block]
-        _normalise(unit[block], norms[block])
+        normalise(np.asarray(unit[block]), norms[block])
+        release(unit, features)
 
-    parallel.run(fill, blocks)
+    parallel.run(fill, blocks, work=unit.size)
     finite = np.isfinite(norms)
     if not finite.all():
         raise ValueError(f"x must be finite in float32, got NaN, infinity or beyond in row {np.argmin(finite)}")
-    return unit, (norms / (norms.max() or 1.0)).astype(np.float32)
+    lengths = (norms / (norms.max() or 1.0)).astype(np.float32)
+
+    def scale(rows: tuple[int, int]) -> None:
+        block = slice(*rows)
+        np.multiply(unit[block], lengths[block, None], out=aggregate[block])
+        release(unit, aggregate)
+
+    parallel.run(scale, blocks, work=unit.size)
+    return lengths
 
 
-def _run_step(tasks: list[tuple[int, int]], progress: str | None, *arguments: Any) -> None:
-    parallel.run(lambda rows: _step(*rows, *arguments), tasks, progress=progress)
+def _normalise_rows(matrix: NDArray[np.float32]) -> None:
+    def divide(rows: tuple[int, int]) -> None:
+        normalise(np.asarray(matrix[slice(*rows)]), np.empty(rows[1] - rows[0]))
+        release(matrix)
 
-
-def _prefetch(typing_context: Any, matrix: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of one value to be loaded, without waiting for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        index = [
-            context.cast(builder, a, t, types.intp) for a, t in zip(arguments[1:], signature.args[1:], strict=True)
-        ]
-        array = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, array, index, wraparound=False, boundscheck=False)
-        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        function = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        prefetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
-        # LLVM's words for: to read, keep in all levels of the cache, data.
-        flags = [ir.Constant(number, flag) for flag in (0, 3, 1)]
-        builder.call(prefetch, [builder.bitcast(place, pointer), *flags])
-
-    return types.void(matrix, row, column), generate
-
-
-_request = cast(Callable[[NDArray[np.float32], int, int], None], intrinsic(_prefetch))
-
-
-@fast_kernel
-def _normalise(rows: NDArray[np.float32], norms: NDArray[np.float64]) -> None:
-    """Divide each row by its norm in place; zero rows stay zero."""
-    for v in range(rows.shape[0]):
-        square = 0.0
-        for i in range(rows.shape[1]):
-            square += np.float64(rows[v, i]) * np.float64(rows[v, i])
-        norms[v] = np.sqrt(square)
-        scale = 1.0 / norms[v] if square > 0.0 else 0.0
-        for i in range(rows.shape[1]):
-            rows[v, i] = np.float32(rows[v, i] * scale)
-
-
-@fast_kernel
-def _step(
-    first: int,
-    stop: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    unit: NDArray[np.float32],
-    norms: NDArray[np.float32],
-    alpha: float,
-    aggregate: NDArray[np.float32],
-    new_unit: NDArray[np.float32],
-    new_norms: NDArray[np.float32],
-) -> None:
-    """One step for the nodes first..stop-1; x^l_u is ``norms[u] * unit[u]``, so a cosine is a plain inner product."""
-    d = unit.shape[1]
-    last = len(indices) - 1
-    part = np.empty(d, dtype=np.float32)
-    total = np.empty(d, dtype=np.float64)
-    for v in range(first, stop):
-        own = unit[v]
-        total[:] = 0.0
-        for start in range(indptr[v], indptr[v + 1], _GROUP):
-            part[:] = 0.0
-            for e in range(start, min(start + _GROUP, indptr[v + 1])):
-                ahead = indices[min(e + _AHEAD, last)]
-                for i in range(0, d, _CACHE_LINE):
-                    _request(unit, ahead, i)
-                other = unit[indices[e]]
-                cosine = np.float32(0.0)
-                for i in range(d):
-                    cosine += own[i] * other[i]
-                weight = cosine * norms[indices[e]]
-                for i in range(d):
-                    part[i] += weight * other[i]
-            for i in range(d):
-                total[i] += part[i]
-
-        keep = alpha * norms[v]
-        share = (1.0 - alpha) / max(indptr[v + 1] - indptr[v], 1)
-        square = 0.0
-        for i in range(d):
-            total[i] = keep * own[i] + share * total[i]
-            aggregate[v, i] += np.float32(total[i])
-            square += total[i] * total[i]
-        norm = np.sqrt(square)
-        new_norms[v] = norm
-        scale = 1.0 / norm if norm > 0.0 else 0.0
-        for i in range(d):
-            new_unit[v, i] = np.float32(total[i] * scale)
+    parallel.run(divide, row_blocks(*matrix.shape), work=matrix.size)

@@ -187,11 +187,23 @@ def test_a_broken_csr_matrix_is_refused():
         (np.array([0, 2, 1]), np.zeros(1, np.int32), ValueError, "indptr must not decrease"),
         (np.array([0, 1]), np.ones(1, np.int32), ValueError, r"indices must lie in 0\.\.0, got 1\.\.1"),
         (np.array([0, 1]), np.full(1, -1, np.int32), ValueError, r"indices must lie in 0\.\.0, got -1\.\.-1"),
+        (np.array([0, 0, 2]), np.array([1, 2], np.int32), ValueError, r"indices must lie in .* got 1\.\.2 for node 1"),
+        (np.array([0, 0, 1]), np.array([1], np.int32), ValueError, r"must ascend .* without the node itself.* node 1"),
+        (np.array([0, 2, 2, 2]), np.array([2, 1], np.int32), ValueError, r"must ascend .*, got \[2 1\] for node 0"),
+        (np.array([0, 2, 2, 2]), np.array([1, 1], np.int32), ValueError, r"must ascend .*, got \[1 1\] for node 0"),
     ],
 )
 def test_a_broken_graph_is_refused(indptr, indices, error, message):
     with pytest.raises(error, match=message):
         Graph(indptr, indices)
+
+
+def test_the_arrays_may_be_memory_maps(tmp_path):
+    graph = as_graph(MESSY)
+    for name in ("indptr", "indices"):
+        np.save(tmp_path / f"{name}.npy", getattr(graph, name))
+    mapped = Graph(*(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices")))
+    assert neighbor_lists(mapped) == NEIGHBORS
 
 
 @pytest.mark.parametrize("v", [-1, 6])

@@ -1,3 +1,8 @@
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import faiss
 import numpy as np
 import pytest
@@ -8,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cfe_faiss.datasets import load
-from cfe_faiss.graph import as_graph
+from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 
 TOLERANCE = 1e-5
@@ -205,9 +210,103 @@ def test_out(tmp_path):
     np.testing.assert_array_equal(x, X)
 
 
-def test_progress_is_quiet_when_it_is_not_a_terminal(capfd):
+def saved(folder, **arrays):
+    """Return the arrays as memory maps."""
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return [np.load(folder / f"{name}.npy", mmap_mode="r") for name in arrays]
+
+
+# Many blocks, a few, and one.
+@pytest.mark.parametrize("memory", [20_000, 200_000, 1 << 30])
+@pytest.mark.parametrize("directed", [False, True])
+def test_blocks_on_disk_give_the_same_bits(memory, directed, tmp_path):
+    x, edge_index = random_problem(n=120, edges=4000)
+    # A hub, whose neighbours are summed in several groups, and nodes without any.
+    x = np.concatenate([x, np.random.default_rng(1).random((600, 20), dtype=np.float32)])
+    hub = np.stack([np.arange(120, 700), np.full(580, 7)])
+    graph = as_graph(np.concatenate([edge_index, hub], axis=1), len(x), directed=directed)
+    X = ks_vectors(x, graph)
+
+    features, indptr, indices = saved(tmp_path, x=x, indptr=graph.indptr, indices=graph.indices)
+    out = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape)
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    found = ks_vectors(features, Graph(indptr, indices), out=out, workspace=workspace, memory=memory)
+    assert found is out
+    np.testing.assert_array_equal(out, X)
+    out.flush()
+    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
+    assert list(workspace.iterdir()) == []
+    np.testing.assert_array_equal(ks_vectors(x, graph, workspace=workspace, memory=memory), X)
+
+
+@given(problems(), st.integers(0, 3), st.floats(0, 1), st.integers(1, 3000))
+def test_size_of_the_blocks_does_not_matter(problem, num_layers, alpha, memory):
+    x, edge_index = problem
+    with tempfile.TemporaryDirectory() as workspace:
+        found = ks_vectors(x, edge_index, num_layers, alpha, workspace=workspace, memory=memory)
+    np.testing.assert_array_equal(found, ks_vectors(x, edge_index, num_layers, alpha))
+
+
+MEASURED = """
+import sys
+from pathlib import Path
+import numpy as np
+import cfe_faiss as cfe
+from cfe_faiss.graph import Graph
+
+def peak():
+    # What resource.getrusage tells would start from the memory of the process that started this one.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+folder = sys.argv[1]
+load = lambda name, mode="r": np.load(f"{folder}/{name}.npy", mmap_mode=mode)
+def propagate(x, out):
+    cfe.ks_vectors(x, Graph(load("indptr"), load("indices")), 2, out=out, workspace=folder, memory=20_000_000)
+propagate(load("x")[:, :4].copy(), None)  # compiles
+before = peak()
+propagate(load("x"), load("X", "r+"))
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_memory_is_bounded(tmp_path):
+    """A matrix of 160 MB, of which there are four, is worked on with 20 MB and what the threads take."""
+    n, d = 40_000, 1000
+    rng = np.random.default_rng(0)
+    graph = as_graph(rng.integers(0, n, (2, 100_000)), n)
+    saved(tmp_path, x=rng.random((n, d), dtype=np.float32), indptr=graph.indptr, indices=graph.indices)
+    np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(n, d)).flush()
+    run = subprocess.run([sys.executable, "-c", MEASURED, tmp_path], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 100_000_000
+
+
+def test_changes_to_a_copy_on_write_map_are_kept(tmp_path):
     x, edge_index = random_problem()
-    np.testing.assert_array_equal(ks_vectors(x, edge_index, progress=True), ks_vectors(x, edge_index))
+    (mapped,) = saved(tmp_path, x=np.zeros_like(x))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="c")
+    mapped[:] = x
+    np.testing.assert_array_equal(ks_vectors(mapped, edge_index), ks_vectors(x, edge_index))
+    np.testing.assert_array_equal(ks_vectors(mapped, edge_index, out=mapped), ks_vectors(x, edge_index))
+    np.testing.assert_array_equal(mapped, ks_vectors(x, edge_index))
+
+
+def test_work_files_are_removed_after_a_fault(tmp_path):
+    with pytest.raises(ValueError, match="x must be finite"):
+        ks_vectors(bad(np.nan), [[0], [1]], workspace=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        ks_vectors(np.ones((3, 2)), [[0], [1]], workspace=tmp_path / "no folder")
+
+
+def test_progress_is_quiet_when_it_is_not_a_terminal(capfd, tmp_path):
+    x, edge_index = random_problem()
+    X = ks_vectors(x, edge_index)
+    np.testing.assert_array_equal(ks_vectors(x, edge_index, progress=True), X)
+    np.testing.assert_array_equal(ks_vectors(x, edge_index, progress=True, workspace=tmp_path), X)
     assert capfd.readouterr() == ("", "")
 
 
@@ -243,6 +342,7 @@ read_only.flags.writeable = False
         ({"edge_index": [[0], [-1]]}, ValueError, r"edge_index must lie in 0\.\.2, got -1 in edge 0"),
         ({"edge_index": [[], []]}, ValueError, "edge_index must hold at least one edge"),
         ({"edge_index": scipy.sparse.eye_array(4)}, ValueError, "graph must have 3 nodes, got 4"),
+        ({"memory": 0}, ValueError, "memory must be at least 1, got 0"),
         ({"num_layers": -1}, ValueError, "num_layers must be at least 0, got -1"),
         ({"num_layers": 1.5}, TypeError, "num_layers must be an integer, got 1.5"),
         ({"alpha": 1.5}, ValueError, r"alpha must lie in \[0, 1\], got 1.5"),

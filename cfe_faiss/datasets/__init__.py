@@ -1,10 +1,11 @@
-"""The paper's graphs, and a small one that needs no files."""
+"""The paper's graphs, a small one that needs no files, and random ones of the shape of the large ones."""
 
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss.checks import as_count
+from cfe_faiss.datasets import synthetic
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -118,4 +119,4 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     return data
 
 
-__all__ = ["NAMES", "load"]
+__all__ = ["NAMES", "load", "synthetic"]

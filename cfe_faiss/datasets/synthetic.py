@@ -1,0 +1,383 @@
+"""Random graphs of the shape of real ones, where their files are missing or another size is wanted.
+
+Nodes live in communities, communities in departments. Every community has a home class, which more or fewer of its
+members have: that is the homophily. The pairs of a community are joined at random, all equally likely; the other edges
+go to the same department, or anywhere, and prefer nodes that are in demand, which gives the degrees a heavy tail.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss import parallel
+from cfe_faiss.checks import as_count, as_labels, as_number
+from cfe_faiss.graph import Graph, as_graph, balanced_rows, offsets
+from cfe_faiss.jit import kernel
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+_COMMUNITY = 800  # nodes, on average
+_COMMUNITIES_PER_CLASS = 4  # at least, so that every class is home of some, and none has to be a large one
+_DEPARTMENT = 50  # communities
+_SPREAD = 0.5  # standard deviation of the logarithm of the communities' sizes
+_INSIDE = 0.7  # share of the edges inside of communities, or the homophily, if that is more
+_STRAY = 1 / 6  # share of the other edges that may go anywhere
+_TAIL = 2.0  # of the Pareto law of the demand
+_DENSITY = 0.25  # of edges in a community, at most, by default
+_CLASS_DECAY = 0.7  # the i-th largest class is home of a share ~ i ** -0.7 of the communities
+
+# Standard deviations of the parts of the features. As in an SVD, those of the i-th column are smaller, by i ** -_DECAY.
+# Chosen so that at n = 20,000 an inverted file of 2 sqrt(n) lists finds neighbours among KS vectors about as easily as
+# among those of the Facebook graph.
+_PARTS = {"department": 1.0, "community": 0.7, "class": 0.3, "own": 1.0}
+_DECAY = 0.7
+
+# Odd constants of SplitMix64 (Steele, Lea & Flood 2014): it turns a counter into a random number.
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_FIRST_SHIFT, _SECOND_SHIFT, _THIRD_SHIFT = np.uint64(30), np.uint64(27), np.uint64(31)
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFF)
+_TO_UNIT = 2.0**-64
+# Four sums of 16 random bits each are nearly normal.
+_SUM_MEAN, _SUM_DEVIATION = 2.0 * 0xFFFF, math.sqrt((2.0**32 - 1) / 3)
+_VALUES_PER_TASK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticGraph:
+    """A random graph for node classification.
+
+    Attributes
+    ----------
+    name
+        Says that the graph is synthetic, and of which shape.
+    x
+        Features, (n, d) float32.
+    graph
+        The neighbours of every node; undirected.
+    labels
+        The class that an imagined model predicts for every node, (n,) int32.
+    num_classes
+        Labels lie in 0..num_classes-1.
+    """
+
+    name: str
+    x: NDArray[np.float32]
+    graph: Graph
+    labels: NDArray[np.int32]
+    num_classes: int
+
+    def to_data(self, seed: int = 0) -> "Data":
+        """Return a PyG ``Data`` as that of :func:`cfe_faiss.datasets.load`, the labels as the true classes ``y``.
+
+        Its ``edge_index`` takes 16 bytes per directed edge.
+
+        Raises
+        ------
+        ImportError
+            If torch or PyG is missing.
+        """
+        from cfe_faiss.extras import extra
+
+        with extra("gnn"):
+            import torch
+            from torch_geometric.data import Data
+        from cfe_faiss.datasets.split import split_masks
+
+        targets = np.repeat(np.arange(self.graph.num_nodes), np.diff(self.graph.indptr))
+        x, y = torch.from_numpy(self.x), torch.from_numpy(self.labels.astype(np.int64))
+        data = Data(x=x, edge_index=torch.from_numpy(np.stack([self.graph.indices.astype(np.int64), targets])), y=y)
+        data.x_raw, data.name = x, self.name
+        data.feature_names = [f"feature {i}" for i in range(self.x.shape[1])]
+        data.class_names = [f"class {c}" for c in range(self.num_classes)]
+        data.train_mask, data.val_mask, data.test_mask = split_masks(y, as_count("seed", seed, 0))
+        return data
+
+
+def amazon_shape(
+    n: int = 1_569_960, *, degree: float | None = None, homophily: float = 0.5, seed: int = 0
+) -> SyntheticGraph:
+    """Return a random graph of AmazonProducts' shape: 200 features, 107 classes of unequal sizes.
+
+    Parameters
+    ----------
+    n
+        Number of nodes, >= 856.
+    degree
+        Mean degree, >= 0.1. Default: that of AmazonProducts, 264,339,468 / 1,569,960 = 168.4, or less where n is small,
+        since communities are then small, too: 12 at n = 20,000, 117 at n = 200,000.
+    homophily
+        In [0, 1]: by how much more than chance the edges join nodes of the same class, 0 for "as by chance" and 1 for
+        "all of them"; see :func:`measured_homophily`. What comes out differs by a few hundredths.
+    seed
+        At least 0. The same arguments give the same graph, whatever the number of threads.
+
+    Returns
+    -------
+    SyntheticGraph
+        At full size it takes 2.3 GB, and up to 3.4 GB while it is made.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another type.
+    ValueError
+        If an argument is out of its range, or the communities are too small for so large a degree.
+
+    Examples
+    --------
+    >>> data = amazon_shape(2000, homophily=0.9)
+    >>> data.x.shape, int(data.labels.max())
+    ((2000, 200), 106)
+    """
+    n = as_count("n", n, 2 * _COMMUNITIES_PER_CLASS * 107)
+    if degree is None:
+        degree = min(264_339_468 / 1_569_960, _DENSITY * n / _num_communities(n, 107))
+    degree = as_number("degree", degree, 0.1, n - 1)
+    return _community_graph("amazon-synthetic", n, degree, 200, 107, homophily, seed)
+
+
+def pubmed_shape(*, homophily: float = 0.7, seed: int = 0) -> SyntheticGraph:
+    """Return a random graph of PubMed's shape: 19,717 nodes, about 88,648 directed edges, 500 features, 3 classes.
+
+    Parameters, errors and the way it is made are those of :func:`amazon_shape`.
+
+    Examples
+    --------
+    >>> data = pubmed_shape()
+    >>> data.x.shape, data.num_classes
+    ((19717, 500), 3)
+    """
+    return _community_graph("pubmed-synthetic", 19_717, 88_648 / 19_717, 500, 3, homophily, seed)
+
+
+def measured_homophily(graph: Graph, labels: NDArray[np.int32]) -> float:
+    """Return Newman's assortativity of the labels: the share of edges beyond chance that join nodes of the same class.
+
+    With s the share of the edges that join nodes of the same class and a_c the share of the edge ends in class c, it
+    is (s - sum_c a_c^2) / (1 - sum_c a_c^2) (Newman, "Mixing patterns in networks", 2003, eq. 2); NaN where all edge
+    ends are in one class.
+
+    Parameters
+    ----------
+    graph
+        Undirected.
+    labels
+        Class of every node, (n,) integers >= 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the labels are not as described.
+
+    Examples
+    --------
+    >>> graph = as_graph([[0, 1, 2, 3], [1, 2, 3, 0]])
+    >>> measured_homophily(graph, [0, 0, 1, 1]), measured_homophily(graph, [0, 1, 0, 1])
+    (0.0, -1.0)
+    """
+    labels = as_labels("labels", labels, graph.num_nodes)
+    ends = np.bincount(labels, np.diff(graph.indptr)) / graph.num_edges
+    chance = float(ends @ ends)
+    alike = _count_alike(graph.indptr, graph.indices, labels) / graph.num_edges
+    return (alike - chance) / (1 - chance) if chance < 1 else math.nan
+
+
+def _community_graph(
+    name: str, n: int, degree: float, d: int, num_classes: int, homophily: float, seed: int
+) -> SyntheticGraph:
+    homophily = as_number("homophily", homophily, 0.0, 1.0)
+    rng = np.random.default_rng(as_count("seed", seed, 0))
+    communities = _num_communities(n, num_classes)
+    weights = np.exp(_SPREAD * rng.standard_normal(communities))
+    community = rng.choice(communities, n, p=weights / weights.sum()).astype(np.int32)
+    home = _homes(communities, num_classes, rng)
+
+    # Two members of a community are both of its home class with the probability loyal ** 2; all others meet by chance.
+    inside = max(_INSIDE, homophily)
+    loyal = math.sqrt(homophily / inside)
+    labels = np.where(rng.random(n) < loyal, home[community], home[rng.permutation(community)]).astype(np.int32)
+
+    graph = as_graph(_edges(community, n * degree / 2, inside, rng), n)
+    return SyntheticGraph(name, _features(community, labels, d, num_classes, rng), graph, labels, num_classes)
+
+
+def _num_communities(n: int, num_classes: int) -> int:
+    return max(n // _COMMUNITY, _COMMUNITIES_PER_CLASS * num_classes)
+
+
+def _homes(communities: int, num_classes: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Return the home class of every community: each class at least once, the others by unequal shares."""
+    shares = np.arange(1.0, num_classes + 1) ** -_CLASS_DECAY
+    others = rng.choice(num_classes, communities - num_classes, p=shares / shares.sum())
+    return rng.permutation(np.concatenate([np.arange(num_classes), others])).astype(np.int32)
+
+
+def _edges(community: NDArray[np.int32], wanted: float, inside: float, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Return about so many undirected edges, one direction each, shape (2, m)."""
+    n = len(community)
+    order = np.argsort(community, kind="stable").astype(np.int32)
+    sizes = np.bincount(community)
+    ends = np.repeat(np.cumsum(sizes), sizes)
+    density = inside * wanted / float(sizes @ (sizes - 1) / 2)
+    if density > 1:
+        raise ValueError(
+            f"degree must be at most {2 * wanted / n / density:.4g} for {n} nodes, got {2 * wanted / n:.4g}"
+        )
+
+    key, threshold = _key(rng), np.uint64(min(int(density * 2.0**64), 2**64 - 1))
+    counts = np.empty(n, dtype=np.int64)
+    tasks = balanced_rows(offsets(ends - np.arange(n)))
+    parallel.run(lambda rows: _count_pairs(*rows, ends, key, threshold, counts), tasks)
+    first = offsets(counts)
+
+    # The number of tries is rounded up or down at random, so that it is right on average.
+    demand = (1 - rng.random(n)) ** (-1 / _TAIL)
+    cumulated = np.concatenate([[0.0], np.cumsum(demand)])
+    tries = (1 - inside) * wanted * demand / cumulated[-1]
+    second = first[-1] + offsets(np.floor(tries + rng.random(n)).astype(np.int64))
+    edges = np.empty((2, second[-1]), dtype=np.int32)
+    parallel.run(lambda rows: _join_pairs(*rows, ends, key, threshold, order, first, edges), tasks)
+
+    department = np.arange(len(sizes)) // _DEPARTMENT
+    tops = np.repeat(np.cumsum(np.bincount(department, sizes).astype(np.int64))[department], sizes)
+    bottoms = np.repeat((np.cumsum(sizes) - sizes)[department * _DEPARTMENT], sizes)
+    key, stray = _key(rng), np.uint64(_STRAY * 2.0**64)
+    parallel.run(
+        lambda rows: _join_others(*rows, bottoms, tops, key, stray, order, cumulated, second, edges),
+        balanced_rows(second - second[0]),
+    )
+    return edges
+
+
+def _features(
+    community: NDArray[np.int32], labels: NDArray[np.int32], d: int, num_classes: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    n, communities = len(community), int(community.max()) + 1
+    department = np.arange(communities) // _DEPARTMENT
+    centres = (
+        _PARTS["community"] * rng.standard_normal((communities, d))
+        + _PARTS["department"] * rng.standard_normal((department[-1] + 1, d))[department]
+    ).astype(np.float32)
+    of_class = (_PARTS["class"] * rng.standard_normal((num_classes, d))).astype(np.float32)
+    scale = (np.arange(1.0, d + 1) ** -_DECAY).astype(np.float32)
+    own, key = np.float32(_PARTS["own"] / _SUM_DEVIATION), _key(rng)
+    x = np.empty((n, d), dtype=np.float32)
+    step = max(_VALUES_PER_TASK // d, 1)
+    parallel.run(
+        lambda first: _fill(first, min(first + step, n), community, labels, centres, of_class, scale, own, key, x),
+        range(0, n, step),
+    )
+    return x
+
+
+def _key(rng: np.random.Generator) -> np.uint64:
+    return rng.integers(2**64, dtype=np.uint64)
+
+
+@kernel
+def _random(key: np.uint64, counter: np.uint64) -> np.uint64:
+    """Return 64 random bits: the counter-th output of SplitMix64 with the seed ``key``."""
+    z = key + (counter + np.uint64(1)) * _STEP
+    z = (z ^ (z >> _FIRST_SHIFT)) * _FIRST_FACTOR
+    z = (z ^ (z >> _SECOND_SHIFT)) * _SECOND_FACTOR
+    return z ^ (z >> _THIRD_SHIFT)
+
+
+@kernel
+def _count_pairs(
+    first: int, stop: int, ends: NDArray[np.int64], key: np.uint64, threshold: np.uint64, counts: NDArray[np.int64]
+) -> None:
+    """Count the edges of the nodes in places first..stop-1 to later places of their communities."""
+    for i in range(first, stop):
+        counter, found = np.uint64(i) << _HALF, 0
+        for j in range(i + 1, ends[i]):
+            if _random(key, counter | np.uint64(j)) < threshold:
+                found += 1
+        counts[i] = found
+
+
+@kernel
+def _join_pairs(
+    first: int,
+    stop: int,
+    ends: NDArray[np.int64],
+    key: np.uint64,
+    threshold: np.uint64,
+    order: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    edges: NDArray[np.int32],
+) -> None:
+    """Write down what ``_count_pairs`` has counted."""
+    for i in range(first, stop):
+        counter, e = np.uint64(i) << _HALF, starts[i]
+        for j in range(i + 1, ends[i]):
+            if _random(key, counter | np.uint64(j)) < threshold:
+                edges[0, e], edges[1, e] = order[i], order[j]
+                e += 1
+
+
+@kernel
+def _join_others(
+    first: int,
+    stop: int,
+    bottoms: NDArray[np.int64],
+    tops: NDArray[np.int64],
+    key: np.uint64,
+    stray: np.uint64,
+    order: NDArray[np.int32],
+    cumulated: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    edges: NDArray[np.int32],
+) -> None:
+    """Join the nodes in places first..stop-1 to others, chosen by demand from their department or from all."""
+    for i in range(first, stop):
+        for e in range(starts[i], starts[i + 1]):
+            low, high = int(bottoms[i]), int(tops[i])
+            if _random(key, np.uint64(2 * e)) < stray:
+                low, high = 0, len(order)
+            share = _random(key, np.uint64(2 * e + 1)) * _TO_UNIT
+            wanted = cumulated[low] + share * (cumulated[high] - cumulated[low])
+            while high - low > 1:
+                middle = (low + high) // 2
+                if cumulated[middle] <= wanted:
+                    low = middle
+                else:
+                    high = middle
+            edges[0, e], edges[1, e] = order[i], order[low]
+
+
+@kernel
+def _fill(
+    first: int,
+    stop: int,
+    community: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    centres: NDArray[np.float32],
+    of_class: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    own: np.float32,
+    key: np.uint64,
+    x: NDArray[np.float32],
+) -> None:
+    d = x.shape[1]
+    for v in range(first, stop):
+        centre, offset = centres[community[v]], of_class[labels[v]]
+        for i in range(d):
+            bits = _random(key, np.uint64(v * d + i))
+            total = (bits & _LOW) + (bits >> np.uint64(16) & _LOW) + (bits >> _HALF & _LOW) + (bits >> np.uint64(48))
+            noise = own * (np.float32(np.int64(total)) - np.float32(_SUM_MEAN))
+            x[v, i] = scale[i] * (centre[i] + offset[i] + noise)
+
+
+@kernel
+def _count_alike(indptr: NDArray[np.int64], indices: NDArray[np.int32], labels: NDArray[np.int32]) -> int:
+    alike = 0
+    for v in range(len(indptr) - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            alike += labels[indices[e]] == labels[v]
+    return alike

@@ -1,0 +1,55 @@
+"""Arrays that lie in files, so that they may be larger than memory."""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def release(*arrays: Any) -> None:
+    """Give back the memory that memory maps, or views of them, take; their values stay as they are, in their files.
+
+    Reading a map keeps what was read in memory until the system runs short of it. Other arrays are left alone.
+
+    Examples
+    --------
+    >>> release(np.ones(3))
+    """
+    for array in arrays:
+        base, private = array, False
+        while isinstance(base, np.ndarray):
+            # Changes to a copy-on-write map have no file to go to: they would be lost.
+            private = private or getattr(base, "mode", None) == "c"
+            base = base.base
+        if isinstance(base, mmap.mmap) and not private and hasattr(mmap, "MADV_DONTNEED"):
+            base.madvise(mmap.MADV_DONTNEED)
+
+
+@contextmanager
+def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) -> Iterator[list[NDArray[np.float32]]]:
+    """Provide ``count`` float32 matrices in temporary files of ``folder``, which are removed at the end.
+
+    Raises
+    ------
+    OSError
+        If the folder does not exist, or has no room for them.
+    """
+    with tempfile.TemporaryDirectory(prefix="cfe-faiss-", dir=folder) as place:
+        yield [_create(Path(place) / f"{number}.f32", shape) for number in range(count)]
+
+
+def _create(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
+    size = 4 * shape[0] * shape[1]
+    with path.open("wb") as file:
+        # Without reserved room, a full disk would end the process in the middle of a write to the map.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+    return np.memmap(path, dtype=np.float32, mode="r+", shape=shape)
