@@ -1,0 +1,133 @@
+"""Figure 4 b: query time and index construction against the number of test nodes, up to the Amazon shape.
+
+AmazonProducts where its files are there, else a synthetic graph of its shape, whose classes stand for a model's
+predictions. The largest size holds every node; a quarter of them is V_test of our split. Takes long and up to 12 GB,
+and is therefore left out of ``run.py`` unless it gets ``--amazon``.
+
+    CFE_DATA=... python benchmarks/paper/scalability.py [--quick]
+"""
+
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from efficiency import PAPER_SECONDS, VARIANTS, timed
+from figures import finish, panels
+from setting import ALPHA, LAYERS, Bench, arguments, run
+from sources import amazon
+from verdict import Case, Claim, cell, markdown
+
+import cfe_faiss as cfe
+
+NAME = "scalability"
+SHARES = (1 / 64, 1 / 16, 1 / 4, 1)
+K, QUERIES = 10, 50
+# Times of seeds differ little and the full size takes long: one seed there, all of them up to here.
+ALL_SEEDS_UP_TO = 100_000
+
+
+@cache
+def embedded(quick: bool) -> tuple[Any, Any, str]:
+    graph, source = amazon(quick)
+    return cfe.ks_vectors(graph.x, graph.edges, num_layers=LAYERS, alpha=ALPHA), graph.labels, source
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    total = 2000 if bench.quick else 1_569_960
+    rows = []
+    for share in (0.5, 1) if bench.quick else SHARES:
+        n = int(total * share)
+        for seed in bench.seeds if n <= ALL_SEEDS_UP_TO else [0]:
+            settings = {"k": K, "queries": QUERIES, "nodes": n}
+            rows += bench.part(NAME, f"{n}-{seed}", settings, lambda n=n, s=seed: one(bench, n, s))
+    return {"k": K, "queries": QUERIES, "rows": rows}
+
+
+def one(bench: Bench, n: int, seed: int) -> list[dict[str, Any]]:
+    X, labels, source = embedded(bench.quick)
+    nodes = np.sort(np.random.default_rng(seed).permutation(len(X))[:n])
+    return [
+        {"source": source, "seed": seed, "nodes": n, **row}
+        for variant in VARIANTS  # one index in memory at a time
+        for row in timed(X[nodes], labels[nodes], seed, [K], QUERIES, [variant])
+    ]
+
+
+def series(result: dict[str, Any], index: str, key: str) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for row in result["rows"]:
+        if row["index"] == index:
+            found.setdefault(row["nodes"], []).append(row[key][0] if key == "query_seconds" else row[key])
+    return found
+
+
+def table(result: dict[str, Any]) -> str:
+    rows = [
+        (
+            f"{n:,}",
+            index,
+            cell([1e6 * value for value in times], 0),
+            cell(series(result, index, "build_seconds")[n], 1),
+            len(times),
+        )
+        for index in VARIANTS
+        for n, times in series(result, index, "query_seconds").items()
+    ]
+    text = (
+        f"Graph: {result['rows'][0]['source']}. One core, one query at a time, k = {result['k']}, median of up to "
+        f"{result['queries']} queries; mean ± standard deviation over seeds where there is more than one. The paper's "
+        f"index construction took {PAPER_SECONDS['amazon']} s."
+    )
+    return f"{text}\n\n{markdown(('nodes', 'index', 'one query, us', 'build, s', 'seeds'), rows)}"
+
+
+def draw(result: dict[str, Any]) -> Any:
+    figure, axes = panels(["AmazonProducts: query", "AmazonProducts: construction"], columns=2)
+    for one_axes, key in zip(axes, ("query_seconds", "build_seconds"), strict=True):
+        for index in VARIANTS:
+            found = series(result, index, key)
+            one_axes.plot(
+                list(found), [float(np.mean(v)) for v in found.values()], label=index, marker="o", markersize=4
+            )
+        one_axes.set(xscale="log", yscale="log")
+    return finish(figure, axes, "test nodes", "seconds")
+
+
+def claims(result: dict[str, Any]) -> list[Claim]:
+    def growth(index: str) -> list[float]:
+        """Return the exponents b of time ~ n ** b between one size and the next."""
+        found = {n: float(np.mean(v)) for n, v in series(result, index, "query_seconds").items()}
+        sizes = sorted(found)
+        return [float(np.log(found[b] / found[a]) / np.log(b / a)) for a, b in pairwise(sizes)]
+
+    exact = series(result, "LocalCE-B", "query_seconds")
+    below = [
+        Case(
+            f"{index}, all sizes",
+            [float(np.mean(exact[n]) / np.mean(t)) for n, t in series(result, index, "query_seconds").items()],
+            least=1,
+        )
+        for index in VARIANTS[1:4]
+    ]
+    return [
+        Claim(
+            "The query time of LocalCE-B increases linearly with the number of test nodes.",
+            "Figure 4 b",
+            "exponent b of time ~ n^b between one size and the next (the numbers are sizes, not seeds); linear means "
+            "from 0.8 to 1.2",
+            [Case("from below", growth("LocalCE-B"), least=0.8), Case("from above", growth("LocalCE-B"), most=1.2)],
+        ),
+        Claim(
+            "The index-based algorithms also increase, but are always faster than LocalCE-B.",
+            "Figure 4 b",
+            "time of LocalCE-B / time of the index (the numbers are sizes, not seeds)",
+            below,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    import sys
+
+    run(sys.modules[__name__], arguments(__doc__))

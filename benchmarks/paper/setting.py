@@ -1,0 +1,224 @@
+"""What the experiments share: settings, trained models, results that are kept as they come, and where all of it lies.
+
+Every part of an experiment (one graph, one model, one seed) is written to ``cache/`` as soon as it is there, so a rerun
+goes on where the last one stopped. A part whose settings have changed is computed anew; after a change of the code
+itself remove ``cache/``. Models are trained once per graph, kind and seed, for all experiments.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+# Idle OpenMP threads should sleep, not spin: torch and FAISS bring one set of threads each.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+sys.path.append(str(Path(__file__).parents[1]))  # for benchmarks/common.py
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from common import environment
+from numpy.typing import NDArray
+from sources import graph
+
+import cfe_faiss as cfe
+from cfe_faiss import models
+
+HERE = Path(__file__).parent
+LAYERS, ALPHA = 3, 0.5
+PARTITIONS, CLUSTERS, THETA = 50, 10, math.pi / 3
+K = 10
+METRICS = ("accuracy", "f1", "auc", "parity_difference", "opportunity_difference")
+GNNS = ("gcn", "gat", "gin", "mpnn", "sage")
+TITLES = {
+    "german": "German",
+    "bail": "Bail",
+    "cora": "Cora",
+    "pubmed": "PubMed",
+    "facebook": "Facebook",
+    "amazon": "AmazonProducts",
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One reproduction: full or quick, and the folder that it writes to."""
+
+    quick: bool
+    folder: Path
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """Of the split, the first weights, the training and the clustering; statistics are over these."""
+        return range(2) if self.quick else range(5)
+
+    @property
+    def epochs(self) -> int:
+        return 15 if self.quick else 200
+
+    def few(self, values: Sequence[Any], count: int = 2) -> list[Any]:
+        """Return all values, or in the quick form the first few."""
+        return list(values[:count] if self.quick else values)
+
+    def part(self, experiment: str, name: str, settings: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """Return one part of an experiment, from the cache where it is there with these settings."""
+        path = self.folder / "cache" / experiment / f"{name}.json"
+        wanted = json.loads(json.dumps({"quick": self.quick, **settings}))
+        if path.exists() and (kept := json.loads(path.read_text()))["settings"] == wanted:
+            return kept["value"]
+        start = time.perf_counter()
+        value = json.loads(json.dumps(compute()))
+        print(f"  {experiment} {name}: {time.perf_counter() - start:.1f} s", flush=True)
+        write(path, json.dumps({"settings": wanted, "value": value}))
+        return value
+
+
+class Trained(NamedTuple):
+    """A trained model on one split of a graph, and what it predicts."""
+
+    data: Any
+    source: str
+    model: torch.nn.Module
+    labels: NDArray[np.int64]
+    metrics: dict[str, float | None]
+
+    @property
+    def test(self) -> NDArray[np.int64]:
+        """The nodes of V_test."""
+        return np.flatnonzero(self.data.test_mask.numpy())
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file so that it is there complete or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(path)
+
+
+@lru_cache(maxsize=1)
+def vectors(bench: Bench, name: str) -> NDArray[np.float32]:
+    """Return the KS vectors of all nodes of a graph: they see the whole of it, whatever the split."""
+    data, _ = graph(bench.quick, name, 0)
+    return cfe.ks_vectors(data.x, data.edge_index, num_layers=LAYERS, alpha=ALPHA)
+
+
+@lru_cache(maxsize=8)
+def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
+    """Return a model of one of the five kinds, or ``fairgnn``; trained here unless the cache has it."""
+    data, source = graph(bench.quick, name, seed)
+    model = models.fairgnn(data, seed=seed) if kind == "fairgnn" else models.build(kind, data, seed=seed)
+    path = bench.folder / "cache" / "models" / f"{name}-{kind}-{seed}.pt"
+    wanted = {"source": source, "epochs": bench.epochs, "weights": {k: list(v.shape) for k, v in state(model).items()}}
+    kept = torch.load(path) if path.exists() else None
+    if kept is None or kept["wanted"] != wanted:
+        start = time.perf_counter()
+        if kind == "fairgnn":
+            models.train_fair(model, data, known=20 if bench.quick else 200, epochs=bench.epochs, seed=seed)
+        else:
+            models.train(model, data, epochs=bench.epochs, seed=seed)
+        judged = {key: getattr(models.evaluate(model, data, data.test_mask), key) for key in METRICS}
+        metrics = {key: value if math.isfinite(value) else None for key, value in judged.items()}
+        metrics["majority"] = float(data.y[data.test_mask].bincount().max() / data.test_mask.sum())
+        metrics["seconds"] = time.perf_counter() - start
+        kept = {"wanted": wanted, "state": state(model), "metrics": metrics}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        torch.save(kept, scratch)
+        scratch.replace(path)
+        print(
+            f"  trained {name}-{kind}-{seed}: {metrics['seconds']:.1f} s, accuracy {metrics['accuracy']:.3f}",
+            flush=True,
+        )
+    model.load_state_dict(kept["state"])
+    model.eval()
+    return Trained(data, source, model, models.predict(model, data), kept["metrics"])
+
+
+def state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def flat_index(bench: Bench, name: str, run: Trained, nodes: NDArray[np.int64] | None = None) -> cfe.IndexEvidenceFlat:
+    """Return the exact index (LocalCE-B) over the test nodes, or over the given ones."""
+    nodes = run.test if nodes is None else nodes
+    X = vectors(bench, name)
+    index = cfe.IndexEvidenceFlat(X.shape[1])
+    index.add_with_labels(X[nodes], run.labels[nodes], ids=nodes)
+    return index
+
+
+def empty_indexes(d: int, n: int, seed: int) -> dict[str, Any]:
+    """Return the indexes that are compared, untrained: the paper's two, its two ablations, and ours."""
+    settings = {"partitions": PARTITIONS, "clusters": CLUSTERS, "theta": THETA}
+    indexes = {
+        "LocalCE-B": cfe.IndexEvidenceFlat(d),
+        "LocalCE-I": cfe.IndexEvidenceIVF.paper(d, **settings),
+        "w/o WC": cfe.IndexEvidenceIVF.paper(d, **settings, weighted=False),
+        "w/o SP": cfe.IndexEvidenceIVF.paper(d, **settings, supplementary=False),
+        "ours": cfe.IndexEvidenceIVF(d, nlist=2 * math.isqrt(n)),
+    }
+    for index in indexes.values():
+        if isinstance(index, cfe.IndexEvidenceIVF):
+            index.cp.seed = 1 + seed
+    return indexes
+
+
+@contextmanager
+def one_thread() -> Any:
+    """Measure as the paper does, on a single core."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def arguments(description: str | None) -> Bench:
+    """Read the command line that all experiments share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    return bench_of(parser.parse_args())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny made-up graphs and two seeds: seconds, no file needed"
+    )
+    parser.add_argument("--folder", type=Path, help="where results, figures and cache go; default: beside the scripts")
+
+
+def bench_of(options: argparse.Namespace) -> Bench:
+    return Bench(options.quick, options.folder or (HERE / "cache" / "quick" if options.quick else HERE))
+
+
+def run(module: Any, bench: Bench) -> None:
+    """Measure, and write the JSON result, the table and the figure of one experiment."""
+    start = time.perf_counter()
+    print(f"{module.NAME}: {module.__doc__.splitlines()[0]}", flush=True)
+    result = {"experiment": module.NAME, "quick": bench.quick, "seeds": list(bench.seeds), **module.measure(bench)}
+    name = module.NAME
+    write(
+        bench.folder / "results" / f"{name}.json", json.dumps({"environment": environment(), **result}, indent=1) + "\n"
+    )
+    write(bench.folder / "results" / f"{name}.md", module.table(result) + "\n")
+    figure = module.draw(result)
+    if figure is not None:
+        save_figure(figure, bench.folder / "figures" / f"{name}.png")
+    print(f"{module.table(result)}\n{name}: {time.perf_counter() - start:.1f} s in all", flush=True)
+
+
+def save_figure(figure: Any, path: Path, dpi: int = 90) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=dpi, bbox_inches="tight", metadata={"Software": None})

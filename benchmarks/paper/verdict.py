@@ -1,0 +1,109 @@
+"""The rule by which a claim of the paper holds, holds in part, or does not.
+
+A claim is broken down into cases: one graph (and setting) each, with one number per seed and a bound. A case *passes*
+when the 95 % t-interval of the mean over the seeds lies on the claim's side of the bound, *fails* when it lies on the
+other side, and is *undecided* when the bound lies within. The claim *holds* when all its cases pass, *holds in part*
+when some do, and *does not hold* when none does; how many of those that do not pass fail stands beside it, since what
+five seeds leave undecided is not refuted. Synthetic graphs that stand in for a missing real one are shown and not
+counted; a claim that only they could tell is *not checked*.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from scipy.stats import t
+
+
+@dataclass(frozen=True)
+class Case:
+    """One number per seed, and the bound that the claim puts on their mean: above it, at least it or at most it."""
+
+    name: str
+    values: Sequence[float | None]
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+    counted: bool = True
+
+    def __post_init__(self) -> None:
+        if [self.above, self.least, self.most].count(None) != 2:
+            raise ValueError(f"a case must have one bound, got {self.above}, {self.least} and {self.most}")
+
+    def known(self) -> list[float]:
+        return [float(value) for value in self.values if value is not None and math.isfinite(value)]
+
+    def interval(self) -> tuple[float, float]:
+        """Return the 95 % t-interval of the mean; of a single number nothing is known, and it spans everything."""
+        values = self.known()
+        if len(values) < 2:
+            return -math.inf, math.inf
+        half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+        return mean(values) - half, mean(values) + half
+
+    def outcome(self) -> str:
+        low, high = self.interval()
+        if self.above is not None:
+            passes, fails = low > self.above, high <= self.above
+        elif self.least is not None:
+            passes, fails = low >= self.least, high < self.least
+        else:
+            passes, fails = high <= (self.most or 0), low > (self.most or 0)
+        return "passes" if passes else "fails" if fails else "undecided"
+
+    def row(self) -> tuple[str, str, str, str]:
+        bounds = {">": self.above, ">=": self.least, "<=": self.most}
+        bound = next(f"{sign} {value:g}" for sign, value in bounds.items() if value is not None)
+        return self.name, spread(self.known()), bound, self.outcome() + ("" if self.counted else " (not counted)")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, where it stands, what was measured for it, and what a reader must know besides."""
+
+    text: str
+    where: str
+    measured: str
+    cases: Sequence[Case]
+    note: str = ""
+
+    def verdict(self) -> str:
+        passed = [case.outcome() == "passes" for case in self.cases if case.counted]
+        if not passed:
+            return "not checked"
+        return "holds" if all(passed) else "holds in part" if any(passed) else "does not hold"
+
+
+def tally(cases: Sequence[Case]) -> str:
+    """Return how many of the counted cases came out how."""
+    outcomes = [case.outcome() for case in cases if case.counted]
+    return ", ".join(f"{outcomes.count(word)} {word}" for word in ("passes", "fails", "undecided") if word in outcomes)
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Return mean ± standard deviation of numbers, and how many they are; in more digits where all are small."""
+    if not values:
+        return "none"
+    if max(map(abs, values)) < 0.05:
+        digits += 2
+    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{deviation} (n = {len(values)})"
+
+
+def minus(first: Sequence[float | None], second: Sequence[float | None]) -> list[float | None]:
+    """Return the differences seed by seed, None where a seed has no number."""
+    return [None if a is None or b is None else a - b for a, b in zip(first, second, strict=True)]
+
+
+def cell(values: Sequence[float | None], digits: int = 3) -> str:
+    """Return mean ± standard deviation for a table whose caption says how many numbers they are of."""
+    numbers = [float(value) for value in values if value is not None and math.isfinite(value)]
+    if not numbers:
+        return "-"
+    return f"{mean(numbers):.{digits}f}" + (f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else "")
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [list(head), ["---"] * len(head), *([str(entry) for entry in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

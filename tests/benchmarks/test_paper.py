@@ -1,0 +1,223 @@
+"""The experiments of the paper: their quick forms run and say what they should, and the verdicts follow the rule."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PAPER = Path(__file__).parents[2] / "benchmarks" / "paper"
+EXPERIMENTS = (
+    "effectiveness",
+    "generality",
+    "efficiency",
+    "scalability",
+    "unfairness",
+    "prediction_errors",
+    "fine_tuning",
+    "case_study",
+)
+
+
+def run(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, PAPER / "run.py", "--quick", "--folder", folder, *arguments],
+        cwd=folder,
+        env={**os.environ, "CFE_DATA": str(folder / "no graphs here"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run every experiment once, in one process, without any file of a real graph."""
+    folder = tmp_path_factory.mktemp("paper")
+    run(folder, "--amazon")
+    return folder
+
+
+def result(folder: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "results" / f"{name}.json").read_text())
+    return content
+
+
+def module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"paper_{name}", PAPER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded  # dataclasses look their module up
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick_form_writes_json_table_and_figure(quick: Path, name: str) -> None:
+    content = result(quick, name)
+    assert content["quick"] is True
+    assert {row["source"] for row in content["rows"]} == {"tiny and made up"}
+    assert len({row["seed"] for row in content["rows"]}) == 2
+    assert (quick / "results" / f"{name}.md").read_text().count("|") > 10
+    figure = quick / "figures" / f"{'figure_1' if name == 'case_study' else name}.png"
+    assert figure.read_bytes()[:4] == b"\x89PNG"
+    assert figure.stat().st_size < 150_000
+
+
+def test_page_has_a_verdict_for_every_claim_and_says_that_it_is_quick(quick: Path) -> None:
+    page = (quick / "README.md").read_text()
+    assert "tiny made-up graphs: it shows that the scripts run" in page
+    assert page.count("Measured: ") >= 25
+    assert page.count("Measured: ") == page.count("<details><summary>Cases: ")
+    assert str(Path(__file__).parents[2]) not in page
+
+
+def test_an_experiment_that_was_stopped_goes_on_and_keeps_its_results(quick: Path) -> None:
+    before = result(quick, "effectiveness")
+    parts = quick / "cache" / "effectiveness"
+    lost = sorted(parts.iterdir())[0]
+    lost.unlink()
+    output = run(quick, "--only", "effectiveness")
+    assert output.count("  effectiveness cora-") == 1
+    assert "trained" not in output
+    assert result(quick, "effectiveness")["rows"] == before["rows"]
+
+
+def test_exact_search_bounds_every_index_and_global_evidence_the_local_one(quick: Path) -> None:
+    rows = result(quick, "effectiveness")["rows"]
+    for seed in (0, 1):
+        of = {row["index"]: row for row in rows if row["seed"] == seed}
+        exact = [point["AS"] for point in of["LocalCE-B"]["local"]]
+        assert exact == sorted(exact, reverse=True)
+        for name, row in of.items():
+            if row["local"]:
+                assert all(point["AS"] <= best + 1e-6 for point, best in zip(row["local"], exact, strict=True)), name
+        assert of["all pairs"]["global"][0]["AS"] >= of["LocalCE-B"]["global"][0]["AS"] - 1e-6
+
+
+def test_evidence_is_of_another_class_and_explanations_change_the_prediction(quick: Path) -> None:
+    for row in result(quick, "case_study")["rows"]:
+        assert 0 <= row["flips"] <= row["test_nodes"]
+        assert row["flipped_exist"] <= row["flips"]
+        for case in row["explained"]:
+            assert case["evidence"] != case["node"]
+            assert case["edge_deletion"] is None or case["edge_deletion"]["deleted"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([[1.0, 1.1, 0.9]], "holds"),
+        ([[1.0, 1.1, 0.9], [-1.0, -1.1, -0.9]], "holds in part"),
+        ([[-1.0, -1.1, -0.9]], "does not hold"),
+        ([[0.1, 3.0, -1.0]], "does not hold"),  # the mean is above the bound, its interval is not
+        ([[5.0]], "does not hold"),  # one seed tells nothing
+    ],
+)
+def test_verdict(groups: list[list[float]], expected: str) -> None:
+    verdict = module("verdict")
+    for bound in ("above", "least"):
+        cases = [verdict.Case("a case", values, **{bound: 0}) for values in groups]
+        assert verdict.Claim("", "", "", cases).verdict() == expected
+    flipped = [verdict.Case("a case", [-v for v in values], most=0) for values in groups]
+    assert verdict.Claim("", "", "", flipped).verdict() == expected
+
+
+def test_what_is_undecided_does_not_count_as_failed() -> None:
+    verdict = module("verdict")
+    cases = [verdict.Case("", values, above=0) for values in ([0.1, 3.0, -1.0], [-1.0, -1.1], [5.0], [2.0, 2.0])]
+    assert [case.outcome() for case in cases] == ["undecided", "fails", "undecided", "passes"]
+    assert verdict.tally(cases) == "1 passes, 1 fails, 2 undecided"
+
+
+def test_no_difference_at_all_is_not_above_nothing() -> None:
+    verdict = module("verdict")
+    assert verdict.Case("", [0.0, 0.0, 0.0], above=0).outcome() == "fails"
+    assert verdict.Case("", [0.0, 0.0, 0.0], least=0).outcome() == "passes"
+
+
+def test_a_case_has_exactly_one_bound() -> None:
+    verdict = module("verdict")
+    with pytest.raises(ValueError, match="one bound"):
+        verdict.Case("", [1.0])
+    with pytest.raises(ValueError, match="one bound"):
+        verdict.Case("", [1.0], above=0, most=1)
+
+
+def test_stand_ins_are_not_counted() -> None:
+    verdict = module("verdict")
+    case = verdict.Case("a case", [1.0, 1.0], least=0, counted=False)
+    assert verdict.Claim("", "", "", [case]).verdict() == "not checked"
+
+
+def test_interval_of_the_mean_is_students() -> None:
+    from scipy import stats
+
+    values = [0.2, 0.5, 0.4, 0.7, 0.1]
+    low, high = module("verdict").Case("a case", values, least=0).interval()
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+
+
+class Toy:
+    """A linear stand-in for a trained GCN whose second class wins where neighbours carry enough of feature 1."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.network = self.convolve
+        self.weight = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+
+    def convolve(self, x: Any, edges: Any, weights: Any) -> Any:
+        import torch
+
+        summed = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]] * weights[:, None])
+        return summed @ self.weight
+
+
+def test_edge_deletion_finds_the_one_edge_that_decides() -> None:
+    import torch
+
+    explainer = module("cf_explainer")
+    # node 0 leans to class 0; its neighbour 1 alone tips it over to class 1
+    x = torch.tensor([[1.0, 0.0], [0.0, 9.0], [1.0, 0.0], [1.0, 0.0]])
+    pairs = torch.tensor([[0, 0, 0, 2], [1, 2, 3, 3]])
+    data = type("Graph", (), {"x": x, "edge_index": torch.cat([pairs, pairs.flip(0)], dim=1)})
+    deleted = explainer.explain(Toy(), data, 0, layers=1, epochs=100)
+    assert deleted is not None
+    assert {tuple(sorted(pair)) for pair in deleted.tolist()} == {(0, 1)}
+    left = explainer.without(data.edge_index, 4, deleted)
+    assert left.shape[1] == 6
+    assert not {(0, 1), (1, 0)} & set(zip(*left.tolist(), strict=True))
+
+
+def test_edge_deletion_gives_up_where_nothing_helps() -> None:
+    import torch
+
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    data = type("Graph", (), {"x": x, "edge_index": torch.tensor([[0, 1], [1, 0]])})
+    assert module("cf_explainer").explain(Toy(), data, 0, layers=1, epochs=20) is None
+
+
+def test_neighbourhood_keeps_what_an_l_layer_gcn_sees() -> None:
+    import torch
+    from torch_geometric.nn.models import GCN
+    from torch_geometric.utils import to_undirected
+
+    rng = np.random.default_rng(0)
+    edges = to_undirected(torch.from_numpy(rng.integers(0, 60, (2, 70))))
+    x = torch.from_numpy(rng.normal(size=(60, 5)).astype(np.float32))
+    model = GCN(5, 8, 2, 3).eval()
+    whole = model(x, edges)
+    for node in range(60):
+        around = module("cf_explainer").neighbourhood(edges, 60, node, 2)
+        assert int(around.nodes[around.center]) == node
+        torch.testing.assert_close(model(x[around.nodes], around.edge_index)[around.center], whole[node])
