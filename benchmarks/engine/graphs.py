@@ -1,0 +1,133 @@
+"""The graphs of the engine's benchmark, each kept in a folder: vectors, predicted classes, and exact evidence.
+
+Real graphs: KS vectors with L = 3 and alpha = 0.5, classes that a GCN predicts. ``amazon-LEVEL-N``: a synthetic graph
+of AmazonProducts' shape with N nodes, at low or high homophily; its own classes stand for predictions.
+
+    python -m benchmarks.engine.graphs NAME FOLDER
+"""
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cfe_faiss as cfe
+
+K = 10
+REAL = ("german", "bail", "cora", "facebook")
+HOMOPHILY = {"low": 0.2, "high": 0.8}
+SEED = 0
+_TRUTH = 4e11  # multiplications that the exact results of a larger graph may take, about
+_FEWEST = 2000
+_ROUNDING = 1e-5  # more than any index is off
+_ALL = 30_000  # nodes up to which there are exact results for all
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Vectors (n, d), classes (n,) 0..C-1, and the exact evidence D, I (q, K) of the nodes ``queries`` (q,)."""
+
+    name: str
+    X: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    queries: NDArray[np.int64]
+    D: NDArray[np.float32]
+    I: NDArray[np.int64]
+    info: dict[str, Any]
+
+    @property
+    def n(self) -> int:
+        return len(self.X)
+
+    @property
+    def d(self) -> int:
+        return self.X.shape[1]
+
+
+def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
+    """Return the vectors of a graph, its classes, and where they come from."""
+    if name in REAL:
+        from benchmarks.graphs import graph as real_graph  # loads torch
+
+        found = real_graph(name)
+        return (
+            found.X,
+            found.labels,
+            f"real graph, classes of a GCN (test accuracy {found.test_accuracy:.3f})",
+        )
+    _, level, n = name.split("-")
+    from cfe_faiss.datasets import synthetic
+
+    data = synthetic.amazon_shape(n=int(n), homophily=HOMOPHILY[level], seed=SEED)
+    X = cfe.ks_vectors(data.x, data.graph, num_layers=3, alpha=0.5, progress=True)
+    return X, data.labels.astype(np.int64), f"synthetic graph of AmazonProducts' shape, homophily {HOMOPHILY[level]}"
+
+
+def prepare(name: str, folder: Path) -> None:
+    """Write a graph and its exact evidence into a folder."""
+    X, labels, source = vectors(name)
+    write(folder, name, X, labels, source)
+
+
+def write(folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.int64], source: str) -> None:
+    """Write vectors, classes and the exact evidence of all nodes, or of a fixed sample of a larger graph's."""
+    X = np.ascontiguousarray(X, np.float32)
+    classes, labels = np.unique(labels, return_inverse=True)
+    n = len(X)
+    wanted = n if n <= _ALL else max(_FEWEST, int(_TRUTH / X.size))
+    queries = np.sort(np.random.default_rng(1).permutation(n)[:wanted])
+    flat = cfe.IndexEvidenceFlat(X.shape[1])
+    flat.add_with_labels(X, labels)
+    D, I = flat.search_members(queries if len(queries) < n else None, K, progress=f"{name}, exact")
+    digest = hashlib.sha256()
+    for array in (X, labels, queries):
+        digest.update(np.ascontiguousarray(array))
+    info = {
+        "graph": name,
+        "nodes": n,
+        "dimension": X.shape[1],
+        "classes": len(classes),
+        "largest_class": float(np.bincount(labels).max() / n),
+        "source": source,
+        "sha256": digest.hexdigest()[:16],
+        "queries_with_exact_results": len(queries),
+        "exact_average_similarity": cfe.metrics.average_similarity(D),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, array in {"X": X, "labels": labels, "queries": queries, "D": D, "I": I}.items():
+        np.save(folder / f"{key}.npy", array)
+    (folder / "info.json").write_text(json.dumps(info, indent=2) + "\n")  # last: it says that the rest is there
+
+
+def load(folder: Path) -> Graph:
+    info = json.loads((folder / "info.json").read_text())
+    X, labels, queries, D, I = (np.load(folder / f"{key}.npy") for key in ("X", "labels", "queries", "D", "I"))
+    return Graph(info["graph"], X, labels, queries, D, I, info)
+
+
+def quality(graph: Graph, rows: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> dict[str, float]:
+    """Return recall, AS ratio and share of short rows of results D, I for the exact results' ``rows``.
+
+    Where it matters whether a similarity ties with the last exact one, it is computed anew, the same way for every
+    index, since each rounds in its own way.
+    """
+    exact_D, exact_I = graph.D[rows], graph.I[rows]
+    D = D.copy()
+    last = np.where(exact_I >= 0, exact_D, np.inf).min(axis=1)
+    listed = (I[:, :, None] == exact_I[:, None, :]).any(axis=2)
+    row, column = np.nonzero((I >= 0) & ~listed & (last[:, None] - _ROUNDING <= D))
+    D[row, column] = cfe.ks_similarity(graph.X, graph.queries[rows][row], I[row, column])
+    return {
+        "recall": cfe.metrics.recall(I, exact_I, D, exact_D),
+        "as_ratio": cfe.metrics.average_similarity(np.where(I < 0, 0, D)) / cfe.metrics.average_similarity(exact_D),
+        "short_rows": float(((I >= 0).sum(axis=1) < (exact_I >= 0).sum(axis=1)).mean()),
+    }
+
+
+if __name__ == "__main__":
+    prepare(sys.argv[1], Path(sys.argv[2]))

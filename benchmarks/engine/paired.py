@@ -1,0 +1,124 @@
+"""The fastest peers of one graph, timed in turns in one process: the load of a shared machine drifts, their ratio less.
+
+python -m benchmarks.engine.paired GRAPH_FOLDER RUN_FOLDER RESULT.json
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import faiss
+import numpy as np
+
+from benchmarks.common import paired_times
+from benchmarks.engine import ours, peers
+from benchmarks.engine.graphs import Graph, load
+from benchmarks.engine.peers import PEERS, THREADS, Peer
+from benchmarks.engine.sweep import MODES, SINGLE, TARGETS, best, rate, read, sample
+from cfe_faiss import parallel
+
+NEAR = 4.0  # times slower than the fastest is still timed again
+_LONG = 60.0  # seconds of a round from which on there are fewer
+_ROUNDS, _FEW_ROUNDS = 7, 3
+_BUILDS = 3  # fewer where they take long
+_BLOCK = 10  # queries that one peer answers before the next has its turn
+
+
+def slug(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
+
+
+def contenders(folder: Path, mode: str, target: float) -> dict[str, dict[str, Any]]:
+    """Return the best record of every peer that reaches the recall, of those near the fastest, and of ours."""
+    found = {}
+    for peer in PEERS:
+        state = read(folder / slug(peer.name))
+        record = best(state["records"], mode, target) if state else None
+        if record:
+            found[peer.name] = record
+    fastest = max((rate(record) for record in found.values()), default=0.0)
+    return {name: record for name, record in found.items() if name == "ours" or rate(record) * NEAR >= fastest}
+
+
+def loaded(graph: Graph, folder: Path, records: dict[str, dict[str, Any]]) -> dict[str, tuple[Peer, Any]]:
+    by_name = {peer.name: peer for peer in PEERS}
+    return {
+        name: (by_name[name], by_name[name].load(folder / slug(name) / str(record["build"])))
+        for name, record in records.items()
+    }
+
+
+def compare_all(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
+    records = contenders(folder, "all", target)
+    runs = {}
+    for name, (peer, index) in loaded(graph, folder, records).items():
+        run = peer.searcher(index, graph).on(sample(graph.labels, records[name]["queries"]))
+        runs[name] = lambda run=run, setting=records[name]["setting"]: run(setting)
+    rounds = _FEW_ROUNDS if sum(record["seconds"] for record in records.values()) > _LONG else _ROUNDS
+    medians, times = paired_times(runs, rounds)
+    found = {}
+    for name, record in records.items():
+        seconds = medians[name]
+        per_second = record["queries"] / seconds
+        found[name] = {**record, "seconds": seconds, "times": times[name], "per_second": per_second}
+    return found
+
+
+def compare_single(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
+    """Ask each peer a few queries in turn, over all queries twice; the first time warms up."""
+    records = contenders(folder, "single", target)
+    searchers = {name: peer.searcher(index, graph) for name, (peer, index) in loaded(graph, folder, records).items()}
+    rows = np.random.default_rng(4).permutation(len(graph.queries))[:SINGLE]
+    times: dict[str, list[float]] = {}
+    faiss.omp_set_num_threads(1)
+    with parallel.single_threaded_blas():
+        for _ in range(2):
+            times = {name: [] for name in records}
+            for block in np.array_split(graph.queries[rows], max(1, len(rows) // _BLOCK)):
+                for name, searcher in searchers.items():
+                    for query in block.tolist():
+                        start = time.perf_counter()
+                        searcher.one(query, records[name]["setting"])
+                        times[name].append(time.perf_counter() - start)
+    faiss.omp_set_num_threads(THREADS)
+    found = {}
+    for name, record in records.items():
+        p50, p99 = np.percentile(times[name], [50, 99]) * 1e6
+        found[name] = {**record, "p50_us": p50, "p99_us": p99}
+    return found
+
+
+def compare_builds(graph: Graph, folder: Path) -> dict[str, Any] | None:
+    """Time train + add of ours and of a stock IVFFlat with as many lists, in turns."""
+    state = read(folder / slug("ours"))
+    record = best(state["records"], "all", TARGETS[0]) if state else None
+    if record is None:
+        return None
+    parameters = record["parameters"]
+    times: dict[str, list[float]] = {"ours": [], "IVFFlat": []}
+    for _ in range(_BUILDS):
+        if sum(map(sum, times.values())) > 2 * _LONG:
+            break
+        for name, build in (("ours", ours.build), ("IVFFlat", peers.ivf)):
+            start = time.perf_counter()
+            build(graph, parameters)
+            times[name].append(time.perf_counter() - start)
+    return {"parameters": parameters, "times": times, "seconds": {name: median(all_) for name, all_ in times.items()}}
+
+
+def main() -> None:
+    graph, folder = load(Path(sys.argv[1])), Path(sys.argv[2])
+    faiss.omp_set_num_threads(THREADS)
+    result: dict[str, Any] = {mode: {} for mode in MODES}
+    for target in TARGETS:
+        result["all"][str(target)] = compare_all(graph, folder, target)
+        result["single"][str(target)] = compare_single(graph, folder, target)
+    result["build"] = compare_builds(graph, folder)
+    Path(sys.argv[3]).write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Our index against every peer on every graph: one command, one JSON, plots and a page.
+
+    CFE_DATA=... python -m benchmarks.engine.run short
+    CFE_DATA=... python -m benchmarks.engine.run full
+
+Each peer on each graph runs in a process of its own and is written when it is there: the same command goes on where
+it was stopped. The budget is in seconds, for a peer on a graph of up to 50,000 nodes; larger ones get more,
+in proportion. After a change of our code, measure it anew with ``--again ours``.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS, environment
+from benchmarks.engine import page, plots
+from benchmarks.engine.graphs import REAL, K
+from benchmarks.engine.paired import slug
+from benchmarks.engine.peers import PEERS, THREADS, Peer, available
+from benchmarks.engine.sweep import TARGETS, read
+
+ROOT = Path(__file__).parents[2]
+GRAPHS = {
+    "short": (*REAL, "amazon-low-20000", "amazon-high-20000"),
+    "full": (*REAL, *(f"amazon-{level}-{n}" for n in (20_000, 200_000, 1_569_960) for level in ("low", "high"))),
+}
+BUDGETS = {"short": 5.0, "full": 60.0}
+_SMALL = 50_000
+_PATIENCE = 3.0  # times the budget, after which a peer that still builds is ended
+
+
+def child(module: str, *arguments: str, timeout: float | None = None) -> str | None:
+    """Run a module of this package in a process of its own; return what went wrong, if anything."""
+    # Peers do better on a shared machine if idle OpenMP threads sleep; ours does not use OpenMP.
+    threads = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(THREADS), "OPENBLAS_NUM_THREADS": str(THREADS)}
+    command = [sys.executable, "-m", f"benchmarks.engine.{module}", *arguments]
+    try:
+        status = subprocess.run(command, cwd=ROOT, env={**os.environ, **threads}, timeout=timeout).returncode
+    except subprocess.TimeoutExpired:
+        return f"ended after {timeout:.0f} s"
+    return f"failed with status {status}" if status else None
+
+
+def is_done(state: dict[str, Any] | None, info: dict[str, Any], budget: float) -> bool:
+    return bool(state and state["done"] and (state["sha256"], state["budget"]) == (info["sha256"], budget))
+
+
+def sweep_peer(peer: Peer, graph_folder: Path, info: dict[str, Any], budget: float, folder: Path) -> None:
+    """Sweep one peer; what it had found before it took too long counts, one that failed is tried again next time."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    timeout = max(60.0, _PATIENCE * budget)
+    wrong = child("sweep", str(graph_folder), peer.name, str(budget), str(folder), timeout=timeout)
+    state = read(folder) or {"sha256": info["sha256"], "budget": budget, "records": []}
+    state |= {"done": wrong is None or wrong.startswith("ended"), "wrong": wrong}
+    (folder / "records.json").write_text(json.dumps(state, indent=1))
+
+
+def graph_result(name: str, budget: float, peers: list[Peer], again: list[str], work: Path) -> dict[str, Any]:
+    """Return what is known of one graph after measuring what is missing, and the peers named in ``again``."""
+    graph_folder, folder, paired = work / name / "graph", work / name / "peers", work / name / "paired.json"
+    if not (graph_folder / "info.json").exists() and (wrong := child("graphs", name, str(graph_folder))):
+        raise RuntimeError(f"preparing {name} {wrong}")
+    info = json.loads((graph_folder / "info.json").read_text())
+    budget *= max(1.0, info["nodes"] / _SMALL)
+    print(f"{name}: {info['nodes']:,} x {info['dimension']}, budget {budget:,.3g} s for each peer", flush=True)
+    for peer in peers:
+        if peer.name in again or not is_done(read(folder / slug(peer.name)), info, budget):
+            print(f"  {peer.name}", flush=True)
+            paired.unlink(missing_ok=True)
+            sweep_peer(peer, graph_folder, info, budget, folder / slug(peer.name))
+    if not paired.exists():
+        print("  the fastest in turns", flush=True)
+        if wrong := child("paired", str(graph_folder), str(folder), str(paired)):
+            raise RuntimeError(f"timing {name} in turns {wrong}")
+    states = {peer.name: read(folder / slug(peer.name)) or {"records": []} for peer in peers}
+    return {
+        **info,
+        "budget_seconds": budget,
+        "records": [record for state in states.values() for record in state["records"]],
+        "wrong": {name: state["wrong"] for name, state in states.items() if state.get("wrong")},
+        "paired": json.loads(paired.read_text()),
+    }
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("form", choices=tuple(GRAPHS))
+    parser.add_argument("--graphs", nargs="+", help="instead of the form's own: german, ..., amazon-low-20000, ...")
+    parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="instead of all")
+    parser.add_argument("--again", nargs="+", default=[], help="peers to measure anew, as after a change of their code")
+    parser.add_argument("--budget", type=float, help=f"seconds for a peer on a small graph (default: {BUDGETS})")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "cfe-engine", help="graphs, indexes")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON, the plots and the page")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = arguments(argv)
+    peers = [peer for peer in PEERS if args.peers is None or peer.name in args.peers]
+    missing = {peer.name: f"{peer.needs} is not installed" for peer in peers if not available(peer)}
+    for name, reason in missing.items():
+        print(f"left out: {name}: {reason}")
+    result: dict[str, Any] = {
+        "environment": {**environment(), "threads": THREADS, "hnswlib": installed("hnswlib")},
+        "form": args.form,
+        "k": K,
+        "targets": TARGETS,
+        "peers": {peer.name: {"ours": peer.ours, "notes": peer.notes} for peer in peers if peer.name not in missing},
+        "left_out": missing,
+        "graphs": [],
+    }
+    path = args.results / f"engine_{args.form}.json"
+    args.results.mkdir(parents=True, exist_ok=True)
+    budget, work = args.budget or BUDGETS[args.form], args.work.resolve() / args.form
+    kept = [peer for peer in peers if peer.name not in missing]
+    for name in args.graphs or GRAPHS[args.form]:
+        result["graphs"].append(graph_result(name, budget, kept, args.again, work))
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        pictures = plots.draw(result, path.with_suffix(""))
+        print(f"written to {path} and {page.write(result, path, pictures)}")
+
+
+if __name__ == "__main__":
+    main()

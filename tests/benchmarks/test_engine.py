@@ -1,0 +1,249 @@
+"""The engine's benchmark on tiny graphs: peers search right, the sweep finds the cheapest setting, runs resume."""
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = [
+    "ours",
+    "ours, exact",
+    "faiss.knn per class",
+    "IVFFlat, bitmap",
+    "IVFFlat, two ranges",
+    "HNSW, selector",
+    "HNSW per class",
+    "hnswlib, filter",
+]
+PAPER = ["LocalCE-I", "LocalCE-I w/o WC", "LocalCE-I w/o SP"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Any:
+    """Make ``benchmarks`` importable, whatever started pytest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield lambda name: importlib.import_module(f"benchmarks.engine.{name}")
+
+
+@pytest.fixture(scope="module")
+def folder(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a graph with clusters that mix four classes."""
+    rng = np.random.default_rng(0)
+    n, d = 600, 12
+    cluster = rng.integers(0, 15, n)
+    labels = np.where(rng.random(n) < 0.7, cluster % 4, rng.integers(0, 4, n))
+    X = rng.normal(size=(15, d))[cluster] + 0.6 * rng.normal(size=(n, d))
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    path = tmp_path_factory.mktemp("engine") / "short" / "tiny" / "graph"
+    engine("graphs").write(path, "tiny", X, labels * 3 + 5, "random clusters")
+    return path
+
+
+def peer_named(engine: Any, name: str) -> Any:
+    peer = next(peer for peer in engine("peers").PEERS if peer.name == name)
+    if peer.needs:
+        pytest.importorskip(peer.needs, reason=f"{peer.needs} is not installed (extra benchmarks)")
+    return peer
+
+
+def test_every_peer_is_tested(engine: Any) -> None:
+    assert [peer.name for peer in engine("peers").PEERS] == NAMES + PAPER
+
+
+def test_a_graph_is_kept_whole(engine: Any, folder: Path) -> None:
+    graph = engine("graphs").load(folder)
+    assert graph.labels.min() == 0
+    assert graph.labels.max() == 3
+    similarities = graph.X.astype(np.float64) @ graph.X.T.astype(np.float64)
+    similarities[graph.labels[:, None] == graph.labels] = -2
+    np.testing.assert_allclose(graph.D, np.sort(similarities)[:, ::-1][:, :10], atol=1e-6)
+    assert engine("graphs").quality(graph, np.arange(graph.n), graph.D, graph.I) == {
+        "recall": 1,
+        "as_ratio": 1,
+        "short_rows": 0,
+    }
+
+
+def test_a_sample_of_exact_results_belongs_to_its_queries(engine: Any, tmp_path: Path, folder: Path, monkeypatch: Any):
+    graphs = engine("graphs")
+    whole = graphs.load(folder)
+    monkeypatch.setattr(graphs, "_ALL", 10)
+    monkeypatch.setattr(graphs, "_FEWEST", 50)
+    monkeypatch.setattr(graphs, "_TRUTH", 0)
+    graphs.write(tmp_path / "part", "part", whole.X, whole.labels, "a copy")
+    part = graphs.load(tmp_path / "part")
+    assert len(part.queries) == 50
+    np.testing.assert_array_equal(part.I, whole.I[part.queries])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_peer_at_its_largest_setting_is_exact_even_after_a_round_trip(
+    engine: Any, folder: Path, name: str, tmp_path: Path
+) -> None:
+    graph, peer = engine("graphs").load(folder), peer_named(engine, name)
+    index = peer.build(graph, peer.grid(graph)[0])
+    peer.save(index, tmp_path)
+    everything = np.arange(graph.n)
+    for kept in (index, peer.load(tmp_path)):
+        searcher = peer.searcher(kept, graph)
+        D, I = searcher.on(everything)(searcher.largest)
+        assert I.shape == (graph.n, 10)
+        assert not (graph.labels[I] == graph.labels[:, None]).any()
+        np.testing.assert_allclose(D, graph.D, atol=1e-5)
+        assert engine("graphs").quality(graph, everything, D, I)["recall"] > 0.999
+        some = np.array([17, 3, 400])
+        np.testing.assert_allclose(searcher.on(some)(searcher.largest)[0], graph.D[some], atol=1e-5)
+        for query in some:
+            np.testing.assert_allclose(searcher.one(int(query), searcher.largest)[0][0], graph.D[query], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_with_few_eligible_vectors_are_padded(engine: Any, folder: Path, name: str, tmp_path: Path) -> None:
+    whole, peer = engine("graphs").load(folder), peer_named(engine, name)
+    labels = np.zeros(40, np.int64)
+    labels[[0, 13, 39]] = 1
+    engine("graphs").write(tmp_path / "few", "few", whole.X[:40], labels, "a part")
+    graph = engine("graphs").load(tmp_path / "few")
+    searcher = peer.searcher(peer.build(graph, peer.grid(graph)[0]), graph)
+    _, I = searcher.on(np.arange(40))(searcher.largest)
+    assert ((I >= 0).sum(axis=1) == np.where(labels == 0, 3, 10)).all()
+    one = searcher.one(5, searcher.largest)[1]
+    assert sorted(one[0, :3].tolist()) == [0, 13, 39]
+    assert (one[0, 3:] == -1).all()
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_index_and_its_ablations_run(engine: Any, folder: Path, name: str, tmp_path: Path) -> None:
+    graph, peer = engine("graphs").load(folder), peer_named(engine, name)
+    records = engine("sweep").sweep(graph, peer, 0.01, tmp_path)
+    assert {record["mode"] for record in records} == {"all", "single"}
+    assert all(0 < record["recall"] < 1 for record in records)
+
+
+@pytest.mark.parametrize("first", [1, 8, 300])
+@pytest.mark.parametrize("needed", [1, 7, 60])
+def test_frontier_finds_the_smallest_setting_to_a_tenth(engine: Any, first: int, needed: int) -> None:
+    searcher = replace_first(engine("searcher"), first)
+    asked: dict[int, float] = {}
+
+    def recall_at(setting: int) -> float:
+        assert setting not in asked
+        asked[setting] = 0.5 + 0.45 * setting / needed
+        return asked[setting]
+
+    engine("sweep").frontier(recall_at, searcher, (0.95, 0.99), 60.0)
+    found = min(setting for setting, recall in asked.items() if recall >= 0.95)
+    assert needed <= found <= 1.1 * needed
+    assert len(asked) < 25
+
+
+def test_frontier_stops_in_time_and_evaluates_once_in_any_case(engine: Any) -> None:
+    asked: list[int] = []
+
+    def recall_at(setting: int) -> float:
+        asked.append(setting)
+        return 0.0
+
+    engine("sweep").frontier(recall_at, replace_first(engine("searcher"), 8), (0.95,), 0.0)
+    assert asked == [8]
+
+
+def replace_first(searcher: ModuleType, first: int) -> Any:
+    none = searcher.Searcher(lambda query, setting: None, lambda queries: None, 1, 500)
+    return replace(none, first=first)
+
+
+def test_a_sample_has_large_batches_of_few_classes(engine: Any) -> None:
+    labels = np.random.default_rng(0).integers(0, 50, 100_000)
+    nodes = engine("sweep").sample(labels, 4096)
+    assert len(np.unique(nodes)) == 4096
+    assert (np.bincount(labels[nodes])[np.unique(labels[nodes])] == 1024).all()
+    np.testing.assert_array_equal(engine("sweep").sample(labels, 100_000), np.arange(100_000))
+
+
+def test_pareto_keeps_what_nothing_beats(engine: Any) -> None:
+    points = [(0.9, 10.0), (0.95, 12.0), (0.95, 11.0), (0.93, 11.5), (1.0, 30.0), (0.8, 10.0)]
+    records = [{"mode": "single", "recall": recall, "p50_us": p50} for recall, p50 in points]
+    kept = [(record["recall"], record["p50_us"]) for record in engine("plots").pareto(records)]
+    assert kept == [(0.9, 10.0), (0.95, 11.0), (1.0, 30.0)]
+
+
+def made_up(ours: float, peer: float, recall: float = 0.96) -> dict[str, Any]:
+    """Return a result of two indexes on Bail with these queries per second."""
+    common = {"mode": "all", "recall": recall, "parameters": {}, "setting": 1, "as_ratio": 1.0, "short_rows": 0.0}
+    sizes = {"queries": 10, "seconds": 1.0, "build_seconds": 1.0, "file_bytes": 1, "memory_bytes": None}
+    records = [{**common, **sizes, "peer": n, "per_second": s} for n, s in (("ours", ours), ("IVFFlat, bitmap", peer))]
+    about = {"graph": "bail", "nodes": 10, "records": records, "paired": {"all": {}, "single": {}, "build": None}}
+    peers = {"ours": {"ours": True, "notes": ""}, "IVFFlat, bitmap": {"ours": False, "notes": ""}}
+    return {"targets": [0.95, 0.99], "peers": peers, "graphs": [about]}
+
+
+def test_the_page_tells_what_was_met(engine: Any) -> None:
+    page = engine("page")
+    assert page.wanted(made_up(400.0, 100.0))[0] == (
+        "all nodes, recall >= 0.95",
+        "bail",
+        "4x",
+        "4.00x",
+        "IVFFlat, bitmap",
+        "met",
+    )
+    assert page.wanted(made_up(399.0, 100.0))[0][-1] == "**not met**"
+    at_99 = page.wanted(made_up(400.0, 100.0))[1]
+    assert at_99[3:] == ("ours does not reach it", "", "**not met**")
+    assert "bail, all nodes, recall >= 0.95: faster than ours are IVFFlat, bitmap 2.00x" in page.losses(
+        made_up(50.0, 100.0)
+    )
+
+
+def test_one_command_writes_json_pictures_and_page_and_resumes(
+    engine: Any, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    names = ["ours", "IVFFlat, bitmap"]
+    command = ["short", "--graphs", "tiny", "--budget", "0.5", "--peers", *names]
+    command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
+    engine("run").main(command)
+    result = json.loads((tmp_path / "engine_short.json").read_text())
+    (graph,) = result["graphs"]
+    assert {record["peer"] for record in graph["records"]} == set(names)
+    assert result["environment"]["packages"]["faiss-cpu"] == faiss.__version__
+    best = graph["paired"]["all"]["0.95"]["ours"]
+    assert best["recall"] >= 0.95
+    assert best["seconds"] == np.median(best["times"])
+    assert set(graph["paired"]["build"]["seconds"]) == {"ours", "IVFFlat"}
+    page = (tmp_path / "engine_short.md").read_text()
+    assert "![tiny](engine_short/tiny.png)" in page
+    assert f"{best['per_second']:,.0f}" in page
+    assert (tmp_path / "engine_short" / "tiny.png").stat().st_size > 10_000
+
+    capfd.readouterr()
+    engine("run").main(command)
+    assert "tiny | " not in capfd.readouterr().out
+    assert json.loads((tmp_path / "engine_short.json").read_text())["graphs"] == [graph]
+    engine("run").main([*command, "--again", "ours"])
+    out = capfd.readouterr().out
+    assert "tiny | ours" in out
+    assert "tiny | IVFFlat" not in out
+
+
+def test_a_tie_counts_whatever_an_index_rounds_it_to(engine: Any, folder: Path, tmp_path: Path) -> None:
+    graphs, nodes = engine("graphs"), np.arange(60)
+    X, labels = np.repeat(graphs.load(folder).X[:20], 3, axis=0), nodes // 3 % 2  # every vector three times
+    graphs.write(tmp_path / "thrice", "thrice", X, labels, "each three times")
+    graph = graphs.load(tmp_path / "thrice")
+    D, I = graph.D - np.float32(2e-7), graph.I.copy()
+    I[:, -1] += 2  # the last of ten is the first of three that tie
+    assert graphs.quality(graph, nodes, D, I)["recall"] == 1
+    assert graphs.quality(graph, nodes, D - 1, I)["recall"] == pytest.approx(0.9)
+    I[:30, -1] = -1
+    assert graphs.quality(graph, nodes, D, I)["short_rows"] == 0.5
+    assert graphs.quality(graph, nodes, D, I)["recall"] == pytest.approx(0.95)
