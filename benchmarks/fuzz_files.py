@@ -32,7 +32,19 @@ from common import save
 import cfe_faiss as cfe
 from cfe_faiss.index.io import verify_index
 
-KINDS = ("flat", "ivf", "partitions", "untrained", "direct_map")
+DESCRIPTIONS = {
+    "flat": "EvidenceFlat",
+    "ivf": "EvidenceIVF5,Flat",
+    "partitions": "EvidenceIVF5x3,Flat",
+    "untrained": "EvidenceIVF5,Flat",
+    "direct_map": "EvidenceIVF5,Flat",
+    "fp16": "EvidenceIVF5,SQfp16",
+    "sq8": "EvidenceIVF5x2,SQ8",
+    "pq": "EvidenceIVF5x2,PQ3,RFlat",
+    "untrained_sq8": "EvidenceIVF5,SQ8",
+    "untrained_pq": "EvidenceIVF5,PQ3,RFlat",
+}
+KINDS = tuple(DESCRIPTIONS)
 BATCH = 1000
 SECONDS = 120
 MEMORY = 4 << 30
@@ -40,7 +52,8 @@ TRAILER = struct.Struct("<QQI4s")
 NUMBERS = (0, 1, 2, 3, 7, 63, 64, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 VALUES: tuple[Any, ...] = (
     *(sign * number for number in NUMBERS for sign in (1, -1)),
-    *(None, True, False, "", "labels", "references", "EvidenceIVF", "EvidenceFlat", "<f4", "<i4", "<i8", "|O", "<U9"),
+    *(None, True, False, "", "labels", "references", "vectors", "<f4", "<i4", "<i8", "|O", "<U9"),
+    *("EvidenceIVF", "EvidenceFlat", "EvidenceIVFScalarQuantizer", "EvidenceIVFPQ"),
     *(0.5, 1e300, float("nan"), float("inf"), [], [0], [-1], [2**40, 2**40], [[1]], [1.5], {}, {"name": "labels"}),
 )
 
@@ -49,15 +62,13 @@ def index(kind: str) -> Any:
     rng = np.random.default_rng(5)
     X, labels = rng.standard_normal((160, 6), np.float32), rng.integers(0, 3, 160)
     ids = rng.permutation(1000)[:160]
-    if kind == "flat":
-        made: Any = cfe.IndexEvidenceFlat(6)
-    else:
-        made = cfe.IndexEvidenceIVF(6, 5, 3 if kind == "partitions" else 1)
+    made: Any = cfe.index_factory(6, DESCRIPTIONS[kind])
+    if kind != "flat":
         made.nprobe = 3
-    if kind == "untrained":
+    if kind.startswith("untrained"):
         return made
     if not made.is_trained:
-        made.train(X)
+        made.train(np.concatenate([X, -X]))
     if kind == "direct_map":
         ids = np.arange(160)
     made.add_with_labels(X[:140], labels[:140], ids[:140])
@@ -189,7 +200,7 @@ def structure_size(body: bytearray, header: Any) -> int:
 
     try:
         return read_payload(header.get("kind"), BytesIO(body), header["payload"]["size"]).start
-    except DamageError:
+    except (DamageError, KeyError, TypeError):  # the last two: its kind was changed
         return 0
 
 
@@ -220,7 +231,7 @@ def outcome(path: Path, sort: str, flags: int, expected: list[np.ndarray]) -> st
     try:
         verify_index(path)
     except ValueError:
-        # Mapped files are searched without a look at all their vectors and ids.
+        # Mapped files are searched without a look at all their vectors, codes and ids.
         return "mapped, refused by verify_index" if flags else "WRONG: verify_index refuses what read_index accepts"
     if sort == "damage":
         return "WRONG: other results"

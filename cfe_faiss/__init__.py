@@ -13,9 +13,12 @@ from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.io import read_header, read_index, verify_index, write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
+from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
-from cfe_faiss.pairs import Pairs, global_evidence
+from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
+from cfe_faiss.tuning import Tuning, tune
 
 if TYPE_CHECKING:
     from cfe_faiss.neighbors import EvidenceNeighbors
@@ -28,8 +31,12 @@ __all__ = [
     "EvidenceParameters",
     "IndexEvidenceFlat",
     "IndexEvidenceIVF",
+    "IndexEvidenceIVFPQ",
+    "IndexEvidenceIVFScalarQuantizer",
     "Pairs",
+    "Tuning",
     "__version__",
+    "evidence_pairs",
     "global_evidence",
     "index_factory",
     "ks_similarity",
@@ -37,6 +44,7 @@ __all__ = [
     "metrics",
     "read_header",
     "read_index",
+    "tune",
     "verify_index",
     "write_index",
 ]

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.checks import as_array, as_count, as_ids, as_labels
 from cfe_faiss.extras import extra
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_vectors
 from cfe_faiss.pairs import global_evidence
 
@@ -129,7 +128,7 @@ class EvidenceFinder:
 
     vectors: NDArray[np.float32]
     labels: NDArray[np.int32]
-    index: IndexEvidenceFlat | IndexEvidenceIVF
+    index: EvidenceIndex
 
     @classmethod
     def from_data(
@@ -139,7 +138,7 @@ class EvidenceFinder:
         *,
         num_layers: int = 3,
         alpha: float = 0.5,
-        index: str | IndexEvidenceFlat | IndexEvidenceIVF | None = None,
+        index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
         progress: bool = False,
     ) -> Self:
@@ -250,15 +249,15 @@ def _searched(nodes: ArrayLike | None, n: int) -> NDArray[np.int64]:
 
 
 def empty_index(
-    index: str | IndexEvidenceFlat | IndexEvidenceIVF | None, n: int, d: int
-) -> IndexEvidenceFlat | IndexEvidenceIVF:
+    index: str | EvidenceIndex | None, n: int, d: int
+) -> EvidenceIndex:
     """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
     if index is None:
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= _EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
         return index_factory(d, index)
-    if not isinstance(index, IndexEvidenceFlat | IndexEvidenceIVF):
+    if not isinstance(index, EvidenceIndex):
         raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")

@@ -1,14 +1,19 @@
 """Global evidence: the most similar pairs of stored vectors that the model treats differently."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.index.exact import NOTHING, Found, Results, best_pairs, search_all, top_pairs
+from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.index.exact import NOTHING, Found, Results, all_pairs, best_of, best_pairs, search_all, slices, top_pairs
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.join import Blocks, blocks_of
+from cfe_faiss.index.storage import Storage
+from cfe_faiss.parallel import run
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,9 @@ def global_evidence(
     k
         Pairs wanted, >= 1; fewer come back when there are fewer.
     exact
-        True compares all pairs. False searches each vector's evidence in the index (``nprobe``), and goes deeper only
-        for the vectors that could still hold a pair among the k best: it misses what the index misses.
+        True compares all pairs, except for those that provably are not among the k best. False searches each vector's
+        evidence in the index (``nprobe``), and goes deeper only for the vectors that could still hold a pair among the
+        k best: it misses what the index misses.
     per_node
         True gives the paper's Algorithm 3 instead: each vector contributes its best evidence only, and the k best of
         these pairs are returned.
@@ -71,7 +77,9 @@ def global_evidence(
 
     Notes
     -----
-    Exact: n**2 / 2 * d multiplications in blocked matrix products, O(k) memory.
+    Exact: n**2 / 2 * d multiplications in blocked matrix products and O(k) memory; or, where it is estimated to be
+    faster, a similarity join (:mod:`cfe_faiss.index.join`), which leaves out most pairs by upper bounds of their
+    similarity and takes 280 bytes of memory for each vector. Both give the same pairs, to the last bit.
 
     Examples
     --------
@@ -90,8 +98,131 @@ def global_evidence(
         return Pairs(*_best_of_each(index, k, exact, nprobe, progress))
     if exact:
         with index._gate.reading():
-            return Pairs(*top_pairs(index.storage(), k, progress=progress))
+            return Pairs(*_exact_pairs(index.storage(), k, progress))
     return Pairs(*_searched_pairs(index, k, nprobe, progress))
+
+
+# Below so many multiplications all pairs are compared before a tree would have been built.
+_WORTH_BLOCKS = 1 << 32
+# The first guess of how far the worst of the k best pairs is from 1, and by what the next guesses grow.
+_FIRST_GAP, _GROWTH = 1 / 64, 2.0
+
+
+def _exact_pairs(storage: Storage, k: int, progress: str | None) -> Found:
+    """Compare all pairs, or prove that most need not be compared, whichever is estimated to be faster.
+
+    The similarity down to which nothing is missed is lowered until k pairs reach it. It need not go below that of the
+    k-th best pair known, and the first pairs known are those of vectors that lie in neighbouring blocks.
+    """
+    blocks = _blocks(storage)
+    if blocks is None:
+        return top_pairs(storage, k, progress=progress)
+    best = best_of(blocks.neighbours(), k)
+    gap = _FIRST_GAP
+    while gap <= 2:
+        floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
+        if blocks.cost(floor) > _comparing_all(storage):
+            break
+        best = best_of(blocks.scans(), k, best, floor=floor, progress=progress)
+        if len(best[2]) == k and best[2][-1] >= floor:
+            return best
+        gap *= _GROWTH
+    return best_of(all_pairs(storage), k, best, progress=progress)
+
+
+def _blocks(storage: Storage) -> Blocks | None:
+    return blocks_of(storage) if _comparing_all(storage) > _WORTH_BLOCKS else None
+
+
+def _comparing_all(storage: Storage) -> float:
+    """Return about how many multiplications it takes to compare all pairs."""
+    return len(storage.by_label) ** 2 / 2 * storage.d
+
+
+def evidence_pairs(
+    index: IndexEvidenceFlat | IndexEvidenceIVF, threshold: float, *, block: int = 1 << 20
+) -> Iterator[Pairs]:
+    """Yield all pairs with different labels and a similarity of at least ``threshold``, some at a time.
+
+    Parameters
+    ----------
+    index
+        An evidence index of either kind. It must not change before the iteration is over.
+    threshold
+        Lowest similarity, in [-1, 1].
+    block
+        Pairs yielded at once, at most, >= 1; memory holds about that many.
+
+    Returns
+    -------
+    Iterator of Pairs
+        None of them is empty. Each is sorted best first; from one to the next there is no order. Over all, each
+        unordered pair occurs once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    RuntimeError
+        While iterating, if the index has changed.
+
+    Notes
+    -----
+    As for :func:`global_evidence` with ``exact=True``, pairs that provably lie below the threshold are left out where
+    that is faster than comparing all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cfe_faiss as cfe
+    >>> index = cfe.IndexEvidenceFlat(2)
+    >>> index.add_with_labels(np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32), [0, 1, 0, 0])
+    >>> for pairs in cfe.evidence_pairs(index, threshold=0.7):
+    ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
+    [1 0] [3 1] [0.96 0.8 ]
+    """
+    threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
+    return _stream(index, float(np.float32(threshold)), block)
+
+
+def _stream(index: IndexEvidenceFlat | IndexEvidenceIVF, threshold: float, block: int) -> Iterator[Pairs]:
+    """Run all scans side by side until a block is full; go on from there when the next one is wanted."""
+    with index._gate.reading():
+        storage = index.storage()
+        blocks = _blocks(storage)
+        if blocks is None or blocks.cost(threshold) > _comparing_all(storage):
+            scans = all_pairs(storage)
+        else:
+            scans = blocks.scans()
+    pending = [find(lambda: threshold) for find in scans]
+    while pending:
+        with index._gate.reading():
+            if index.storage() is not storage:
+                raise RuntimeError("the index has changed while its pairs were iterated over")
+            found, pending = _until_full(pending, block, _comparing_all(storage))
+        pairs = best_pairs([NOTHING, *found], max(1, sum(len(part[2]) for part in found)))
+        for part in slices(len(pairs[2]), block):
+            yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part])
+
+
+def _until_full(pending: list[Iterator[Found]], block: int, work: float) -> tuple[list[Found], list[Iterator[Found]]]:
+    """Return what the scans find before ``block`` pairs are found, and the scans that are not at their end."""
+    found: list[Found] = []
+    over = np.zeros(len(pending), bool)
+    count = 0
+
+    def go_on(place: int) -> None:
+        nonlocal count
+        while count < block:
+            pairs = next(pending[place], None)
+            if pairs is None:
+                over[place] = True
+                return
+            found.append(pairs)
+            count += len(pairs[2])  # a race between threads only makes the block a little larger
+
+    run(go_on, range(len(pending)), work=work)
+    return found, [pending[place] for place in np.flatnonzero(~over)]
 
 
 def _search(
@@ -101,8 +232,9 @@ def _search(
     nprobe: int | None,
     progress: str | None,
 ) -> Results:
-    if isinstance(index, IndexEvidenceIVF):
-        return index.search_members(ids, k, nprobe, progress=progress)
+    if isinstance(index, faiss.IndexIVF):
+        found: Results = index.search_members(ids, k, nprobe, progress=progress)
+        return found
     return index.search_members(ids, k, progress=progress)
 
 
@@ -115,7 +247,7 @@ def _best_of_each(
             D, I = (result[rows] for result in search_all(index.storage(), 1, progress=progress))
     else:
         ids = index.members().ids
-        D, I = _search(index, ids, 1, nprobe, progress)
+        D, I = _search(index, None, 1, nprobe, progress)
     found = I[:, 0] >= 0
     return best_pairs([(ids[found], I[found, 0], D[found, 0])], k)
 
@@ -124,11 +256,11 @@ def _searched_pairs(
     index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, nprobe: int | None, progress: str | None
 ) -> Found:
     """Deepen each vector's search until its last result is worse than the k-th best pair found so far."""
-    ids = index.members().ids
+    everything = ids = index.members().ids
     depth = min(4, k)
     best = NOTHING
     while len(ids):
-        D, I = _search(index, ids, depth, nprobe, progress)
+        D, I = _search(index, None if ids is everything else ids, depth, nprobe, progress)
         row, place = np.nonzero(I >= 0)
         best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
         if depth == k:

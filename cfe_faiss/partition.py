@@ -40,7 +40,7 @@ def train_partitions(
     centroids = np.empty((partitions, nlist, d), np.float32)
     weights = np.ones(n, np.float32)
     for i in range(partitions):
-        centroids[i] = _spherical_kmeans(X, nlist, weights, cp, cp.seed + i)
+        centroids[i] = spherical_kmeans(X, nlist, weights, cp, cp.seed + i)
         if weighted and i + 1 < partitions and d > 1:  # on a line there are no caps
             cosines, _ = nearest_centroids(X, centroids[i], 1)
             weights = _usable(node_weights(cosines[:, 0], d, theta))
@@ -69,9 +69,10 @@ def _usable(weights: NDArray[np.float64]) -> NDArray[np.float32]:
     return (weights / mean if mean > 0 else np.ones_like(weights)).astype(np.float32)
 
 
-def _spherical_kmeans(
+def spherical_kmeans(
     X: NDArray[np.float32], nlist: int, weights: NDArray[np.float32], cp: Any, seed: int
 ) -> NDArray[np.float32]:
+    """Return the unit centroids, (nlist, d), of weighted unit vectors; ``cp`` as in :func:`train_partitions`."""
     parameters = faiss.ClusteringParameters()
     parameters.niter = cp.niter
     parameters.nredo = cp.nredo

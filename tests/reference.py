@@ -31,7 +31,12 @@ def similarities(xq: NDArray[Any], X: NDArray[Any]) -> NDArray[np.float32]:
 
 def evidence(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Rank all eligible vectors of every query by (similarity descending, id ascending); pad like FAISS."""
-    S = similarities(stored.xq, stored.X)
+    return evidence_of_rows(stored._replace(X=unit(stored.X)))
+
+
+def evidence_of_rows(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rank as :func:`evidence` does, by inner products with the vectors as they are."""
+    S = (unit(stored.xq).astype(np.float64) @ stored.X.astype(np.float64).T).astype(np.float32)
     D = np.full((len(S), stored.k), PADDING, np.float32)
     I = np.full((len(S), stored.k), -1, np.int64)
     for q in range(len(S)):

@@ -1,11 +1,16 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence, stored_vectors, top_pairs
+from reference import Stored, clustered, evidence, similarities, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss.index import exact
+from cfe_faiss import pairs as module
+from cfe_faiss.index import exact, join
 
 
 def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF]:
@@ -18,6 +23,18 @@ def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEviden
     return [flat, ivf]
 
 
+@contextmanager
+def joined() -> Iterator[None]:
+    """Let all pairs be found by blocks of a few rows, however few vectors there are and whatever it costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WORTH_BLOCKS", -1)
+        patch.setattr(join, "_BLOCK", 6)
+        patch.setattr(join, "_BUFFER", 1)
+        for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
+            patch.setattr(join, price, 0)
+        yield
+
+
 def listed(pairs: cfe.Pairs) -> list[tuple[int, int, np.float32]]:
     return list(zip(pairs.source.tolist(), pairs.target.tolist(), pairs.similarity, strict=True))
 
@@ -26,6 +43,90 @@ def listed(pairs: cfe.Pairs) -> list[tuple[int, int, np.float32]]:
 def test_exact_pairs_equal_brute_force(stored: Stored) -> None:
     for index in both_indexes(stored):
         assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
+
+
+@given(stored_vectors(least=4, lowest_label=-1))
+def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
+    for index in both_indexes(stored):
+        with joined():
+            assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
+
+
+@pytest.mark.parametrize("d", [2, 15, 16, 40, 90])
+def test_joined_pairs_of_clusters(d: int) -> None:
+    X, labels = clustered(800, d, 4, seed=d)
+    X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
+    index = cfe.IndexEvidenceFlat(d)
+    index.add_with_labels(X, labels)
+    for k in (1, 30, 2000):
+        expected = cfe.global_evidence(index, k)
+        with joined():
+            assert listed(cfe.global_evidence(index, k)) == listed(expected)
+
+
+def test_apart_classes_have_no_pair_in_a_block() -> None:
+    X, _ = clustered(800, 8, 1)
+    X[:400, 0] += 9
+    index = cfe.IndexEvidenceFlat(8)
+    index.add_with_labels(X, np.arange(800) // 400)
+    expected = cfe.global_evidence(index, 50)
+    with joined():
+        assert listed(cfe.global_evidence(index, 50)) == listed(expected)
+
+
+def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = clustered(500, 6, 3)
+    index = cfe.IndexEvidenceFlat(6)
+    index.add_with_labels(X, labels)
+    expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
+    with joined():
+        monkeypatch.setattr(join, "_COARSE_PAIR", 1e9)
+        monkeypatch.setattr(join.Blocks, "scans", None)
+        assert listed(cfe.global_evidence(index, 20)) == listed(expected[0])
+        assert list(map(listed, cfe.evidence_pairs(index, 0.5))) == list(map(listed, expected[1]))
+
+
+@given(stored_vectors(least=4, lowest_label=-1), st.sampled_from([-1, -0.5, 0, 1e-7, 0.3, 0.5, 0.9, 1]))
+def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
+    expected = [pair for pair in top_pairs(stored) if pair[2] >= np.float32(threshold)]
+    for index in both_indexes(stored):
+        with joined():
+            in_blocks = list(cfe.evidence_pairs(index, threshold, block=stored.k))
+        for blocks in (in_blocks, list(cfe.evidence_pairs(index, threshold, block=stored.k))):
+            assert all(0 < len(pairs) <= stored.k for pairs in blocks)
+            assert all(listed(pairs) == sorted(listed(pairs), key=lambda p: (-p[2], p[0], p[1])) for pairs in blocks)
+            every = [pair for pairs in blocks for pair in listed(pairs)]
+            assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
+
+
+def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = clustered(2000, 10, 4)
+    index = cfe.IndexEvidenceFlat(10)
+    index.add_with_labels(X, labels)
+    monkeypatch.setattr(exact, "_PANEL", 64)
+    monkeypatch.setattr(exact, "_TILE", 64 * 64)
+    pending = []
+    until_full = module._until_full
+    monkeypatch.setattr(module, "_until_full", lambda *args: pending.append(len(args[0])) or until_full(*args))
+    blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
+    assert len(next(blocks)) == 1000
+    assert len(pending) == 1
+    total = 1000 + sum(len(pairs) for pairs in blocks)
+    S = np.triu(similarities(X, X), 1)
+    assert total == (S[labels[:, None] != labels] >= np.float32(1e-6)).sum()
+    assert len(pending) > 5
+    assert pending == sorted(pending, reverse=True)
+
+
+def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
+    X, labels = clustered(300, 5, 4)
+    index = cfe.IndexEvidenceFlat(5)
+    index.add_with_labels(X, labels)
+    blocks = cfe.evidence_pairs(index, 0.0, block=10)
+    next(blocks)
+    index.remove_ids(np.arange(3))
+    with pytest.raises(RuntimeError, match="index has changed"):
+        list(blocks)
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
@@ -79,6 +180,20 @@ def test_bad_nprobe() -> None:
         cfe.global_evidence(cfe.IndexEvidenceFlat(2), 3, exact=False, nprobe=0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threshold": 1.5}, r"threshold must lie in \[-1, 1\], got 1.5"),
+        ({"threshold": float("nan")}, r"threshold must lie in \[-1, 1\], got nan"),
+        ({"threshold": 0.5, "block": 0}, "block must be at least 1, got 0"),
+    ],
+)
+def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cfe.evidence_pairs(cfe.IndexEvidenceFlat(2), **arguments)  # type: ignore[arg-type]
+
+
 def test_nothing_stored_gives_no_pairs() -> None:
     for exactly in (True, False):
         assert_array_equal(cfe.global_evidence(cfe.IndexEvidenceFlat(2), 3, exact=exactly).source, [])
+    assert list(cfe.evidence_pairs(cfe.IndexEvidenceFlat(2), 0.0)) == []

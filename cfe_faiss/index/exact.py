@@ -4,9 +4,11 @@ Rows and queries are sorted by label and cut into panels. In a tile (a panel of 
 query's own class is one run of columns, skipped as a whole; tiles of a single class are never multiplied.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,9 @@ _BUFFER = 1 << 18
 
 Results = tuple[NDArray[np.float32], NDArray[np.int64]]
 Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+Threshold = Callable[[], float]
+Scan = Callable[[Threshold], Iterator[Found]]
+"""Yields the pairs at or above a threshold (asked for again and again, as it may rise), some at a time."""
 NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
@@ -40,7 +45,8 @@ def _panel(storage: Storage, rows: NDArray[np.int64]) -> _Panel:
     return _Panel(X, ids, storage.labels[rows])
 
 
-def _cut(n: int, size: int) -> list[slice]:
+def slices(n: int, size: int) -> list[slice]:
+    """Return what cuts n things into runs of ``size``, and what is left."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
@@ -62,12 +68,12 @@ def _query_tiles(
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     queries = np.argsort(labels_q, kind="stable")
     height = max(1, min(_PANEL, -(-len(queries) // num_threads(_work(storage, len(queries))))))
-    blocks = [queries[cut] for cut in _cut(len(queries), height)]
+    blocks = [queries[cut] for cut in slices(len(queries), height)]
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]:
         x = _Panel(xq[block], block, labels_q[block])
         buffer = np.empty(max(_TILE, len(block)), np.float32)
-        for cut in _cut(len(rows), _TILE // len(block)):
+        for cut in slices(len(rows), _TILE // len(block)):
             y = _panel(storage, rows[cut])
             if not x.excludes(y):
                 yield x, y, _products(x, y, buffer)
@@ -88,7 +94,7 @@ def search(
     width = min(k, storage.n)
     D, I = scan.empty_heaps(len(xq), width)
     if D.size:
-        slack = scan.screening_error(storage.d)
+        slack = storage.slack
         blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
 
         def scan_block(block: NDArray[np.int64]) -> None:
@@ -120,8 +126,8 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
     width = min(k, storage.n)
     D, I = scan.empty_heaps(len(rows), width)
     if D.size:
-        slack = scan.screening_error(storage.d)
-        cuts = _cut(len(rows), _PANEL)
+        slack = storage.slack
+        cuts = slices(len(rows), _PANEL)
         locks = [threading.Lock() for _ in cuts]
 
         def scan_panel(i: int) -> None:
@@ -154,7 +160,7 @@ def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
 
 
 def _collect(
-    x: _Panel, y: _Panel, S: NDArray[np.float32], threshold: Callable[[], float], slack: float
+    x: _Panel, y: _Panel, S: NDArray[np.float32], threshold: Threshold, slack: float
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
     """Yield (rows, columns, similarities) of a tile's pairs at or above the threshold, a bounded number at a time."""
     size = max(_BUFFER, S.shape[1])
@@ -179,7 +185,7 @@ def range_search(
     """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
     found = [NOTHING]
     if storage.n and len(xq):
-        slack = scan.screening_error(storage.d)
+        slack = storage.slack
         blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
 
         def scan_block(block: NDArray[np.int64]) -> None:
@@ -194,27 +200,58 @@ def range_search(
     return lims, scores[order], ids[order]
 
 
-def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found:
-    """Return the k most similar pairs with different labels, best first: source < target, similarity."""
+def pairs_within(storage: Storage, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
+    """Yield the evidence pairs at or above the threshold among some rows, in ascending order of their labels."""
+    x = _panel(storage, rows)
+    for r, c, scores in _collect(x, x, x.X @ x.X.T, threshold, storage.slack):
+        once = np.flatnonzero(r < c)
+        yield x.ids[r[once]], x.ids[c[once]], scores[once]
+
+
+def all_pairs(storage: Storage) -> list[Scan]:
+    """Return what together finds all evidence pairs at or above a threshold: each panel of rows with all later ones."""
     rows = storage.by_label
-    slack = scan.screening_error(storage.d)
-    cuts = _cut(len(rows), _PANEL)
+    cuts = slices(len(rows), _PANEL)
+    slack = storage.slack
+
+    def pairs_of_panel(i: int, threshold: Threshold) -> Iterator[Found]:
+        for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+            for r, c, scores in _collect(x, y, S, threshold, slack):
+                once = np.flatnonzero((r < c) | (i < j))
+                yield x.ids[r[once]], y.ids[c[once]], scores[once]
+
+    return [partial(pairs_of_panel, i) for i in range(len(cuts))]
+
+
+def best_of(
+    scans: list[Scan],
+    k: int,
+    best: Found = NOTHING,
+    *,
+    floor: float = float(scan.PADDING),
+    work: float = math.inf,
+    progress: str | None = None,
+) -> Found:
+    """Return the k best of the pairs that some scans find at or above ``floor``, and of those found before."""
     lock = threading.Lock()
-    best = NOTHING
 
     def threshold() -> float:
-        return float(best[2][-1]) if len(best[2]) == k else float(scan.PADDING)
+        return max(floor, float(best[2][-1])) if len(best[2]) == k else floor
 
-    def scan_panel(i: int) -> None:
+    def take(find: Scan) -> None:
         nonlocal best
-        for _, x, y, S in _tiles_from(storage, rows, cuts, i):
-            for r, c, scores in _collect(x, y, S, threshold, slack):
-                pairs = best_pairs([(x.ids[r], y.ids[c], scores)], k)
-                with lock:
-                    best = best_pairs([best, pairs], k)
+        for found in find(threshold):
+            pairs = best_pairs([found], k)
+            with lock:
+                best = best_pairs([best, pairs], k)
 
-    run(scan_panel, range(len(cuts)), work=_work(storage, storage.n), progress=progress)
+    run(take, scans, work=work, progress=progress)
     return best
+
+
+def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found:
+    """Return the k most similar pairs with different labels, best first: source < target, similarity."""
+    return best_of(all_pairs(storage), k, work=_work(storage, storage.n), progress=progress)
 
 
 def best_pairs(found: list[Found], k: int) -> Found:

@@ -2,14 +2,22 @@
 
 import re
 
+import faiss
+
 from cfe_faiss.checks import as_count
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
+from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.kinds import EvidenceIndex
 
 _IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+)(x(?P<partitions>\d+))?")
+_PQ = re.compile(r"PQ(?P<M>\d+)(x(?P<nbits>\d+))?")
+_SCALAR = {"SQ8": faiss.ScalarQuantizer.QT_8bit, "SQfp16": faiss.ScalarQuantizer.QT_fp16}
+_REFINE = ("RFlat", "Refine(Flat)")
 
 
-def index_factory(d: int, description: str) -> IndexEvidenceFlat | IndexEvidenceIVF:
+def index_factory(d: int, description: str) -> EvidenceIndex:
     """Return a new, empty index.
 
     Parameters
@@ -17,8 +25,15 @@ def index_factory(d: int, description: str) -> IndexEvidenceFlat | IndexEvidence
     d
         Length of the vectors.
     description
-        ``"EvidenceFlat"`` for the exact index; ``"EvidenceIVF<nlist>,Flat"`` or
-        ``"EvidenceIVF<nlist>x<partitions>,Flat"`` for the inverted file.
+        ``"EvidenceFlat"`` for the exact index. For an inverted file ``"EvidenceIVF<nlist>"`` or, with several
+        partitions, ``"EvidenceIVF<nlist>x<partitions>"``, and how it keeps its vectors:
+
+        ``",Flat"``
+            As they are, 4 * d bytes each.
+        ``",SQfp16"``, ``",SQ8"``
+            Rounded, 2 * d or d bytes each.
+        ``",PQ<M>,RFlat"``
+            As they are, with codes of M bytes each before them. FAISS's ``PQ<M>x8`` and ``Refine(Flat)`` mean the same.
 
     Raises
     ------
@@ -29,6 +44,8 @@ def index_factory(d: int, description: str) -> IndexEvidenceFlat | IndexEvidence
     --------
     >>> index_factory(64, "EvidenceIVF1024x2,Flat")
     IndexEvidenceIVF(d=64, nlist=1024, partitions=2, nprobe=16, ntotal=0)
+    >>> index_factory(64, "EvidenceIVF1024,PQ16,RFlat")
+    IndexEvidenceIVFPQ(d=64, nlist=1024, M=16, partitions=1, k_factor=8, nprobe=16, ntotal=0)
     """
     d = as_count("d", d)
     if not isinstance(description, str):
@@ -44,6 +61,30 @@ def index_factory(d: int, description: str) -> IndexEvidenceFlat | IndexEvidence
             "description must begin with EvidenceFlat, EvidenceIVF<nlist> or EvidenceIVF<nlist>x<partitions>, "
             f"got {head!r}"
         )
-    if codec != ["Flat"]:
-        raise ValueError(f"description must end in ',Flat' after {head!r}, got {','.join(codec)!r}")
-    return IndexEvidenceIVF(d, int(match["nlist"]), int(match["partitions"] or 1))
+    return _inverted_file(d, int(match["nlist"]), int(match["partitions"] or 1), head, codec)
+
+
+def _inverted_file(d: int, nlist: int, partitions: int, head: str, codec: list[str]) -> EvidenceIndex:
+    kind, rest = (codec or [""])[0], codec[1:]
+    product = _PQ.fullmatch(kind)
+    if product is None:
+        if kind != "Flat" and kind not in _SCALAR:
+            raise ValueError(
+                f"description must go on with ',Flat', ',SQfp16', ',SQ8' or ',PQ<M>,RFlat' after {head!r}, got {kind!r}"
+            )
+        if rest:
+            raise ValueError(f"description must end after {f'{head},{kind}'!r}, got {','.join(rest)!r}")
+        if kind == "Flat":
+            return IndexEvidenceIVF(d, nlist, partitions)
+        return IndexEvidenceIVFScalarQuantizer(d, nlist, partitions, qtype=_SCALAR[kind])
+    M, nbits = int(product["M"]), int(product["nbits"] or 8)
+    if nbits != 8:
+        raise ValueError(f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}")
+    if M < 1 or d % M:
+        raise ValueError(f"{kind!r} in the description must have a number of bytes that divides d = {d}, got {M}")
+    if len(rest) != 1 or rest[0] not in _REFINE:
+        raise ValueError(
+            f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give no exact similarity, "
+            f"got {','.join(rest)!r}"
+        )
+    return IndexEvidenceIVFPQ(d, nlist, M, partitions)

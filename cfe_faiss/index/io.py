@@ -28,20 +28,28 @@ from cfe_faiss.index import validate
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
+from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.mapped import in_memory
 from cfe_faiss.index.payload import DamageError, Payload, read_payload
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 1
+_VERSION = 2
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 _BLOCK = 1 << 24
-_KINDS: dict[str, Any] = {"EvidenceFlat": IndexEvidenceFlat, "EvidenceIVF": IndexEvidenceIVF}
+_KINDS: dict[str, Any] = {
+    "EvidenceFlat": IndexEvidenceFlat,
+    "EvidenceIVF": IndexEvidenceIVF,
+    "EvidenceIVFScalarQuantizer": IndexEvidenceIVFScalarQuantizer,
+    "EvidenceIVFPQ": IndexEvidenceIVFPQ,
+}
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 
 
-def write_index(index: IndexEvidenceFlat | IndexEvidenceIVF, path: str | os.PathLike[str]) -> None:
+def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     """Write an evidence index to a file that stock ``faiss.read_index`` opens, too.
 
     The file is written beside ``path`` under a temporary name, synced and renamed: an interrupted write leaves what was
@@ -50,7 +58,7 @@ def write_index(index: IndexEvidenceFlat | IndexEvidenceIVF, path: str | os.Path
     Parameters
     ----------
     index
-        Evidence index of either kind. The vectors of a mapped inverted file are loaded into memory for it.
+        Evidence index of any kind. The lists of a mapped inverted file are loaded into memory for it.
     path
         Where to. An existing file is replaced; of a symbolic link, the file that it points to.
 
@@ -65,7 +73,7 @@ def write_index(index: IndexEvidenceFlat | IndexEvidenceIVF, path: str | os.Path
     """
     kind = next((name for name, cls in _KINDS.items() if isinstance(index, cls)), None)
     if kind is None:
-        raise TypeError(f"index must be an IndexEvidenceFlat or IndexEvidenceIVF, got {type(index).__name__}")
+        raise TypeError(f"index must be an evidence index, got {type(index).__name__}")
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
@@ -86,7 +94,7 @@ def write_index(index: IndexEvidenceFlat | IndexEvidenceIVF, path: str | os.Path
         temporary.unlink(missing_ok=True)
 
 
-def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> IndexEvidenceFlat | IndexEvidenceIVF:
+def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
     """Read an evidence index that :func:`write_index` wrote, or map it from its file.
 
     Read into memory, everything in the file is checked first. Mapped, header and structure are checked on opening,
@@ -101,7 +109,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> IndexEvidence
         FAISS's own flags, combined by ``|``:
 
         ``faiss.IO_FLAG_MMAP``, ``faiss.IO_FLAG_MMAP_IFC``
-            Leave the vectors in the file, in either kind of index, and let the system page in what is searched.
+            Leave the vectors in the file, in any kind of index, and let the system page in what is searched.
             Such an index cannot be changed. The file must not be written to while it is mapped; replacing it, as
             :func:`write_index` does, is no trouble.
         ``faiss.IO_FLAG_READ_ONLY``
@@ -111,15 +119,15 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> IndexEvidence
 
     Returns
     -------
-    IndexEvidenceFlat or IndexEvidenceIVF
-        Whichever was written, with the same results. Changing a mapped or read-only index raises RuntimeError.
+    EvidenceIndex
+        Of the kind that was written, with the same results. Changing a mapped or read-only index raises RuntimeError.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is not an evidence index, is damaged, or comes from a newer version; or on any other flag. What is
+        If the file is not an evidence index, is damaged, or is of another format version; or on any other flag. What is
         checked on first use (see above) raises it then.
 
     Notes
@@ -146,7 +154,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> IndexEvidence
         index._gate = Gate(
             f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
         )
-    return cast(IndexEvidenceFlat | IndexEvidenceIVF, index)
+    return cast(EvidenceIndex, index)
 
 
 def verify_index(path: str | os.PathLike[str]) -> None:
@@ -162,7 +170,7 @@ def verify_index(path: str | os.PathLike[str]) -> None:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is not an evidence index, is damaged, or comes from a newer version.
+        If the file is not an evidence index, is damaged, or is of another format version.
     """
     source = Path(path)
     with source.open("rb") as file, _naming(source):
@@ -191,7 +199,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is not an evidence index, its header is damaged, or it comes from a newer version.
+        If the file is not an evidence index, its header is damaged, or it is of another format version.
     """
     source = Path(path)
     with source.open("rb") as file, _naming(source):
@@ -228,7 +236,8 @@ def _read_header(file: BinaryIO, source: Path) -> dict[str, Any]:
     if len(tail) < _TRAILER.size or tail[-4:] != _MAGIC:
         raise ValueError(
             f"{source} is not an evidence index, or was cut short: its footer is missing. A stock FAISS index has "
-            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels)"
+            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
+            "of its kind"
         )
     start, length, checksum, _ = _TRAILER.unpack(tail)
     if start + length + _TRAILER.size != size or length > _MAX_HEADER:
@@ -243,8 +252,8 @@ def _read_header(file: BinaryIO, source: Path) -> dict[str, Any]:
         raise DamageError(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT or type(header.get("version")) is not int:
         raise DamageError("its header does not name the format and its version")
-    if not 1 <= header["version"] <= _VERSION:
-        raise ValueError(f"{source} has format version {header['version']}, this cfe_faiss reads up to {_VERSION}")
+    if header["version"] != _VERSION:
+        raise ValueError(f"{source} has format version {header['version']}, this cfe_faiss reads version {_VERSION}")
     validate.check_header(header, start)
     return header
 
@@ -282,7 +291,7 @@ def _row_check(
 ) -> Callable[[], None]:
     def check() -> None:
         with _naming(source):
-            _check_sections(header, arrays, arrays.keys() - set(validate.ON_OPENING))
+            _check_sections(header, arrays, arrays.keys() - {*validate.ON_OPENING, *validate.VECTORS})
             validate.check_row_sections(payload, arrays)
             validate.check_routes(arrays)
 
@@ -306,10 +315,15 @@ def _from_faiss(file: BinaryIO, kind: str, mapped: bool) -> Any:
 def _check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
     if _checksum(file, header["payload"]["size"]) != header["payload"]["crc32"]:
         raise DamageError("the checksum of its vectors does not match")
+    for section in header["sections"]:
+        if section["name"] in validate.VECTORS:
+            size = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
+            if _checksum(file, size, section["offset"]) != section["crc32"]:
+                raise DamageError(f"the checksum of its section {section['name']!r} does not match")
 
 
-def _checksum(file: BinaryIO, size: int) -> int:
-    file.seek(0)
+def _checksum(file: BinaryIO, size: int, start: int = 0) -> int:
+    file.seek(start)
     checksum = 0
     while size > 0 and (block := file.read(min(size, _BLOCK))):
         checksum = zlib.crc32(block, checksum)

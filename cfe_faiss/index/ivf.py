@@ -1,21 +1,19 @@
 """Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import exact, members, probing, scan, shared
+from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.index import inverted, members, probing, shared
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.storage import Storage
-from cfe_faiss.partition import assign, train_partitions
 
 
 class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
@@ -30,7 +28,8 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     d
         Length of the vectors.
     nlist
-        Lists (clusters) in a partition.
+        Lists (clusters) in a partition. ``"auto"`` leaves it to :meth:`train`, which makes 4 * sqrt(n) of n vectors;
+        until then it is 0.
     partitions
         How many partitions, >= 1; all after the first are supplementary (paper, "Supplementary Partitioning").
     theta
@@ -77,7 +76,7 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     def __init__(
         self,
         d: int,
-        nlist: int,
+        nlist: int | Literal["auto"],
         partitions: int = 1,
         *,
         theta: float = math.pi / 3,
@@ -85,19 +84,9 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         complete: bool = True,
         routing: str = "evidence",
     ) -> None:
-        d, nlist, partitions = as_count("d", d), as_count("nlist", nlist), as_count("partitions", partitions)
+        d, nlist = as_count("d", d), inverted.as_nlist(nlist)
         super().__init__(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
-        self.theta = as_number("theta", theta, 1e-3, math.pi / 2)
-        self.weighted = bool(weighted)
-        self.complete = bool(complete)
-        if routing not in ("evidence", "nearest"):
-            raise ValueError(f"routing must be 'evidence' or 'nearest', got {routing!r}")
-        self.routing = routing
-        self.nprobe = min(16, nlist)
-        self.cp.spherical = True
-        self._gate = Gate()
-        self._supplementary = np.zeros((partitions - 1, nlist, d), np.float32)
-        self._empty_references()
+        inverted.set_up(self, partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
     def paper(
@@ -163,10 +152,8 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
         new_labels = as_labels("labels", labels, len(X), unknown=True)
         index = cls(ivf.d, ivf.nlist)
         index.nprobe = ivf.nprobe
-        centroids = faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist)
-        index._take_centroids(as_unit_rows("ivf.quantizer", centroids)[None])
-        sizes = [ivf.invlists.list_size(j) for j in range(ivf.nlist)]
-        lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), sizes)[None]
+        index._take_centroids(inverted.stock_centroids(ivf)[None])
+        lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), inverted.list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
         checked = members.new_ids(index.storage(), ids[order], len(ids))
         index._append(as_unit_rows("ivf", X[order]), new_labels, checked, lists[:, order])
@@ -178,262 +165,36 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
             f"ntotal={self.ntotal})"
         )
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- as in every inverted file ---------------------------------------------------------------------------------
 
-    @property
-    def partitions(self) -> int:
-        """Number of partitions, the first (FAISS's own lists) included."""
-        return len(self._supplementary) + 1
-
-    def centroids(self) -> NDArray[np.float32]:
-        """Return the centroids of all partitions, (partitions, nlist, d) float32; not to be written to."""
-        if self._centroids is None:
-            first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
-            self._centroids = np.concatenate([first[None], self._supplementary])
-        return self._centroids
-
-    def _located(self) -> Storage:
-        lists, numbers = self.invlists, range(self.nlist)
-        sizes = np.array([lists.list_size(j) for j in numbers], np.int64)
-        return Storage(
-            d=self.d,
-            starts=np.concatenate([[0], np.cumsum(sizes)]),
-            addresses=np.array([int(lists.get_codes(j)) if sizes[j] else 0 for j in numbers], np.int64),
-            id_addresses=np.array([int(lists.get_ids(j)) if sizes[j] else 0 for j in numbers], np.int64),
-            labels=self._labels,
-        )
-
-    def _check_lists(self) -> None:
-        """Raise RuntimeError if FAISS's lists are not where this class left them, as after ``permute_invlists``."""
-        left, found = self.storage(), self._located()
-        if not (np.array_equal(left.starts, found.starts) and np.array_equal(left.id_addresses, found.id_addresses)):
-            raise RuntimeError(
-                "the inverted lists were changed by other means than the methods of this index, so that labels and "
-                "vectors do not belong together any more; make the index anew by IndexEvidenceIVF.from_stock"
-            )
-
-    def routes(self) -> Routes:
-        """Return where the evidence of each class lies; valid until the index changes."""
-        if self._routes is None:
-            self._routes = Routes.of(self.storage(), self._references.reshape(-1), self._reference_starts)
-        return self._routes
-
-    def _lists(self) -> NDArray[np.int32]:
-        """Return the list of each storage row in each partition, (partitions, n) int32."""
-        self._check_lists()
-        lists = np.empty((self.partitions, len(self._labels)), np.int32)
-        numbers = np.arange(self.nlist, dtype=np.int32)
-        sizes = np.diff(self._reference_starts).reshape(-1, self.nlist)
-        lists[0] = np.repeat(numbers, np.diff(self.storage().starts))
-        for i in range(1, self.partitions):
-            lists[i, self._references[i - 1]] = np.repeat(numbers, sizes[i - 1])
-        return lists
-
-    def _regroup(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> None:
-        """Sort each list by label, and refer to the rows anew; ``lists`` and ``labels`` are of the rows as they lie."""
-        self._forget()
-        self._labels = labels
-        order = self.storage().sort_lists()
-        self._labels = labels[order]
-        lists = lists[:, order]
-        self._references = np.argsort(lists[1:], axis=1, kind="stable").astype(np.int32)
-        sizes = [np.bincount(partition, minlength=self.nlist) for partition in lists[1:]]
-        self._reference_starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._forget()
-        self.storage()  # keeps in mind where the lists are now, see _check_lists
-
-    def _empty_references(self) -> None:
-        self._references = np.empty((self.partitions - 1, 0), np.int32)
-        self._reference_starts = np.zeros((self.partitions - 1) * self.nlist + 1, np.int64)
-
-    def _forget(self) -> None:
-        self._storage = self._members = self._routes = self._cached_lists = None
-
-    # --- changing it ------------------------------------------------------------------------------------------------
-
-    def train(self, x: ArrayLike) -> None:
-        """Cluster training vectors into the index's partitions.
-
-        Parameters
-        ----------
-        x
-            Vectors, (n, d), n >= nlist; normalised in a copy. At most ``cp.max_points_per_centroid`` a list are used.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If ``x`` is not as described, or the index holds vectors already.
-        """
-        X = as_unit_rows("x", x, self.d)
-        if len(X) < self.nlist:
-            raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
-        with self._gate.writing():
-            if self.ntotal:
-                raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
-            self._take_centroids(
-                train_partitions(X, self.nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted)
-            )
-
-    def _take_centroids(self, centroids: NDArray[np.float32]) -> None:
-        self.quantizer.reset()
-        self.quantizer.add(centroids[0])
-        self.quantizer.is_trained = self.is_trained = True
-        self._supplementary, self._centroids = centroids[1:], centroids
-
-    def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64]) -> None:
-        if not self.is_trained:
-            raise ValueError("the index must be trained before vectors are added: call train(x) first")
-        if self.partitions > 1 and not self._supplementary.any() and self.centroids()[0].any():
-            raise ValueError(
-                "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
-                "holds this one; call train(x) of this one"
-            )
-        self._append(X, labels, ids, assign(X, self.centroids()))
-
-    def _append(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], lists: NDArray[np.int32]
-    ) -> None:
-        """Add vectors to the lists (partitions, n) that are theirs."""
-        first = lists[0].astype(np.int64)
-        all_lists = np.concatenate([self._lists(), lists], axis=1)
-        as_they_will_lie = np.argsort(all_lists[0], kind="stable")
-        with self._without_direct_map():
-            super().add_core(len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids), faiss.swig_ptr(first))
-            self._regroup(all_lists[:, as_they_will_lie], np.concatenate([self._labels, labels])[as_they_will_lie])
-
-    @contextmanager
-    def _without_direct_map(self) -> Iterator[None]:
-        """Drop FAISS's map from ids to places while places change, and make it anew afterwards."""
-        kind = self.direct_map.type
-        super().set_direct_map_type(faiss.DirectMap.NoMap)
-        try:
-            yield
-        finally:
-            super().set_direct_map_type(kind)
-
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
-        with self._without_direct_map():
-            self._regroup(self._lists(), labels)
-
-    def remove_ids(self, x: Any) -> int:
-        """Remove vectors, and return how many; as :meth:`IndexEvidenceFlat.remove_ids`."""
-        with self._gate.writing(), self._without_direct_map():
-            before, lists = self.members(), self._lists()
-            removed = int(super().remove_ids(x))
-            self._forget()
-            self._labels = members.unknown_labels(self.ntotal)
-            rows = before.find(self.storage().ids())
-            by_row = np.empty(len(before.labels), np.int32)
-            by_row[before.rows] = before.labels
-            self._regroup(lists[:, rows], by_row[rows])
-        return removed
-
-    def reset(self) -> None:
-        """Remove every vector; the index stays trained."""
-        with self._gate.writing():
-            super().reset()
-            self._labels = np.empty(0, np.int32)
-            self._empty_references()
-            self._forget()
-
-    # --- searching it -----------------------------------------------------------------------------------------------
-
-    def search_evidence(
-        self,
-        xq: ArrayLike,
-        labels_q: ArrayLike,
-        k: int,
-        nprobe: int | None = None,
-        *,
-        progress: str | None = None,
-    ) -> exact.Results:
-        """Return the k most similar vectors of other classes in the ``nprobe`` lists nearest to each query.
-
-        Parameters
-        ----------
-        xq, labels_q, k, progress
-            As in :meth:`IndexEvidenceFlat.search_evidence`.
-        nprobe
-            Lists looked into, of all partitions together; by default the index's own ``nprobe``. From partitions *
-            nlist on the result is exact.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`IndexEvidenceFlat.search_evidence`. Unless the index was made with ``complete=False``, the
-            search of a row goes on in further lists until the row is complete.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described.
-        """
-        X = as_unit_rows("xq", xq, self.d)
-        labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
-        with self._gate.reading():
-            return self._search(X, labels, k, nprobe, None, progress)
-
-    def search_members(
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        progress: str | None = None,
-    ) -> exact.Results:
-        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
-
-        Parameters
-        ----------
-        ids
-            Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, progress
-            As in :meth:`search_evidence`.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`search_evidence`; rows of vectors with an unknown class are all padding.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described, or an id is not in the index.
-        """
-        k = as_count("k", k)
-        with self._gate.reading():
-            storage = self.storage()
-            rows = self.members().rows if ids is None else self.members().find(ids)
-            in_order = np.argsort(rows, kind="stable")
-            X, labels = storage.rows(rows[in_order])[0], storage.labels[rows[in_order]]
-            D, I = self._search(X, labels, k, nprobe, None, progress)
-        back = np.argsort(in_order, kind="stable")
-        return D[back], I[back]
-
-    def _search(
-        self,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        k: int,
-        nprobe: int | None,
-        allowed: NDArray[np.bool_] | None,
-        progress: str | None,
-    ) -> exact.Results:
-        nprobe = as_count("nprobe", self.nprobe if nprobe is None else nprobe)
-        if self.storage().n == 0:
-            return exact.padded(*scan.empty_heaps(len(X), 0), k)
-        return probing.search(
-            self._all_lists(), X, labels, k, nprobe, complete=self.complete, allowed=allowed, progress=progress
-        )
-
-    def _all_lists(self) -> probing.Lists:
-        storage = self.storage()
-        if self._cached_lists is None or self._cached_lists[0] != self.routing:
-            routes = self.routes() if self.routing == "evidence" else None
-            references = self._references.reshape(-1)
-            lists = probing.Lists(storage, self.centroids(), references, self._reference_starts, routes)
-            self._cached_lists = self.routing, lists
-        return self._cached_lists[1]
+    partitions = property(inverted.partitions)
+    centroids = inverted.centroids
+    routes = inverted.routes
+    train = inverted.train
+    remove_ids = inverted.remove_ids
+    reset = inverted.reset
+    search_evidence = inverted.search_evidence
+    search_certified = inverted.search_certified
+    nprobe_for = inverted.recall_nprobe
+    search_members = inverted.search_members
+    _located = inverted.located
+    _train_codec = inverted.nothing_to_train
+    _rearrange = inverted.nothing_beside
+    _screening = inverted.no_screening
+    _check_lists = inverted.check_lists
+    _lists = inverted.lists_of_rows
+    _regroup = inverted.regroup
+    _empty_references = inverted.empty_references
+    _forget = inverted.forget
+    _take_centroids = inverted.take_centroids
+    _insert = inverted.insert
+    _append = inverted.append
+    _without_direct_map = inverted.without_direct_map
+    _relabel = inverted.relabel
+    _search = inverted.search_lists
+    _all_lists = inverted.all_lists
+    _extras = inverted.extras
+    _restore = inverted.restore
 
     # --- as in every evidence index ---------------------------------------------------------------------------------
 
@@ -459,34 +220,3 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
     add_core = shared.refused("add_core", "use add_with_labels")
     update_vectors = shared.refused("update_vectors", "use remove_ids, then add_with_labels")
     replace_invlists = shared.refused("replace_invlists", "use from_stock")
-
-    # --- files ------------------------------------------------------------------------------------------------------
-
-    def _extras(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        self._check_lists()
-        parameters: dict[str, Any] = {
-            "theta": self.theta,
-            "weighted": self.weighted,
-            "complete": self.complete,
-            "routing": self.routing,
-        }
-        arrays: dict[str, NDArray[Any]] = {
-            "labels": self._labels,
-            "centroids": self._supplementary,
-            "references": self._references,
-            "reference_starts": self._reference_starts,
-        }
-        # So that a mapped index need not read every vector before its first answer.
-        routed = self.routing == "evidence" and len(self._labels)
-        arrays |= (self.routes() if routed else Routes.none(self.d)).arrays()
-        return parameters, arrays
-
-    def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.theta, self.weighted = parameters["theta"], parameters["weighted"]
-        self.complete, self.routing = parameters["complete"], parameters["routing"]
-        self._labels, self._gate = arrays["labels"], Gate()
-        self._supplementary = arrays["centroids"]
-        self._references = arrays["references"]
-        self._reference_starts = arrays["reference_starts"]
-        if len(arrays["route_means"]):
-            self._routes = Routes.from_arrays(self.nlist, arrays)

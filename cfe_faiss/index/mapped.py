@@ -14,7 +14,23 @@ def in_memory(index: Any) -> Any:
         faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists
     ):
         return index
-    copy = faiss.IndexIVFFlat(faiss.clone_index(index.quantizer), index.d, index.nlist, index.metric_type)
+    copy = _empty_copy(index)
     faiss.IndexIVF.copy_subset_to(index, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, index.nlist)
     copy.nprobe, copy.is_trained, copy.ntotal = index.nprobe, index.is_trained, index.ntotal
     return copy
+
+
+def _empty_copy(index: Any) -> Any:
+    """Return a stock index of the same kind, with the same centroids and codec, without vectors."""
+    quantizer = faiss.clone_index(index.quantizer)
+    if isinstance(index, faiss.IndexIVFPQ):
+        copy = faiss.IndexIVFPQ(quantizer, index.d, index.nlist, index.pq.M, index.pq.nbits, index.metric_type)
+        copy.pq, copy.by_residual = index.pq, index.by_residual
+        return copy
+    if isinstance(index, faiss.IndexIVFScalarQuantizer):
+        copy = faiss.IndexIVFScalarQuantizer(
+            quantizer, index.d, index.nlist, index.sq.qtype, index.metric_type, index.by_residual
+        )
+        copy.sq = index.sq
+        return copy
+    return faiss.IndexIVFFlat(quantizer, index.d, index.nlist, index.metric_type)

@@ -60,19 +60,26 @@ def contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArra
             X, ids = storage.rows(np.arange(storage.n))
             return X.copy(), storage.labels.copy(), ids.copy()
     index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexIVFFlat):
+    if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
         lists = index.invlists
         filled = [j for j in range(index.nlist) if lists.list_size(j)]
         ids = [faiss.rev_swig_ptr(lists.get_ids(j), lists.list_size(j)).copy() for j in filled]
         codes = [faiss.rev_swig_ptr(lists.get_codes(j), lists.list_size(j) * index.code_size).copy() for j in filled]
-        X = np.concatenate([np.empty(0, np.uint8), *codes]).view(np.float32).reshape(-1, index.d)
+        all_codes = np.concatenate([np.empty(0, np.uint8), *codes]).reshape(-1, index.code_size)
+        X = index.sq.decode(all_codes) if _scalar(index) else all_codes.view(np.float32)
         return X, unknown_labels(len(X)), np.concatenate([np.empty(0, np.int64), *ids])
     if isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
         X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
         return X, unknown_labels(len(X)), faiss.vector_to_array(index.id_map)
     raise TypeError(
-        f"otherIndex must be an evidence index, an IndexIVFFlat or an IndexIDMap over IndexFlat, got {index!r}"
+        "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
+        f"IndexIDMap over IndexFlat, got {index!r}"
     )
+
+
+def _scalar(index: Any) -> bool:
+    """Return whether a code of a stock index can be decoded by itself."""
+    return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
 
 
 def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:

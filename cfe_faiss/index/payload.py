@@ -1,11 +1,12 @@
 """What ``faiss.write_index`` writes for an evidence index, walked through before FAISS itself is let at it.
 
 FAISS trusts much of what it reads: sizes that it allocates, numbers that do not fit each other, other kinds of index
-inside. The two forms that evidence indexes are written in are simple, so every byte of them that is not a vector, a
+inside. The forms that evidence indexes are written in are simple, so every byte of them that is not a vector, a
 centroid or an id is checked here, and FAISS only ever sees what it can read.
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_UNTRAINED_LISTS = 1 << 20
+_MAX_LEVEL = 1e6
 _NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
 
 
@@ -48,10 +50,10 @@ class Payload:
 def read_payload(kind: str, file: BinaryIO, size: int) -> Payload:
     """Return the structure of the first ``size`` bytes of ``file``; DamageError if anything in it is not as it must be.
 
-    Reads O(nlist) bytes; vectors and ids are skipped.
+    Reads O(d * nlist) bytes at most; vectors and ids are skipped.
     """
     bytes_ = _Bytes(file, size)
-    payload = _read_ivf(bytes_) if kind == "EvidenceIVF" else _read_flat(bytes_)
+    payload = _read_flat(bytes_) if kind == "EvidenceFlat" else _read_ivf(bytes_, *_CODES[kind])
     if bytes_.place != size:
         raise DamageError(f"its vectors end at byte {bytes_.place}, not {size}")
     return payload
@@ -124,26 +126,75 @@ def _read_flat(bytes_: _Bytes) -> Payload:
     return Payload(d, np.array([ntotal], np.int64), start)
 
 
-def _read_ivf(bytes_: _Bytes) -> Payload:
-    bytes_.expect(b"IwFl", "the index")
+def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int, bool], int]) -> Payload:
+    bytes_.expect(fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
-    if nlist < 1 or nprobe < 1 or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
+    if nlist < trained or nprobe < 1 or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
         raise DamageError(
             f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
         )
     bytes_.flat_header(d, nlist if trained else 0, "the index of the centroids")
     bytes_.skip(4 * d * nlist if trained else 0)
     places = _read_direct_map(bytes_)
+    code_size = read_codec(bytes_, d, trained)
     bytes_.expect(b"ilar", "the kind of the lists")
     bytes_.same("Q", nlist, "the number of lists")
-    bytes_.same("Q", 4 * d, "the code size of the lists")
+    bytes_.same("Q", code_size, "the code size of the lists")
     sizes = _read_sizes(bytes_, nlist, ntotal)
     if ((places >> 32) >= nlist).any() or ((places & 0xFFFFFFFF) >= sizes[places >> 32]).any():
         raise DamageError("its direct map points outside of the lists")
     start = bytes_.place
-    bytes_.skip((4 * d + 8) * ntotal)
+    bytes_.skip((code_size + 8) * ntotal)
     return Payload(d, sizes, start)
+
+
+def _no_codec(bytes_: _Bytes, d: int, trained: bool) -> int:
+    """Return the size of a code of float32 vectors, of which nothing is written."""
+    return 4 * d
+
+
+def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
+    """Take the scalar quantizer of an inverted file, and return the size of a code."""
+    (qtype,) = bytes_.numbers("i")
+    if qtype not in (faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16):
+        raise DamageError(f"its scalar quantizer is of type {qtype}")
+    in_bytes = qtype == faiss.ScalarQuantizer.QT_8bit
+    code_size = d if in_bytes else 2 * d
+    bytes_.numbers("if")  # how a range was found in training, once
+    bytes_.same("Q", d, "the dimension of the scalar quantizer")
+    bytes_.same("Q", code_size, "the code size of the scalar quantizer")
+    levels = bytes_.vector("<f4")
+    if len(levels) != (2 * d if in_bytes and trained else 0):
+        raise DamageError(f"its scalar quantizer has {len(levels)} levels")
+    # The upper half are the widths of ranges. The bound keeps what is computed from them finite.
+    if not (np.abs(levels) <= _MAX_LEVEL).all() or (levels[d:] < 0).any():
+        raise DamageError("the levels of its scalar quantizer are not as they must be")
+    bytes_.same("Q", code_size, "the code size of the index")
+    bytes_.same("B", 0, "the mark of residuals")
+    return code_size
+
+
+def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
+    """Take the product quantizer of an inverted file, and return the size of a code."""
+    bytes_.same("B", 1, "the mark of residuals")
+    (M,) = bytes_.numbers("Q")  # with 8 bits, the size of a code is the number of its parts
+    bytes_.same("Q", d, "the dimension of the product quantizer")
+    bytes_.same("Q", M, "the number of parts of a code")
+    if M < 1 or d % M:
+        raise DamageError(f"the {M} parts of a code do not divide d = {d}")
+    bytes_.same("Q", 8, "the number of bits of a part of a code")
+    codewords = bytes_.vector("<f4")
+    if len(codewords) != 256 * d or not np.isfinite(codewords).all():
+        raise DamageError("the codewords of its product quantizer are not as they must be")
+    return M
+
+
+_CODES = {
+    "EvidenceIVF": (b"IwFl", _no_codec),
+    "EvidenceIVFScalarQuantizer": (b"IwSq", _read_scalar_quantizer),
+    "EvidenceIVFPQ": (b"IwPQ", _read_product_quantizer),
+}
 
 
 def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> NDArray[np.int64]:

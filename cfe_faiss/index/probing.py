@@ -1,17 +1,24 @@
 """Search in an inverted file: route each query to a few lists, scan them, and go on while a row is incomplete."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.index import scan
+from cfe_faiss.index import batch, scan
+from cfe_faiss.index.adc import Screening
+from cfe_faiss.index.batch import Places
 from cfe_faiss.index.exact import Results, padded
+from cfe_faiss.index.grouping import Queries
 from cfe_faiss.index.routing import FEW, Routes, nearest_lists
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import num_threads, run
 
 _CHUNK = 256
+_QUERIES_PER_LIST = 4
+_PANELS_COST = 8
 _EVERYTHING = np.empty(0, bool)
 
 
@@ -31,6 +38,10 @@ class Lists:
         Where each of those lists begins and, last, their end, ((partitions - 1) * nlist + 1,) int64.
     routes
         For routing to the evidence of a query's class; None for routing to the nearest centroids.
+    screening
+        For looking at the codes of vectors first, unless all lists are probed; None where vectors have none.
+    calibrations
+        Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.index.calibration`.
     """
 
     storage: Storage
@@ -38,11 +49,87 @@ class Lists:
     references: NDArray[np.int32]
     reference_starts: NDArray[np.int64]
     routes: Routes | None
+    screening: Screening | None
+    calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
         """How many lists there are in all partitions together."""
         return len(self.centroids) * len(self.centroids[0])
+
+    @cached_property
+    def places(self) -> Places:
+        """The rows of all lists."""
+        storage = self.storage
+        starts = np.concatenate([storage.starts, storage.n + self.reference_starts[1:]])
+        return Places(starts, np.concatenate([np.arange(storage.n), self.references]))
+
+    def scanned(self, nprobe: int) -> float:
+        """Return about how many rows a query meets."""
+        return float(min(nprobe, self.number) * self.storage.n / self.centroids.shape[1])
+
+    def worth_grouping(self, nq: int, nprobe: int) -> bool:
+        """Whether so many queries are to be searched list by list."""
+        everything = nprobe >= self.number
+        if self.routes is None or (self.screening is not None and not everything):
+            return False
+        # The mean of a few queries says less of each of them than they do themselves; where all lists are probed, it
+        # decides nothing. To make the panels costs about as much as for a query to meet so many times all rows.
+        in_groups = everything or nq >= _QUERIES_PER_LIST * self.centroids.shape[1]
+        return in_groups and nq * self.scanned(nprobe) >= _PANELS_COST * self.storage.n
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        """What :func:`scan.search_few` takes by address; kept here, so that the addresses stay valid."""
+        storage, routes = self.storage, self.routes
+        if routes is None:
+            return ()
+        arrays: tuple[NDArray[Any], ...] = (
+            storage.starts,
+            routes.means,
+            routes.filled,
+            routes.labels,
+            routes.starts,
+            routes.entry_lists,
+            routes.entry_means,
+            routes.entry_filled,
+            storage.addresses,
+            storage.id_addresses,
+            storage.labels,
+            self.references,
+            self.reference_starts,
+            routes.regions.means,
+            routes.regions.starts,
+            routes.regions.lists,
+        )
+        return tuple(np.ascontiguousarray(array) for array in arrays)
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        return np.array([number for array in self._arrays for number in (array.ctypes.data, len(array))], np.int64)
+
+    def few(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, nprobe: int, allowed: NDArray[np.bool_] | None
+    ) -> Results | None:
+        """Return D, I of a few queries, (nq, k), or None where rows are not full or the index is searched otherwise."""
+        if len(X) > FEW or k > self.storage.n or self.routes is None or self.screening is not None:
+            return None
+        storage, nq = self.storage, len(X)
+        D, I = np.empty((nq, k), np.float32), np.empty((nq, k), np.int64)
+        full = scan.search_few(
+            X,
+            labels,
+            self._places,
+            storage.row_size,
+            storage.codec,
+            storage.levels,
+            storage.slack,
+            _EVERYTHING if allowed is None else allowed,
+            np.empty((nq, min(nprobe, self.number)), np.int64),
+            D,
+            I,
+        )
+        return (D, I) if full else None
 
     def probe(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], width: int, nprobe: int, allowed: NDArray[np.bool_]
@@ -53,7 +140,11 @@ class Lists:
         else:
             lists = self.routes.lists(X, labels, nprobe)
         D, I = scan.empty_heaps(len(X), width)
-        storage = self.storage
+        storage, references = self.storage, (self.references, self.reference_starts)
+        if self.screening is not None and nprobe < self.number:
+            self.screening.probe(storage, X, labels, lists, *references, allowed, D, I)
+            scan.sort_heaps(D, I)
+            return D, I
         scan.scan_lists(
             X,
             labels,
@@ -61,13 +152,15 @@ class Lists:
             storage.starts,
             storage.addresses,
             storage.id_addresses,
+            storage.row_size,
+            storage.codec,
+            storage.levels,
             storage.labels,
-            self.references,
-            self.reference_starts,
+            *references,
             allowed,
             D,
             I,
-            scan.screening_error(storage.d),
+            storage.slack,
         )
         scan.sort_heaps(D, I)
         return D, I
@@ -75,43 +168,54 @@ class Lists:
 
 def search(
     lists: Lists,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
+    queries: Queries,
     k: int,
     nprobe: int,
     *,
     complete: bool,
-    allowed: NDArray[np.bool_] | None,
-    progress: str | None,
+    allowed: NDArray[np.bool_] | None = None,
+    memory: int = batch.MEMORY,
+    progress: str | None = None,
+    together: bool | None = None,
 ) -> Results:
-    """Search unit queries, (nq, d), with labels, (nq,), among the allowed storage rows, (n,), of which there are some.
+    """Search queries among the allowed storage rows, (n,), of which there are some.
 
-    With ``complete``, the search of a row goes on in four times as many lists until it holds min(k, eligible) results.
+    ``together`` says whether queries are searched list by list; by default, where that pays. With ``complete``, the
+    search of a row goes on in four times as many lists until it holds min(k, eligible) results.
     """
     width = min(k, lists.storage.n)
     mask = _EVERYTHING if allowed is None else allowed
-    if 0 < len(X) <= FEW:
-        D, I = lists.probe(X, labels, width, nprobe, mask)
-        if not complete or I[:, -1].min() >= 0:
-            return padded(D, I, k)
-    D, I = scan.empty_heaps(len(X), width)
-    pending = np.arange(len(X))
+    pending = np.arange(len(queries))
+    D, I = scan.empty_heaps(len(queries), width)
     while len(pending):
-        _probe_side_by_side(lists, X, labels, nprobe, mask, pending, D, I, progress)
+        grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
+        if grouped and lists.routes is not None:
+            D[pending], I[pending] = batch.search(
+                lists.storage,
+                lists.places,
+                lists.routes,
+                queries.chosen(pending),
+                width,
+                nprobe,
+                allowed=allowed,
+                memory=memory,
+                progress=progress,
+            )
+        else:
+            _probe_side_by_side(lists, queries, nprobe, mask, pending, D, I, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
         widen = complete and nprobe < lists.number
-        pending = _incomplete(lists.storage, labels, allowed, pending, I) if widen else pending[:0]
+        pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
         nprobe *= 4
     return padded(D, I, k)
 
 
 def _probe_side_by_side(
     lists: Lists,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
+    queries: Queries,
     nprobe: int,
     mask: NDArray[np.bool_],
-    queries: NDArray[np.int64],
+    pending: NDArray[np.int64],
     D: NDArray[np.float32],
     I: NDArray[np.int64],
     progress: str | None,
@@ -119,13 +223,12 @@ def _probe_side_by_side(
     """Search the lists that some of the queries are routed to, in chunks on all threads, and write their D and I."""
 
     def probe(cut: slice) -> None:
-        chosen = queries[cut]
-        D[chosen], I[chosen] = lists.probe(X[chosen], labels[chosen], D.shape[1], nprobe, mask)
+        chosen = pending[cut]
+        D[chosen], I[chosen] = lists.probe(queries.fetch(chosen), queries.labels[chosen], D.shape[1], nprobe, mask)
 
-    scanned = min(nprobe, lists.number) * lists.storage.n / lists.centroids.shape[1]
-    work = float(len(queries)) * lists.storage.d * (lists.number + scanned)
-    size = max(1, min(_CHUNK, -(-len(queries) // num_threads(work))))
-    cuts = [slice(start, start + size) for start in range(0, len(queries), size)]
+    work = float(len(pending)) * lists.storage.d * (lists.number + lists.scanned(nprobe))
+    size = max(1, min(_CHUNK, -(-len(pending) // num_threads(work))))
+    cuts = [slice(start, start + size) for start in range(0, len(pending), size)]
     run(probe, cuts, work=work, progress=progress)
 
 

@@ -5,17 +5,19 @@ the lists that hold its evidence are others: those whose *other-class* members a
 of every list and, for every class with a share in it worth an entry, the mean of its members without that class.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import scan
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
-from cfe_faiss.partition import nearest_centroids
+from cfe_faiss.partition import assign, nearest_centroids, spherical_kmeans
 
 FEW = 4
 """Up to so many queries are searched at once in the calling thread, with nothing around it."""
@@ -24,6 +26,8 @@ FEW = 4
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
 _SMALL_SHARE = 1 / 8
 _LISTS_AT_ONCE = 64
+MANY = 1 << 11
+"""From so many lists on, of all partitions together, a query is compared with regions of lists first."""
 
 
 def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int) -> NDArray[np.int64]:
@@ -52,6 +56,39 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
 
 
 @dataclass(frozen=True)
+class Regions:
+    """Lists that lie near each other, taken together: a first step of routing where there are very many lists.
+
+    Attributes
+    ----------
+    means
+        Centroid of each region, (regions, d) float32.
+    starts, lists
+        Region r holds the lists ``lists[starts[r]:starts[r + 1]]``, both int64.
+    """
+
+    means: NDArray[np.float32]
+    starts: NDArray[np.int64]
+    lists: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, means: NDArray[np.float32]) -> "Regions":
+        """Cluster the means of lists, (lists, d), into about as many regions as a region has lists; none if few."""
+        if len(means) < MANY:
+            return cls.none(means.shape[1])
+        number, once = math.isqrt(len(means)), np.ones(len(means), np.float32)
+        centroids = spherical_kmeans(means, number, once, ClusteringParameters(), seed=0)
+        regions = assign(means, centroids[None])[0]
+        order = np.argsort(regions, kind="stable").astype(np.int64)
+        return cls(centroids, np.append(0, np.cumsum(np.bincount(regions, minlength=len(centroids)))), order)
+
+    @classmethod
+    def none(cls, d: int) -> "Regions":
+        """Return no regions: all lists are compared."""
+        return cls(np.empty((0, d), np.float32), np.zeros(1, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
 class Routes:
     """Where the evidence of each class lies: list means, and list means without one class.
 
@@ -69,6 +106,8 @@ class Routes:
         The list that each entry is of, (entries,) int64.
     entry_means, entry_filled
         Normalised mean of that list's members with another known label, (entries, d), and whether it has any.
+    regions
+        The lists' neighbourhoods, where there are many lists.
     """
 
     nlist: int
@@ -79,6 +118,7 @@ class Routes:
     entry_lists: NDArray[np.int64]
     entry_means: NDArray[np.float32]
     entry_filled: NDArray[np.bool_]
+    regions: Regions
 
     @classmethod
     def of(cls, storage: Storage, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> "Routes":
@@ -112,6 +152,9 @@ class Routes:
                 starts,
                 storage.starts,
                 storage.addresses,
+                storage.row_size,
+                storage.codec,
+                storage.levels,
                 labels,
                 references,
                 by_list,
@@ -126,7 +169,8 @@ class Routes:
         run(sum_up, cuts, work=float(len(labels)) * storage.d)
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        return cls(nlist, means, members > 0, classes, edges, block_lists, entry_means, others)
+        regions = Regions.of(means)
+        return cls(nlist, means, members > 0, classes, edges, block_lists, entry_means, others, regions)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a file keeps, with names; flags as bytes."""
@@ -138,22 +182,45 @@ class Routes:
             "route_lists": self.entry_lists,
             "route_entry_means": self.entry_means,
             "route_entry_filled": self.entry_filled.view(np.uint8),
+            "region_means": self.regions.means,
+            "region_starts": self.regions.starts,
+            "region_lists": self.regions.lists,
         }
 
     @classmethod
     def from_arrays(cls, nlist: int, arrays: dict[str, NDArray[Any]]) -> "Routes":
         """Return the routes that :meth:`arrays` was taken of."""
-        means, filled, labels, starts, lists, entry_means, entry_filled = (
+        means, filled, labels, starts, lists, entry_means, entry_filled, *regions = (
             arrays[name] for name in cls.none(1).arrays()
         )
-        return cls(nlist, means, filled.view(bool), labels, starts, lists, entry_means, entry_filled.view(bool))
+        return cls(
+            nlist,
+            means,
+            filled.view(bool),
+            labels,
+            starts,
+            lists,
+            entry_means,
+            entry_filled.view(bool),
+            Regions(*regions),
+        )
 
     @classmethod
     def none(cls, d: int) -> "Routes":
         """Return routes without any list: what a file keeps of an index that has none."""
         means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
         numbers = np.empty(0, np.int64)
-        return cls(0, means, flags, np.empty(0, np.int32), np.zeros(1, np.int64), numbers, means, flags)
+        starts = np.zeros(1, np.int64)
+        return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, Regions.none(d))
+
+    def has_entries(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for each label and list, (n,) both, whether the list has a mean without that label of its own."""
+        keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.entry_lists
+        wanted = labels.astype(np.int64) * len(self.means) + lists
+        if len(keys) == 0:
+            return np.zeros(len(labels), bool)
+        found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
+        return found
 
     def lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
         """Return for each query the ``nprobe`` lists whose other-class members are nearest, nearest first, -1 for none.
@@ -162,32 +229,36 @@ class Routes:
         """
         if nprobe >= len(self.means):
             return np.tile(np.arange(self.nlist), (len(X), 1))
-        if len(X) <= FEW:
-            best = np.empty((len(X), nprobe), np.int64)
-            scan.route(
-                X,
-                labels,
-                self.means,
-                self.filled,
-                self.labels,
-                self.starts,
-                self.entry_lists,
-                self.entry_means,
-                self.entry_filled,
-                best,
-            )
-            return best
-        scores = X @ self.means.T
-        scores[:, ~self.filled] = scan.NOWHERE
+        best = np.empty((len(X), nprobe), np.int64)
+        scan.route(
+            X,
+            labels,
+            self.means,
+            self.filled,
+            self.labels,
+            self.starts,
+            self.entry_lists,
+            self.entry_means,
+            self.entry_filled,
+            self.regions.means,
+            self.regions.starts,
+            self.regions.lists,
+            best,
+        )
+        return best
+
+    def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
+        scores: NDArray[np.float32] = X @ self.means[: self.nlist].T
+        scores[:, ~self.filled[: self.nlist]] = scan.NOWHERE
         for label in np.unique(labels):
             i = int(np.searchsorted(self.labels, label))
             if i < len(self.labels) and self.labels[i] == label:
-                own, entries = np.flatnonzero(labels == label), slice(self.starts[i], self.starts[i + 1])
+                entries = np.arange(self.starts[i], self.starts[i + 1])
+                entries = entries[self.entry_lists[entries] < self.nlist]
+                own = np.flatnonzero(labels == label)
                 without = X[own] @ self.entry_means[entries].T
                 without[:, ~self.entry_filled[entries]] = scan.NOWHERE
                 scores[np.ix_(own, self.entry_lists[entries])] = without
-        order = np.argpartition(-scores, nprobe - 1, axis=1)[:, :nprobe]
-        near = np.take_along_axis(scores, order, axis=1)
-        within = np.argsort(-near, axis=1, kind="stable")
-        order, near = np.take_along_axis(order, within, axis=1), np.take_along_axis(near, within, axis=1)
-        return np.where(near > scan.NOWHERE, order, -1)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        return np.where(np.take_along_axis(scores, order, axis=1) > scan.NOWHERE, order, -1)

@@ -6,15 +6,23 @@ index returns is therefore the same whichever way its rows were reached, blocked
 everywhere.
 """
 
-from typing import Any
-
 import numpy as np
-from numba import carray, types
-from numba.extending import intrinsic
+from numba import carray
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.dot import similarity
+from cfe_faiss.index.codes import (
+    bool_pointer,
+    byte_pointer,
+    decode,
+    float_pointer,
+    int_pointer,
+    label_pointer,
+    score,
+    screen,
+    weigh,
+)
 from cfe_faiss.jit import fast_kernel, kernel
 
 PADDING = np.finfo(np.float32).min
@@ -23,8 +31,14 @@ PADDING = np.finfo(np.float32).min
 NOWHERE = np.float32(-2)
 """Score of a list without a member to go to: below every cosine."""
 
-_NO_ID = np.iinfo(np.int64).max
+NO_ID = np.iinfo(np.int64).max
+"""Id of a place of a heap that is still empty."""
+
 _CHUNK = 64
+
+# Where lists are compared by regions: so many for each that is wanted, and at least this share of all.
+_LISTS_FOR_EACH = 8
+_SHARE_OF_LISTS = 16
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -41,7 +55,8 @@ def screening_error(d: int) -> float:
 
 
 @fast_kernel
-def _product(x: Floats, y: Floats) -> np.float32:
+def product(x: Floats, y: Floats) -> np.float32:
+    """Return the inner product in float32, summed in any order."""
     total = np.float32(0)
     for i in range(x.shape[0]):
         total += x[i] * y[i]
@@ -53,11 +68,12 @@ def _product(x: Floats, y: Floats) -> np.float32:
 
 def empty_heaps(nq: int, k: int) -> tuple[Floats, Ints]:
     """Return D and I for ``nq`` queries, every place still empty."""
-    return np.full((nq, k), PADDING, np.float32), np.full((nq, k), _NO_ID, np.int64)
+    return np.full((nq, k), PADDING, np.float32), np.full((nq, k), NO_ID, np.int64)
 
 
 @kernel
-def _worse(s: np.float32, i: np.int64, t: np.float32, j: np.int64) -> bool:
+def worse(s: np.float32, i: np.int64, t: np.float32, j: np.int64) -> bool:
+    """Return whether similarity s with id i comes after t with j."""
     return bool(s < t or (s == t and i > j))
 
 
@@ -68,9 +84,9 @@ def _sift_down(D: Floats, I: Ints, place: int, size: int) -> None:
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _worse(D[child + 1], I[child + 1], D[child], I[child]):
+        if child + 1 < size and worse(D[child + 1], I[child + 1], D[child], I[child]):
             child += 1
-        if not _worse(D[child], I[child], s, i):
+        if not worse(D[child], I[child], s, i):
             break
         D[place], I[place] = D[child], I[child]
         place = child
@@ -78,15 +94,17 @@ def _sift_down(D: Floats, I: Ints, place: int, size: int) -> None:
 
 
 @kernel
-def _offer(D: Floats, I: Ints, s: np.float32, i: np.int64) -> None:
-    if _worse(D[0], I[0], s, i):
+def offer(D: Floats, I: Ints, s: np.float32, i: np.int64) -> None:
+    """Take similarity s with id i into the heap if it belongs there."""
+    if worse(D[0], I[0], s, i):
         D[0], I[0] = s, i
         _sift_down(D, I, 0, D.shape[0])
 
 
 @kernel
-def _offer_once(D: Floats, I: Ints, s: np.float32, i: np.int64) -> None:
-    if _worse(D[0], I[0], s, i):
+def offer_once(D: Floats, I: Ints, s: np.float32, i: np.int64) -> None:
+    """Take similarity s with id i into the heap if it belongs there and is not in it yet."""
+    if worse(D[0], I[0], s, i):
         for place in range(D.shape[0]):
             if I[place] == i:
                 return
@@ -104,7 +122,7 @@ def sort_heaps(D: Floats, I: Ints) -> None:
             D[q, 0], I[q, 0] = s, i
             _sift_down(D[q], I[q], 0, size)
         for place in range(D.shape[1]):
-            if I[q, place] == _NO_ID:
+            if I[q, place] == NO_ID:
                 I[q, place] = -1
 
 
@@ -139,7 +157,7 @@ def _any_reaches_either(scores: Floats, start: int, stop: int, threshold: np.flo
 
 
 @kernel
-def _eligible_ranges(label: np.int32, labels: Labels) -> tuple[int, int, int, int]:
+def eligible_ranges(label: np.int32, labels: Labels) -> tuple[int, int, int, int]:
     """Return the two ranges of places whose (sorted) label is known and differs from ``label``."""
     n = labels.shape[0]
     known = _first_at_least(labels, np.int32(UNKNOWN + 1), 0, n)
@@ -156,7 +174,7 @@ def scan_tile(
     """Offer the eligible rows of Y to the heaps (D, I) of the rows of X; S = X @ Y.T screens, to within ``slack``."""
     for r in range(S.shape[0]):
         scores = S[r]
-        a, b, c, d = _eligible_ranges(labels_x[r], labels_y)
+        a, b, c, d = eligible_ranges(labels_x[r], labels_y)
         for low, high in ((a, b), (c, d)):
             for start in range(low, high, _CHUNK):
                 stop = min(start + _CHUNK, high)
@@ -165,7 +183,7 @@ def scan_tile(
                     continue
                 for j in range(start, stop):
                     if scores[j] >= np.float32(D[r, 0] - slack):
-                        _offer(D[r], I[r], similarity(X[r], Y[j]), ids_y[j])
+                        offer(D[r], I[r], similarity(X[r], Y[j]), ids_y[j])
 
 
 @kernel
@@ -189,7 +207,7 @@ def scan_tile_both(
         thresholds[j] = D_y[j, 0] - slack
     for r in range(S.shape[0]):
         scores = S[r]
-        a, b, c, d = _eligible_ranges(labels_x[r], labels_y)
+        a, b, c, d = eligible_ranges(labels_x[r], labels_y)
         for low, high in ((a, b), (c, d)):
             for start in range(low, high, _CHUNK):
                 stop = min(start + _CHUNK, high)
@@ -200,8 +218,8 @@ def scan_tile_both(
                     for_y = scores[j] >= thresholds[j]
                     if for_x or for_y:
                         s = similarity(X[r], Y[j])
-                        _offer(D_x[r], I_x[r], s, ids_y[j])
-                        _offer(D_y[j], I_y[j], s, ids_x[r])
+                        offer(D_x[r], I_x[r], s, ids_y[j])
+                        offer(D_y[j], I_y[j], s, ids_x[r])
                         thresholds[j] = D_y[j, 0] - slack
 
 
@@ -231,7 +249,7 @@ def collect_tile(
     for r in range(first, S.shape[0]):
         if count + S.shape[1] > rows.shape[0]:
             return count, r
-        a, b, c, d = _eligible_ranges(labels_x[r], labels_y)
+        a, b, c, d = eligible_ranges(labels_x[r], labels_y)
         for low, high in ((a, b), (c, d)):
             for start in range(low, high, _CHUNK):
                 stop = min(start + _CHUNK, high)
@@ -249,22 +267,6 @@ def collect_tile(
 # --- rows where FAISS keeps them --------------------------------------------------------------------------------------
 
 
-def _pointer_to(element: Any) -> Any:
-    """Return an intrinsic that turns an address, int64, into a pointer to ``element``."""
-
-    def pointer(typingctx: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.inttoptr(args[0], context.get_value_type(types.CPointer(element)))
-
-        return types.CPointer(element)(types.int64), generate
-
-    return intrinsic(pointer)
-
-
-_float_pointer = _pointer_to(types.float32)
-_int_pointer = _pointer_to(types.int64)
-
-
 @kernel
 def list_of(row: int, starts: Ints) -> int:
     """Return the list that holds storage row ``row``: the last one that starts at or before it and is not empty."""
@@ -279,15 +281,23 @@ def list_of(row: int, starts: Ints) -> int:
 
 
 @kernel
-def gather(rows: Ints, starts: Ints, addresses: Ints, id_addresses: Ints, X: Floats, ids: Ints) -> None:
-    """Copy the storage rows ``rows`` (vectors and ids) out of the lists that hold them."""
-    d = X.shape[1]
+def gather(
+    rows: Ints,
+    starts: Ints,
+    addresses: Ints,
+    id_addresses: Ints,
+    size: int,
+    codec: int,
+    levels: Floats,
+    X: Floats,
+    ids: Ints,
+) -> None:
+    """Copy the storage rows ``rows`` (vectors, of ``size`` bytes each, and ids) out of the lists that hold them."""
     for i in range(rows.shape[0]):
         j = list_of(rows[i], starts)
-        size = starts[j + 1] - starts[j]
         place = rows[i] - starts[j]
-        X[i] = carray(_float_pointer(addresses[j]), (size, d))[place]
-        ids[i] = carray(_int_pointer(id_addresses[j]), (size,))[place]
+        decode(codec, levels, addresses[j] + size * place, X[i])
+        ids[i] = carray(int_pointer(id_addresses[j]), (place + 1,))[place]
 
 
 @kernel
@@ -296,24 +306,22 @@ def copy_ids(starts: Ints, id_addresses: Ints, ids: Ints) -> None:
     for j in range(id_addresses.shape[0]):
         size = starts[j + 1] - starts[j]
         if size > 0:
-            ids[starts[j] : starts[j + 1]] = carray(_int_pointer(id_addresses[j]), (size,))
+            ids[starts[j] : starts[j + 1]] = carray(int_pointer(id_addresses[j]), (size,))
 
 
 @kernel
-def permute_lists(order: Ints, starts: Ints, addresses: Ints, id_addresses: Ints, d: int) -> None:
-    """Put storage row ``order[r]`` at storage row r, in place; ``order`` moves no row out of its list."""
+def permute_lists(order: Ints, starts: Ints, addresses: Ints, size: int) -> None:
+    """Put item ``order[r]`` of ``size`` bytes at storage row r, in place; ``order`` moves none out of its list."""
     for j in range(addresses.shape[0]):
         first, last = starts[j], starts[j + 1]
         moved = False
         for r in range(first, last):
             moved = moved or order[r] != r
         if moved:
-            X = carray(_float_pointer(addresses[j]), (last - first, d))
-            ids = carray(_int_pointer(id_addresses[j]), (last - first,))
-            old_X, old_ids = X.copy(), ids.copy()
+            items = carray(byte_pointer(addresses[j]), (last - first, size))
+            old = items.copy()
             for r in range(first, last):
-                X[r - first] = old_X[order[r] - first]
-                ids[r - first] = old_ids[order[r] - first]
+                items[r - first] = old[order[r] - first]
 
 
 @kernel
@@ -324,6 +332,9 @@ def scan_lists(
     starts: Ints,
     addresses: Ints,
     id_addresses: Ints,
+    size: int,
+    codec: int,
+    levels: Floats,
     labels: Labels,
     references: Labels,
     reference_starts: Ints,
@@ -336,16 +347,17 @@ def scan_lists(
 
     List j < nlist is FAISS's own list j, read where it lies; list nlist + g is the g-th list of row references of the
     supplementary partitions. A row that is reached through several lists enters a heap once. ``allowed`` is empty, or
-    says of each row whether it may be evidence.
+    says of each row whether it may be evidence. Vectors take ``size`` bytes each; see :mod:`cfe_faiss.index.codes`.
     """
-    d = xq.shape[1]
     nlist = starts.shape[0] - 1
     once = reference_starts.shape[0] > 1
     everything = allowed.shape[0] == 0
+    weights, row_of_list = np.empty(xq.shape[1], np.float32), np.empty(xq.shape[1], np.float32)
     for q in range(xq.shape[0]):
         label = labels_q[q]
         if label == UNKNOWN:
             continue
+        offset = weigh(codec, levels, xq[q], weights)
         for t in range(lists.shape[1]):
             j = lists[q, t]
             if j < 0:
@@ -354,28 +366,30 @@ def scan_lists(
                 first, last = starts[j], starts[j + 1]
                 if first == last:
                     continue
-                Y = carray(_float_pointer(addresses[j]), (last - first, d))
-                ids = carray(_int_pointer(id_addresses[j]), (last - first,))
-                a, b, c, e = _eligible_ranges(label, labels[first:last])
+                ids = carray(int_pointer(id_addresses[j]), (last - first,))
+                a, b, c, e = eligible_ranges(label, labels[first:last])
                 for low, high in ((a, b), (c, e)):
                     for i in range(low, high):
-                        if (everything or allowed[first + i]) and _product(xq[q], Y[i]) >= np.float32(D[q, 0] - slack):
-                            s = similarity(xq[q], Y[i])
+                        address = addresses[j] + size * i
+                        if not (everything or allowed[first + i]):
+                            continue
+                        if screen(codec, weights, offset, address) >= np.float32(D[q, 0] - slack):
+                            s = score(codec, levels, xq[q], address, row_of_list)
                             if once:
-                                _offer_once(D[q], I[q], s, ids[i])
+                                offer_once(D[q], I[q], s, ids[i])
                             else:
-                                _offer(D[q], I[q], s, ids[i])
+                                offer(D[q], I[q], s, ids[i])
             else:
                 for place in range(reference_starts[j - nlist], reference_starts[j - nlist + 1]):
                     row = references[place]
                     if labels[row] == label or labels[row] == UNKNOWN or not (everything or allowed[row]):
                         continue
                     home = list_of(row, starts)
-                    size = starts[home + 1] - starts[home]
-                    y = carray(_float_pointer(addresses[home]), (size, d))[row - starts[home]]
-                    if _product(xq[q], y) >= np.float32(D[q, 0] - slack):
-                        i_ = carray(_int_pointer(id_addresses[home]), (size,))[row - starts[home]]
-                        _offer_once(D[q], I[q], similarity(xq[q], y), i_)
+                    i = row - starts[home]
+                    address = addresses[home] + size * i
+                    if screen(codec, weights, offset, address) >= np.float32(D[q, 0] - slack):
+                        i_ = carray(int_pointer(id_addresses[home]), (i + 1,))[i]
+                        offer_once(D[q], I[q], score(codec, levels, xq[q], address, row_of_list), i_)
 
 
 # --- routing: the sums behind a list's means, and the nearest lists of a few queries ----------------------------------
@@ -389,7 +403,7 @@ def _add_to(total: Floats, x: Floats) -> None:
 
 @kernel
 def _normalise(x: Floats) -> None:
-    norm = np.sqrt(np.float64(_product(x, x)))
+    norm = np.sqrt(np.float64(product(x, x)))
     if norm > 0:
         for i in range(x.shape[0]):
             x[i] = np.float32(x[i] / norm)
@@ -402,6 +416,9 @@ def sum_lists(
     starts: Ints,
     storage_starts: Ints,
     addresses: Ints,
+    size: int,
+    codec: int,
+    levels: Floats,
     labels: Labels,
     references: Labels,
     entries: Ints,
@@ -416,6 +433,7 @@ def sum_lists(
     references. The entries of list j are ``entries[entry_starts[j]:entry_starts[j + 1]]``, by ascending label.
     """
     n, d = storage_starts[-1], means.shape[1]
+    x = np.empty(d, np.float32)
     for j in range(first, stop):
         own = entries[entry_starts[j] : entry_starts[j + 1]]
         for place in range(starts[j], starts[j + 1]):
@@ -423,8 +441,7 @@ def sum_lists(
                 continue
             row = place if place < n else int(references[place - n])
             home = list_of(row, storage_starts)
-            size = storage_starts[home + 1] - storage_starts[home]
-            x = carray(_float_pointer(addresses[home]), (size, d))[row - storage_starts[home]]
+            decode(codec, levels, addresses[home] + size * (row - storage_starts[home]), x)
             _add_to(means[j], x)
             for e in own:
                 if entry_labels[e] == labels[place]:
@@ -448,24 +465,133 @@ def route(
     entry_lists: Ints,
     entry_means: Floats,
     entry_filled: NDArray[np.bool_],
+    region_means: Floats,
+    region_starts: Ints,
+    region_lists: Ints,
     best: Ints,
 ) -> None:
-    """Write the nearest lists of each query, nearest first; see ``routing.Routes``, whose arrays these are."""
-    scores = np.empty(means.shape[0], np.float32)
-    D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
+    """Write the nearest lists of each query, nearest first, -1 for none; the arrays are those of ``routing.Routes``.
+
+    Where there are regions, only the lists of the nearest ones are compared with the query.
+    """
+    total, nprobe = means.shape[0], best.shape[1]
+    without = np.full(total, -1, np.int64)  # the entry of each list without the query's label
+    nearness = np.empty(region_means.shape[0], np.float32)
+    enough = max(_LISTS_FOR_EACH * nprobe, total // _SHARE_OF_LISTS)
+    D, I = np.empty(nprobe, np.float32), np.empty(nprobe, np.int64)
     for q in range(X.shape[0]):
-        scores[:] = np.inf  # not known yet
         i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
+        first = last = 0
         if i < labels.shape[0] and labels[i] == labels_q[q]:
-            for e in range(starts[i], starts[i + 1]):
-                scores[entry_lists[e]] = _product(X[q], entry_means[e]) if entry_filled[e] else NOWHERE
-        for j in range(means.shape[0]):
-            if scores[j] == np.inf:
-                scores[j] = _product(X[q], means[j]) if filled[j] else NOWHERE
+            first, last = starts[i], starts[i + 1]
+        for e in range(first, last):
+            without[entry_lists[e]] = e
         D[:] = NOWHERE
-        I[:] = _NO_ID
-        for j in range(means.shape[0]):
-            if scores[j] > D[0]:
-                _offer(D, I, scores[j], np.int64(j))
+        I[:] = NO_ID
+        if region_means.shape[0] == 0:
+            for j in range(total):
+                _consider(j, X[q], means, filled, without[j], entry_means, entry_filled, D, I)
+        else:
+            for r in range(region_means.shape[0]):
+                nearness[r] = -product(X[q], region_means[r])
+            seen = 0
+            for r in np.argsort(nearness):
+                if seen >= enough:
+                    break
+                for place in range(region_starts[r], region_starts[r + 1]):
+                    j = region_lists[place]
+                    _consider(j, X[q], means, filled, without[j], entry_means, entry_filled, D, I)
+                    seen += 1
+        for e in range(first, last):
+            without[entry_lists[e]] = -1
         sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
         best[q] = I
+
+
+@kernel
+def _consider(
+    j: int,
+    x: Floats,
+    means: Floats,
+    filled: NDArray[np.bool_],
+    entry: int,
+    entry_means: Floats,
+    entry_filled: NDArray[np.bool_],
+    D: Floats,
+    I: Ints,
+) -> None:
+    """Take list j into the heap if it is near."""
+    if entry < 0:
+        s = product(x, means[j]) if filled[j] else NOWHERE
+    else:
+        s = product(x, entry_means[entry]) if entry_filled[entry] else NOWHERE
+    if s > D[0]:
+        offer(D, I, s, np.int64(j))
+
+
+# --- a few queries, in one call -------------------------------------------------------------------------------------
+
+
+@kernel
+def search_few(
+    X: Floats,
+    labels_q: Labels,
+    places: Ints,
+    size: int,
+    codec: int,
+    levels: Floats,
+    slack: float,
+    allowed: NDArray[np.bool_],
+    lists: Ints,
+    D: Floats,
+    I: Ints,
+) -> bool:
+    """Route a few queries, scan their lists and sort what was found; return whether all rows are full.
+
+    A call takes longer the more arrays it is given, so those that an index has lie behind ``places``: the address and
+    the length of each, in the order in which they are taken here. ``lists``, (nq, nprobe), is written to. Where it has
+    as many columns as there are lists in all, or more, the first partition's lists are scanned, which hold every row.
+    """
+    d, nlist, total, entries = X.shape[1], places[1] - 1, places[3], places[11]
+    starts = carray(int_pointer(places[0]), (places[1],))
+    if lists.shape[1] < total:
+        route(
+            X,
+            labels_q,
+            carray(float_pointer(places[2]), (total, d)),
+            carray(bool_pointer(places[4]), (total,)),
+            carray(label_pointer(places[6]), (places[7],)),
+            carray(int_pointer(places[8]), (places[9],)),
+            carray(int_pointer(places[10]), (entries,)),
+            carray(float_pointer(places[12]), (entries, d)),
+            carray(bool_pointer(places[14]), (entries,)),
+            carray(float_pointer(places[26]), (places[27], d)),
+            carray(int_pointer(places[28]), (places[29],)),
+            carray(int_pointer(places[30]), (places[31],)),
+            lists,
+        )
+    else:
+        for j in range(lists.shape[1]):
+            lists[:, j] = j if j < nlist else -1
+    D[:] = PADDING
+    I[:] = NO_ID
+    scan_lists(
+        X,
+        labels_q,
+        lists,
+        starts,
+        carray(int_pointer(places[16]), (nlist,)),
+        carray(int_pointer(places[18]), (nlist,)),
+        size,
+        codec,
+        levels,
+        carray(label_pointer(places[20]), (places[21],)),
+        carray(label_pointer(places[22]), (places[23],)),
+        carray(int_pointer(places[24]), (places[25],)),
+        allowed,
+        D,
+        I,
+        slack,
+    )
+    sort_heaps(D, I)
+    return bool((I[:, -1] >= 0).all())

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_ids, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import exact, members
+from cfe_faiss.index import codes, exact, members
 from cfe_faiss.index.exact import Results
 from cfe_faiss.index.mapped import in_memory
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
@@ -130,8 +130,17 @@ def merge_from(self: Any, otherIndex: Any, add_id: int = 0) -> None:
     X, labels, ids = members.contents(otherIndex)
     shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
     with self._gate.writing():
-        self._insert(as_unit_rows("x", X, self.d), labels, members.new_ids(self.storage(), shifted, len(X)))
+        # Decoded and coded once more, a row keeps its code; normalised in between it might not.
+        rows = X if _same_codec(self, otherIndex) else as_unit_rows("x", X, self.d)
+        self._insert(rows, labels, members.new_ids(self.storage(), shifted, len(X)))
     otherIndex.reset()
+
+
+def _same_codec(self: Any, other: Any) -> bool:
+    if not hasattr(other, "storage"):
+        return False
+    one, two = self.storage(), other.storage()
+    return bool(one.codec == two.codec != codes.FLAT and np.array_equal(one.levels, two.levels))
 
 
 # --- searching it -----------------------------------------------------------------------------------------------------

@@ -13,31 +13,41 @@ from cfe_faiss.index.storage import Storage
 
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
-_UNIT_TOLERANCE = 1e-4  # of norms summed in float32
-_ROWS = 1 << 14
 
-_SECTIONS = {
-    "EvidenceFlat": {"labels": "<i4"},
-    "EvidenceIVF": {
-        "labels": "<i4",
-        "centroids": "<f4",
-        "references": "<i4",
-        "reference_starts": "<i8",
-        "route_means": "<f4",
-        "route_filled": "|u1",
-        "route_labels": "<i4",
-        "route_starts": "<i8",
-        "route_lists": "<i8",
-        "route_entry_means": "<f4",
-        "route_entry_filled": "|u1",
-    },
+_FLAT, _PQ = "EvidenceFlat", "EvidenceIVFPQ"
+_LISTS = {
+    "labels": "<i4",
+    "centroids": "<f4",
+    "references": "<i4",
+    "reference_starts": "<i8",
+    "route_means": "<f4",
+    "route_filled": "|u1",
+    "route_labels": "<i4",
+    "route_starts": "<i8",
+    "route_lists": "<i8",
+    "route_entry_means": "<f4",
+    "route_entry_filled": "|u1",
+    "region_means": "<f4",
+    "region_starts": "<i8",
+    "region_lists": "<i8",
 }
-_PARAMETERS = {
-    "EvidenceFlat": {},
-    "EvidenceIVF": {"theta": float, "weighted": bool, "complete": bool, "routing": str},
+_SECTIONS = {
+    _FLAT: {"labels": "<i4"},
+    "EvidenceIVF": _LISTS,
+    "EvidenceIVFScalarQuantizer": _LISTS,
+    _PQ: _LISTS | {"vectors": "<f4"},
+}
+_SEARCH: dict[str, type] = {"theta": float, "weighted": bool, "complete": bool, "routing": str}
+_PARAMETERS: dict[str, dict[str, type]] = {
+    _FLAT: {},
+    "EvidenceIVF": _SEARCH,
+    "EvidenceIVFScalarQuantizer": _SEARCH,
+    _PQ: _SEARCH | {"k_factor": float},
 }
 ON_OPENING = ("centroids", "reference_starts")
 """Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
+VECTORS = ("vectors",)
+"""Sections that are checked with the payload's own vectors: in a mapped file not at all."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -83,6 +93,8 @@ def _check_parameters(parameters: dict[str, Any], kinds: Mapping[str, type]) -> 
         _taken(parameters, name, kind)
     if "theta" in kinds and not 1e-3 <= parameters["theta"] <= math.pi / 2:
         raise DamageError(f"its theta is {parameters['theta']}, not in [0.001, pi/2]")
+    if "k_factor" in kinds and not 1 <= parameters["k_factor"] <= 1e9:
+        raise DamageError(f"its k_factor is {parameters['k_factor']}, not in [1, 1e9]")
     if "routing" in kinds and parameters["routing"] not in ("evidence", "nearest"):
         raise DamageError(f"its routing is {parameters['routing']!r}, not 'evidence' or 'nearest'")
 
@@ -105,7 +117,9 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
     """Raise DamageError unless the shapes of all sections fit the payload."""
     got = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
     wanted: dict[str, tuple[int, ...]] = {"labels": (payload.ntotal,)}
-    if kind == "EvidenceIVF":
+    if kind == _PQ:
+        wanted["vectors"] = (payload.ntotal, payload.d)
+    if kind != _FLAT:
         nlist, more = len(payload.sizes), (*got["centroids"], 0)[0]
         wanted["centroids"] = (more, nlist, payload.d)
         wanted["references"] = (more, payload.ntotal)
@@ -117,6 +131,9 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
         wanted["route_labels"], wanted["route_starts"] = (classes,), (classes + 1,)
         wanted["route_lists"] = wanted["route_entry_filled"] = (entries,)
         wanted["route_entry_means"] = (entries, payload.d)
+        regions = (*got["region_means"], 0)[0]
+        wanted["region_means"], wanted["region_starts"] = (regions, payload.d), (regions + 1,)
+        wanted["region_lists"] = (lists if regions else 0,)
     for name, shape in wanted.items():
         if got[name] != shape:
             raise DamageError(f"its section {name!r} has shape {got[name]}, not {shape}")
@@ -129,7 +146,7 @@ def check_lists(payload: Payload, arrays: Arrays) -> None:
     if not np.isfinite(arrays["centroids"]).all():
         raise DamageError("its centroids are not finite")
     starts = arrays["reference_starts"]
-    borders = starts[:: len(payload.sizes)]
+    borders = starts[:: max(1, len(payload.sizes))]  # an untrained index may have no lists
     if (starts[1:] < starts[:-1]).any() or (borders != np.arange(len(borders)) * payload.ntotal).any():
         raise DamageError("the lists of its supplementary partitions do not hold each vector once")
 
@@ -158,6 +175,11 @@ def check_routes(arrays: Arrays) -> None:
         raise DamageError("its routes are not in order")
     if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
         raise DamageError("its routes lead to lists that it does not have")
+    borders, members = arrays["region_starts"], arrays["region_lists"]
+    if borders[0] != 0 or borders[-1] != len(members) or (borders[1:] < borders[:-1]).any():
+        raise DamageError("its regions are not in order")
+    if not np.array_equal(np.sort(members), np.arange(len(members))):
+        raise DamageError("its regions do not hold each list once")
 
 
 def check_rows(storage: Storage) -> None:
@@ -169,9 +191,5 @@ def check_rows(storage: Storage) -> None:
         raise DamageError(str(error)) from error
     if (ordered[1:] == ordered[:-1]).any():
         raise DamageError("its ids are not distinct")
-    for start in range(0, storage.n, _ROWS):
-        X = storage.rows(np.arange(start, min(start + _ROWS, storage.n)))[0]
-        with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-        if not ((np.abs(norms - 1) <= _UNIT_TOLERANCE) | (norms == 0)).all():
-            raise DamageError("its vectors are not of length 1")
+    if storage.first_not_unit() >= 0:
+        raise DamageError("its vectors are not of length 1")

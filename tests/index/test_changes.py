@@ -5,25 +5,37 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from numpy.testing import assert_array_equal
-from reference import Stored, evidence
+from reference import Stored, evidence_of_rows, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
 
 D = 5
+KINDS = {
+    "ivf1": ",Flat",
+    "ivf3": "x3,Flat",
+    "fp16": "x2,SQfp16",
+    "sq8": "x2,SQ8",
+    "pq1": ",PQ5,RFlat",
+    "pq2": "x2,PQ1,RFlat",
+}
 GRID = np.random.default_rng(0).integers(-2, 3, (64, D)).astype(np.float32)
 
 
 class Changes(RuleBasedStateMachine):
     ids = Bundle("ids")
 
-    @initialize(kind=st.sampled_from(["flat", "ivf1", "ivf3"]))
+    @initialize(kind=st.sampled_from(["flat", "ivf1", "ivf3", "fp16", "sq8", "pq1", "pq2"]))
     def build(self, kind: str) -> None:
         self.model: dict[int, tuple[int, int]] = {}
-        self.index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF = cfe.IndexEvidenceFlat(D)
+        self.index: EvidenceIndex = cfe.IndexEvidenceFlat(D)
+        self.kept = unit(GRID)
         if kind != "flat":
-            self.index = cfe.IndexEvidenceIVF(D, 6, int(kind[-1]))
-            self.index.train(GRID)
+            self.index = cfe.index_factory(D, f"EvidenceIVF6{KINDS[kind]}")
+            self.index.train(np.tile(GRID, (4, 1)))
             self.index.nprobe = 18
+        if kind in ("fp16", "sq8"):
+            self.kept = self.index.sa_decode(self.index.sa_encode(self.kept))
 
     @rule(
         target=ids,
@@ -74,8 +86,9 @@ class Changes(RuleBasedStateMachine):
             return
         ids = sorted(self.model)
         rows, labels = [self.model[i][0] for i in ids], [self.model[i][1] for i in ids]
-        stored = Stored(GRID[rows].reshape(-1, D), np.array(labels), np.array(ids, np.int64), GRID[:6], np.arange(6), 4)
-        expected = evidence(stored)
+        kept = self.kept[rows].reshape(-1, D)
+        stored = Stored(kept, np.array(labels), np.array(ids, np.int64), GRID[:6], np.arange(6), 4)
+        expected = evidence_of_rows(stored)
         for a, b in zip(self.index.search_evidence(GRID[:6], np.arange(6), 4), expected, strict=True):
             assert_array_equal(a, b)
         assert self.index.ntotal == len(ids)

@@ -1,3 +1,4 @@
+import copy
 import threading
 import time
 
@@ -7,6 +8,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.index.gate import Gate
+from cfe_faiss.index.kinds import EvidenceIndex
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:
@@ -84,19 +86,20 @@ def test_an_error_inside_opens_the_gate_again() -> None:
         pass
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", ["flat", "Flat", "SQ8", "PQ4,RFlat"])
 def test_searches_and_changes_side_by_side(kind: str) -> None:
     """Searchers must always see the whole of one state: every result is right for some moment of the index."""
     X, labels = clustered(600, 8, 3)
-    index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF = cfe.IndexEvidenceFlat(8)
-    if kind == "ivf":
-        index = cfe.IndexEvidenceIVF(8, 8, 2)
+    index: EvidenceIndex = cfe.IndexEvidenceFlat(8)
+    if kind != "flat":
+        index = cfe.index_factory(8, f"EvidenceIVF8x2,{kind}")
         index.train(X)
         index.nprobe = 16
     index.add_with_labels(X[:400], labels[:400])
-    with_more = cfe.IndexEvidenceFlat(8)
-    with_more.add_with_labels(X, labels)
-    few, many = index.search_evidence(X[:50], labels[:50], 5)[1], with_more.search_evidence(X[:50], labels[:50], 5)[1]
+    few = index.search_evidence(X[:50], labels[:50], 5)[1]
+    with_more = copy.copy(index)
+    with_more.add_with_labels(X[400:], labels[400:])
+    many = with_more.search_evidence(X[:50], labels[:50], 5)[1]
     stop, errors = threading.Event(), []
 
     def searcher() -> None:

@@ -22,10 +22,15 @@ from reference import Stored, clustered, stored_vectors, unit
 import cfe_faiss as cfe
 from cfe_faiss.index import io
 from cfe_faiss.index.io import read_header, verify_index
+from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.routing import Routes
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_files.py"
-Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
+Index = EvidenceIndex
+KINDS = ["flat", "ivf", "fp16", "sq8", "pq"]
+
+
+CODECS = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ6,RFlat"}
 
 
 def built(kind: str) -> Index:
@@ -36,6 +41,9 @@ def built(kind: str) -> Index:
         index.nprobe = 4
     if kind == "paper":
         index = cfe.IndexEvidenceIVF.paper(12, partitions=3, clusters=5)
+    if kind in CODECS:
+        index = cfe.index_factory(12, f"EvidenceIVF9x2,{CODECS[kind]}")
+        index.nprobe = 4
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X[:400], labels[:400], np.arange(400) * 3 + 1000)
@@ -43,7 +51,7 @@ def built(kind: str) -> Index:
     return index
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf", "paper"])
+@pytest.mark.parametrize("kind", [*KINDS, "paper"])
 def test_round_trip(kind: str, tmp_path: Path) -> None:
     index = built(kind)
     cfe.write_index(index, tmp_path / "a.index")
@@ -81,20 +89,32 @@ def test_round_trip_of_anything(tmp_path: Path, stored: Stored) -> None:
             assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+EMPTY = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ3,RFlat"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_empty_indexes_round_trip(kind: str, tmp_path: Path) -> None:
-    index = cfe.IndexEvidenceFlat(3) if kind == "flat" else cfe.IndexEvidenceIVF(3, 4, 2)
+    index = cfe.index_factory(3, "EvidenceFlat" if kind == "flat" else f"EvidenceIVF4x2,{EMPTY.get(kind, 'Flat')}")
     cfe.write_index(index, tmp_path / "a.index")
     again = cfe.read_index(tmp_path / "a.index")
     assert again.ntotal == 0
-    if kind == "ivf":
-        again.train(np.eye(3).repeat(2, axis=0))
+    if kind != "flat":
+        again.train(np.eye(3).repeat(100, axis=0))
     again.add_with_labels(np.eye(3), [0, 1, 1])
     assert_array_equal(again.search_members([0], k=2)[1], [[1, 2]])
 
 
-def test_stock_faiss_reads_the_same_file_in_a_process_without_us(tmp_path: Path) -> None:
-    index = built("ivf")
+@pytest.mark.parametrize(
+    ("kind", "stock"),
+    [
+        ("ivf", "IndexIVFFlat"),
+        ("fp16", "IndexIVFScalarQuantizer"),
+        ("sq8", "IndexIVFScalarQuantizer"),
+        ("pq", "IndexIVFPQ"),
+    ],
+)
+def test_stock_faiss_reads_the_same_file_in_a_process_without_us(kind: str, stock: str, tmp_path: Path) -> None:
+    index = built(kind)
     cfe.write_index(index, tmp_path / "a.index")
     xq = unit(clustered(5, 12, 3)[0])
     np.save(tmp_path / "xq.npy", xq)
@@ -110,10 +130,10 @@ def test_stock_faiss_reads_the_same_file_in_a_process_without_us(tmp_path: Path)
         check=True,
     )
     _, I = index.search(xq, 3)
-    assert done.stdout.strip() == f"IndexIVFFlat {I.tolist()}"
+    assert done.stdout.strip() == f"{stock} {I.tolist()}"
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
@@ -142,15 +162,15 @@ def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
         cfe.read_index(path)
     with pytest.raises(FileNotFoundError):
         cfe.read_index(tmp_path / "none")
-    with pytest.raises(TypeError, match="index must be an IndexEvidenceFlat or IndexEvidenceIVF, got IndexFlatIP"):
+    with pytest.raises(TypeError, match="index must be an evidence index, got IndexFlatIP"):
         cfe.write_index(faiss.IndexFlatIP(3), path)  # type: ignore[arg-type]
 
 
-def test_a_newer_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io, "_VERSION", 2)
+def test_another_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io, "_VERSION", 3)
     cfe.write_index(built("flat"), tmp_path / "a.index")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format version 2, this cfe_faiss reads up to 1"):
+    with pytest.raises(ValueError, match="format version 3, this cfe_faiss reads version 2"):
         cfe.read_index(tmp_path / "a.index")
 
 
@@ -224,7 +244,7 @@ def sectors_mapped(path: Path) -> int:
 
 
 @pytest.mark.parametrize("flags", MAPPED)
-@pytest.mark.parametrize("kind", ["flat", "ivf", "paper"])
+@pytest.mark.parametrize("kind", [*KINDS, "paper"])
 def test_a_mapped_index_gives_the_same_results(kind: str, flags: int, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     index = built(kind)
@@ -238,7 +258,7 @@ def test_a_mapped_index_gives_the_same_results(kind: str, flags: int, tmp_path: 
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_mapped_index_lets_go_of_its_file(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
@@ -249,7 +269,7 @@ def test_a_mapped_index_lets_go_of_its_file(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [*MAPPED, faiss.IO_FLAG_READ_ONLY])
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
@@ -268,7 +288,7 @@ def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_
         mapped.reset,
         lambda: mapped.merge_from(built(kind)),
     ]
-    if isinstance(mapped, cfe.IndexEvidenceIVF):
+    if kind != "flat":
         changes.append(lambda: mapped.train(clustered(600, 12, 3)[0]))
     for change in changes:
         with pytest.raises(RuntimeError, match=r"a\.index and cannot be changed"):
@@ -277,7 +297,7 @@ def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_mapped_index_outlives_what_replaces_its_file(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
@@ -291,7 +311,7 @@ def test_a_mapped_index_outlives_what_replaces_its_file(kind: str, tmp_path: Pat
     assert_same(searches(mapped), expected)
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_mapped_indexes_are_copied_into_memory(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
@@ -335,6 +355,40 @@ def test_mapped_vectors_are_not_checked_but_everything_else_is(tmp_path: Path) -
         verify_index(path)
 
 
+def test_the_vectors_beside_codes_are_checked_as_those_in_lists(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built("pq")
+    cfe.write_index(index, path)
+    whole = bytearray(path.read_bytes())
+    place = section(read_header(path), "vectors")["offset"]
+    assert_array_equal(
+        np.frombuffer(whole, "<f4", 600 * 12, place).reshape(600, 12), index.storage().rows(np.arange(600))[0]
+    )
+    whole[place + 5000] ^= 1
+    path.write_bytes(whole)
+    assert cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, nprobe=5)[0].shape == (600, 3)
+    for read in (cfe.read_index, verify_index):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"):
+            read(path)
+    whole[place + 5000 : place + 6000] = b"\xff" * 1000
+    path.write_bytes(whole)
+    xq, labels_q = clustered(5, 12, 3, seed=1)
+    D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600, 3)
+    assert D.shape == (5, 600)
+
+
+def test_the_factor_of_a_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built("pq")
+    index.k_factor = 3  # an integer is as good as a float  # type: ignore[union-attr]
+    cfe.write_index(index, path)
+    assert cfe.read_index(path).k_factor == 3  # type: ignore[union-attr]
+    for value, message in ((0.5, "k_factor is 0.5"), (float("nan"), "k_factor is nan"), (2, "must be of type float")):
+        forged(path, said("parameters.k_factor", value))
+        with pytest.raises(ValueError, match=message):
+            cfe.read_index(path)
+
+
 def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built("ivf"), path)
@@ -361,7 +415,7 @@ def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
     cfe.write_index(built("ivf"), tmp_path / "a.index")
     header = read_header(tmp_path / "a.index")
     assert header["kind"] == "EvidenceIVF"
-    assert header["version"] == 1
+    assert header["version"] == 2
     assert header["parameters"]["theta"] == 1.0
     assert header["parameters"]["weighted"] is False
 
@@ -524,6 +578,30 @@ def with_more_centroids(stock: Any) -> Any:
     return stock
 
 
+def stock_codes(
+    codec: str, kind: str, metric: int = faiss.METRIC_INNER_PRODUCT, residual: bool | None = None, scale: float = 1.0
+) -> Any:
+    X = scale * unit(clustered(600, 12, 3)[0])
+    stock = faiss.index_factory(12, f"IVF9,{'SQ8' if codec == 'PQ6x8' else codec}", metric)
+    stock.cp.min_points_per_centroid = 1
+    if kind == "pq":
+        stock.pq.cp.min_points_per_centroid = 1
+    stock.by_residual = kind == "pq" if residual is None else residual
+    stock.train(X)
+    stock.add(X)
+    return stock
+
+
+def with_levels(stock: Any, value: float, count: int = 24) -> Any:
+    faiss.copy_array_to_vector(np.full(count, value, np.float32), stock.sq.trained)
+    return stock
+
+
+def with_codewords(stock: Any, value: float, count: int = 256 * 12) -> Any:
+    faiss.copy_array_to_vector(np.full(count, value, np.float32), stock.pq.centroids)
+    return stock
+
+
 @pytest.mark.parametrize(
     ("kind", "stock", "message"),
     [
@@ -541,6 +619,26 @@ def with_more_centroids(stock: Any) -> Any:
         ("ivf", lambda: stock_ivf(d=13), "has shape"),
         ("ivf", lambda: with_ntotal(stock_ivf(), 599), "hold 600 vectors, not ntotal = 599"),
         ("ivf", lambda: with_more_centroids(stock_ivf()), "ntotal = 21, not 12 and 9"),
+        ("sq8", stock_ivf, "the index is b'IwFl', not b'IwSq'"),
+        ("pq", lambda: stock_codes("PQ6x8", "sq"), "the index is b'IwSq', not b'IwPQ'"),
+        ("sq8", lambda: stock_codes("SQ8", "sq", metric=faiss.METRIC_L2), "metric 1"),
+        ("sq8", lambda: stock_codes("SQ4", "sq"), "scalar quantizer is of type 1"),
+        ("sq8", lambda: stock_codes("SQ8", "sq", residual=True), "the mark of residuals is 1, not 0"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), np.nan), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), -1.0), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 1e30), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23), "scalar quantizer has 23 levels"),
+        ("fp16", lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5), "scalar quantizer has 24 levels"),
+        ("sq8", lambda: stock_codes("SQ8", "sq", scale=3.0), "not of length 1"),
+        ("fp16", lambda: stock_codes("SQfp16", "sq", scale=0.5), "not of length 1"),
+        ("pq", lambda: stock_codes("PQ6x4", "pq"), "number of bits of a part of a code is 4|number of parts"),
+        ("pq", lambda: stock_codes("PQ6", "pq", residual=False), "the mark of residuals is 0, not 1"),
+        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf), "codewords of its product quantizer are not"),
+        (
+            "pq",
+            lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100),
+            "codewords of its product quantizer are not",
+        ),
     ],
 )
 def test_payloads_that_do_not_belong_are_an_error(
@@ -566,7 +664,8 @@ def replace_payload(path: Path, stock: Any) -> None:
         body += bytes(-len(body) % 64)
         one["offset"] = len(body)
         body += data
-    data_size = stock.ntotal * (4 * stock.d + 8) + (0 if isinstance(stock, faiss.IndexIVF) else 8)
+    by_lists = isinstance(stock, faiss.IndexIVF)
+    data_size = stock.ntotal * (stock.code_size + 8 if by_lists else 4 * stock.d + 8) + (0 if by_lists else 8)
     header["payload"] = {
         "size": len(payload),
         "crc32": zlib.crc32(payload),
@@ -655,7 +754,7 @@ def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_merging_from_a_mapped_index_is_refused_before_anything_moves(kind: str, tmp_path: Path) -> None:
     cfe.write_index(built(kind), tmp_path / "a.index")
     mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -203,3 +204,32 @@ def test_one_class_and_empty_indexes_give_padding() -> None:
     assert_array_equal(index.search_evidence(np.eye(4), [0] * 4, 2)[1], np.full((4, 2), -1))
     index.add_with_labels(np.eye(4), [0, 1, 2, 3])
     assert (index.search_members(k=2)[1] >= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["ivf", "sq", "pq"])
+def test_the_number_of_lists_may_be_left_to_training(kind: str, tmp_path: Path) -> None:
+    X, labels = clustered(900, 8, 3)
+    make = {
+        "ivf": lambda: cfe.IndexEvidenceIVF(8, "auto", 2),
+        "sq": lambda: cfe.IndexEvidenceIVFScalarQuantizer(8, "auto", partitions=2),
+        "pq": lambda: cfe.IndexEvidenceIVFPQ(8, "auto", 4, partitions=2),
+    }[kind]
+    untrained = make()
+    assert untrained.nlist == 0
+    cfe.write_index(untrained, tmp_path / "untrained.index")
+    for index in (untrained, cfe.read_index(tmp_path / "untrained.index")):
+        index.train(X)
+        assert index.nlist == 4 * 30
+        assert index.centroids().shape == (2, 120, 8)
+        index.add_with_labels(X, labels)
+        I = index.search_members(None, 5, exact=True)[1]
+        flat = cfe.IndexEvidenceFlat(8)
+        flat.add_with_labels(index.reconstruct_n(0, 900), labels)
+        if kind != "sq":
+            assert_array_equal(I, flat.search_members(None, 5)[1])
+        assert (labels[I] != labels[:, None]).all()
+
+
+def test_a_number_of_lists_is_a_number_or_auto() -> None:
+    with pytest.raises(ValueError, match="nlist must be a number of lists or 'auto', got 'many'"):
+        cfe.IndexEvidenceIVF(8, "many")  # type: ignore[arg-type]

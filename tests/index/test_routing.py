@@ -1,3 +1,6 @@
+from pathlib import Path
+
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +10,7 @@ from reference import Stored, clustered, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index import routing
-from cfe_faiss.index.routing import nearest_lists
+from cfe_faiss.index.routing import Regions, nearest_lists
 
 
 def test_lists_are_ranked_over_all_partitions() -> None:
@@ -92,11 +95,12 @@ def test_few_and_many_queries_take_the_same_routes() -> None:
 def test_evidence_routing_finds_more_than_the_nearest_lists() -> None:
     X, labels = clustered(4000, 16, 3, seed=2)
     index = built(Stored(X, labels, np.arange(4000), X, labels, 1), 120, 1)
-    exact_D, exact_I = index.search_members(k=10, nprobe=120)
+    few = np.arange(0, 4000, 10)  # too few to be routed together
+    exact_D, exact_I = index.search_members(few, 10, nprobe=120)
     recalls = {}
     for way in ("nearest", "evidence"):
         index.routing = way
-        D, I = index.search_members(k=10, nprobe=6)
+        D, I = index.search_members(few, 10, nprobe=6)
         recalls[way] = cfe.metrics.recall(I, exact_I, D, exact_D)
     assert recalls["evidence"] > recalls["nearest"]
 
@@ -104,3 +108,39 @@ def test_evidence_routing_finds_more_than_the_nearest_lists() -> None:
 def test_routing_is_named_when_wrong() -> None:
     with pytest.raises(ValueError, match="routing must be 'evidence' or 'nearest', got 'fast'"):
         cfe.IndexEvidenceIVF(4, 2, routing="fast")
+
+
+def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path) -> None:
+    X, labels = clustered(6000, 10, 4)
+    index = cfe.IndexEvidenceIVF(10, 900)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    queries, own = unit(X[:300]), labels[:300].astype(np.int32)
+    expected = index.routes().lists(queries, own, 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routing, "MANY", 500)
+        index._forget()
+        cfe.write_index(index, tmp_path / "regions.index")
+        found = index.routes().lists(queries, own, 8)
+        assert len(index.routes().regions.means) == 30
+    shared = np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)])
+    assert 0.9 < shared <= 1
+    for flags in (0, faiss.IO_FLAG_MMAP):
+        read = cfe.read_index(tmp_path / "regions.index", flags)
+        assert_array_equal(read.routes().lists(queries, own, 8), found)
+        D, I = read.search_evidence(X[:3], own[:3], 5, nprobe=900)
+        assert_array_equal(I, index.search_evidence(X[:3], own[:3], 5, exact=True)[1])
+        assert (D[:, 0] > 0).all()
+    for few in (queries[:1], queries[:4]):
+        assert_array_equal(index.search_evidence(few, own[: len(few)], 5, nprobe=8)[1][:, 0] >= 0, True)
+
+
+def test_every_list_is_in_one_region() -> None:
+    means = unit(np.random.default_rng(0).normal(size=(routing.MANY, 6)))
+    regions = Regions.of(means)
+    assert_array_equal(np.sort(regions.lists), np.arange(routing.MANY))
+    assert len(regions.starts) == len(regions.means) + 1 == 46
+    for r in range(45):
+        members = regions.lists[regions.starts[r] : regions.starts[r + 1]]
+        assert_array_equal((means[members] @ regions.means.T).argmax(axis=1), r)
+    assert len(Regions.of(means[:-1]).means) == 0

@@ -27,7 +27,7 @@ def test_heaps_keep_the_best(k: int, n: int, seed: int, twice: bool) -> None:
     D, I = scan.empty_heaps(1, k)
     for s, i in zip(scores, ids, strict=True):
         for _ in range(1 + twice):
-            offer = scan._offer_once if twice else scan._offer
+            offer = scan.offer_once if twice else scan.offer
             offer(D[0], I[0], s, i)
     scan.sort_heaps(D, I)
     best = np.lexsort((ids, -scores))[:k]

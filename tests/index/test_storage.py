@@ -1,4 +1,6 @@
+import faiss
 import numpy as np
+import pytest
 from hypothesis import given
 from numpy.testing import assert_array_equal
 from reference import Stored, clustered, stored_vectors, unit
@@ -26,6 +28,31 @@ def test_rows_and_ids_lie_where_they_are_said_to(stored: Stored) -> None:
         assert_array_equal(some, ids[rows])
         assert_array_equal(X, unit(stored.X)[original[rows]])
         assert_array_equal(storage.labels[rows], stored.labels[original[rows]])
+
+
+@pytest.mark.parametrize("codec", ["SQ8", "SQfp16", "PQ4,RFlat"])
+def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
+    X, labels = clustered(500, 8, 3)
+    index = cfe.index_factory(8, f"EvidenceIVF6,{codec}")
+    index.train(X)
+    index.add_with_labels(X, labels)
+    expected = unit(X) if codec.startswith("PQ") else index.sa_decode(index.sa_encode(unit(X)))
+    codes = index.sa_encode(unit(X))
+    for shift in (0, 1):
+        index.relabel((labels + shift * np.arange(500)) % 4)
+        storage = index.storage()
+        ids = storage.ids()
+        for rows in (np.arange(500), np.arange(500)[::-3]):
+            assert_array_equal(storage.rows(rows)[0], expected[ids[rows]])
+        stored = np.concatenate(
+            [
+                faiss.rev_swig_ptr(index.invlists.get_codes(j), index.invlists.list_size(j) * index.code_size)
+                for j in range(6)
+                if index.invlists.list_size(j)
+            ]
+        ).reshape(500, -1)
+        lists = codes.shape[1] - stored.shape[1]  # sa_encode says which list, too
+        assert_array_equal(stored, codes[ids][:, lists:])
 
 
 def test_consecutive_rows_of_one_list_are_a_view() -> None:

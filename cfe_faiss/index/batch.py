@@ -1,0 +1,196 @@
+"""Many queries: list by list, so that what is near each other is routed, read and multiplied together.
+
+Queries of one list are taken in small groups (:mod:`cfe_faiss.index.grouping`). The mean of a group is routed to the
+lists whose other-class members are near (:mod:`cfe_faiss.index.routing`), and all of the group meets the rows of these
+lists, sixteen at a time (:mod:`cfe_faiss.index.panels`).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index import panels, scan
+from cfe_faiss.index.exact import Results, slices
+from cfe_faiss.index.grouping import Queries, routed
+from cfe_faiss.index.routing import Routes
+from cfe_faiss.index.storage import Storage
+from cfe_faiss.parallel import run
+
+MEMORY = 1 << 31
+"""Bytes for copies of vectors, unless the caller says otherwise."""
+
+_LISTS_AT_ONCE = 64
+_SAMPLE = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The lists of all partitions: list j holds the storage rows ``rows[starts[j]:starts[j + 1]]``, both int64."""
+
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """The eligible rows of some lists; the arrays are those of :func:`panels.scan_groups`."""
+
+    starts: NDArray[np.int64]
+    P: NDArray[np.int32]
+    facts: NDArray[np.int32]
+    addresses: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    longest: float
+    """Bound of the norm of every row, less the centre, as it was rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounding:
+    """How rows are screened: their difference from ``centre``, in bytes or in float32."""
+
+    centre: NDArray[np.float32]
+    in_bytes: bool
+    slack: float
+
+    @classmethod
+    def of(cls, storage: Storage) -> "_Rounding":
+        sample = np.unique(np.linspace(0, storage.n - 1, min(storage.n, _SAMPLE)).astype(np.int64))
+        centre = storage.rows(sample)[0].mean(axis=0, dtype=np.float64).astype(np.float32)
+        # Four products, of vectors of length 2 at most, are rounded: q'x', qm, xm and mm.
+        return cls(centre, panels.HAS_BYTES, 8 * storage.slack)
+
+    def encode(self, X: NDArray[np.float32]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
+        """Return the words of rows, (m, words), and scales, norms, errors and products with the centre, (m,) each."""
+        words = np.empty((len(X), panels.words_of(X.shape[1], self.in_bytes)), np.int32)
+        facts = [np.empty(len(X), np.float32) for _ in range(4)]
+        panels.encode(X, self.centre, self.in_bytes, words, *facts)
+        return words, facts
+
+
+def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) -> list[slice]:
+    """Cut the lists into runs whose panels take about so many bytes; a run holds at least one list."""
+    sizes = np.where(wanted, np.diff(places.starts), 0)
+    end = np.cumsum(-(-sizes // panels.LANES) * panels.LANES * (4 * (words + panels.FACTS) + 16))
+    cuts, first = [], 0
+    while first < len(sizes):
+        before = end[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(end, before + memory, side="right")))
+        cuts.append(slice(first, last))
+        first = last
+    return cuts
+
+
+def _packed(
+    storage: Storage, places: Places, wanted: NDArray[np.bool_], allowed: NDArray[np.bool_] | None, rounding: _Rounding
+) -> _Panels:
+    """Make the panels of the wanted ones of all lists, (lists,)."""
+    sizes = np.diff(places.starts)
+    rows = places.rows
+    eligible = np.repeat(wanted, sizes) & (storage.labels[rows] != UNKNOWN)
+    if allowed is not None:
+        eligible &= allowed[rows]
+    rows = rows[eligible]
+    borders = np.append(0, np.cumsum(eligible))[places.starts]
+    sizes = np.diff(borders)
+    starts = np.append(0, np.cumsum(-(-sizes // panels.LANES)))
+    number = int(starts[-1])
+    P = np.empty((number, panels.words_of(storage.d, rounding.in_bytes), panels.LANES), np.int32)
+    facts = np.empty((number, panels.FACTS, panels.LANES), np.int32)
+    addresses, ids = np.empty((number, panels.LANES), np.int64), np.empty((number, panels.LANES), np.int64)
+    longest = [0.0]
+
+    def pack(cut: slice) -> None:
+        own = rows[borders[cut.start] : borders[cut.stop]]
+        words, (scales, norms, errors, along) = rounding.encode(storage.rows(own)[0])
+        longest.append(float((norms + errors).max(initial=0)))
+        panels.pack(
+            words,
+            scales,
+            errors,
+            along,
+            rounding.in_bytes,
+            own,
+            storage.labels,
+            storage.row_addresses,
+            storage.row_ids,
+            sizes[cut],
+            int(starts[cut.start]),
+            P,
+            facts,
+            addresses,
+            ids,
+        )
+
+    run(pack, slices(len(sizes), _LISTS_AT_ONCE), work=float(len(rows)) * storage.d)
+    return _Panels(starts, P, facts, addresses, ids, max(longest))
+
+
+def search(
+    storage: Storage,
+    places: Places,
+    routes: Routes,
+    queries: Queries,
+    k: int,
+    nprobe: int,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+    memory: int = MEMORY,
+    progress: str | None = None,
+) -> Results:
+    """Return the evidence D, I of queries, (nq, k), each group's from the ``nprobe`` lists that its mean is routed to.
+
+    Results are exact for these lists; rows may be short.
+    """
+    everything = nprobe >= len(routes.means)
+    if everything:
+        places = Places(places.starts[: routes.nlist + 1], places.rows[: storage.n])
+    groups, lists = routed(storage, routes, queries, nprobe)
+    labels = queries.labels[groups.order]
+    D, I = scan.empty_heaps(len(labels), k)
+    tasks = groups.tasks()
+
+    def scan_task(task: slice, packed: _Panels) -> None:
+        cut, borders = groups.of_task(task)
+        X = queries.fetch(groups.order[cut])
+        words, (scales, norms, errors, along) = rounding.encode(X)
+        constants = along - own_product + errors * packed.longest + rounding.slack
+        panels.scan_groups(
+            X,
+            words ^ panels.AS_QUERY if rounding.in_bytes else words,
+            scales,
+            norms,
+            constants.astype(np.float32),
+            rounding.in_bytes,
+            labels[cut],
+            borders,
+            lists[task],
+            packed.starts,
+            packed.P,
+            packed.facts,
+            packed.addresses,
+            packed.ids,
+            storage.codec,
+            storage.levels,
+            len(places.rows) > storage.n,
+            D[cut],
+            I[cut],
+        )
+
+    work = float(len(labels)) * storage.d * lists.shape[1] * len(places.rows) / len(places.starts)
+    rounding = _Rounding.of(storage)
+    own_product = float(rounding.centre @ rounding.centre)
+    wanted = np.zeros(len(places.starts) - 1, bool)
+    wanted[lists[lists >= 0]] = True
+    for shard in _shards(places, wanted, panels.words_of(storage.d, rounding.in_bytes), memory):
+        here = np.zeros_like(wanted)
+        here[shard] = wanted[shard]
+        packed = _packed(storage, places, here, allowed, rounding)
+        run(partial(scan_task, packed=packed), tasks, work=work, progress=progress)
+    run(lambda task: scan.sort_heaps(D[groups.of_task(task)[0]], I[groups.of_task(task)[0]]), tasks, work=work)
+    result_D, result_I = scan.empty_heaps(len(queries), k)
+    result_I[:] = -1
+    result_D[groups.order], result_I[groups.order] = D, I
+    return result_D, result_I

@@ -1,0 +1,208 @@
+"""Queries that are searched together: those that lie in one list and are near each other.
+
+Queries of one list are routed alike if they have one label with a large share in the list, or labels with small shares,
+whose own members move the list's mean too little to matter. They are halved, along the line between two that are far
+apart, until a group is about as large as what meets a panel at once: its mean is then near to each of its queries.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index.routing import Routes
+from cfe_faiss.index.scan import product
+from cfe_faiss.index.storage import Storage
+from cfe_faiss.jit import kernel
+from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.partition import assign
+
+_LARGEST = 16
+_QUERIES = 1024
+_MIXED = -2
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Fetch = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Unit queries with labels.
+
+    Attributes
+    ----------
+    fetch
+        Returns the vectors, (m, d) float32, of given queries, (m,) int64.
+    labels
+        Label of each query, (nq,) int32.
+    homes
+        Returns the list of the first partition that each query lies in or is nearest to, (nq,) int64.
+    """
+
+    fetch: Fetch
+    labels: NDArray[np.int32]
+    homes: Callable[[], NDArray[np.int64]]
+
+    @classmethod
+    def of_rows(cls, storage: Storage, rows: NDArray[np.int64]) -> "Queries":
+        """Return stored vectors as queries."""
+        return cls(
+            lambda chosen: storage.rows(rows[chosen])[0],
+            storage.labels[rows],
+            lambda: np.searchsorted(storage.starts, rows, side="right") - 1,
+        )
+
+    @classmethod
+    def of_vectors(cls, X: NDArray[np.float32], labels: NDArray[np.int32], centroids: NDArray[np.float32]) -> "Queries":
+        """Return any vectors as queries; ``centroids``, (nlist, d), are those of the first partition."""
+        return cls(lambda chosen: X[chosen], labels, lambda: assign(X, centroids[None])[0].astype(np.int64))
+
+    def chosen(self, queries: NDArray[np.int64]) -> "Queries":
+        """Return some of the queries."""
+        if len(queries) == len(self):
+            return self
+        fetch, homes = self.fetch, self.homes
+        return Queries(lambda some: fetch(queries[some]), self.labels[queries], lambda: homes()[queries])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Queries in the order of their groups: group g is ``order[starts[g]:starts[g + 1]]``, routed by ``labels[g]``."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def of_task(self, task: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Return the places in ``order`` of some groups, and where each of these groups begins among them."""
+        borders = self.starts[task.start : task.stop + 1]
+        return slice(int(borders[0]), int(borders[-1])), borders - borders[0]
+
+    def tasks(self) -> list[slice]:
+        """Cut the groups into runs of about so many queries; a group is never cut."""
+        share = max(1, min(_QUERIES, -(-len(self.order) // num_threads())))
+        firsts = np.searchsorted(self.starts[:-1], np.arange(0, len(self.order), share))
+        borders = np.unique(np.append(firsts, len(self)))
+        return [slice(int(a), int(b)) for a, b in pairwise(borders)]
+
+
+def _alike(queries: Queries, routes: Routes) -> Groups:
+    """Return the queries of each list that are routed alike."""
+    known = np.flatnonzero(queries.labels != UNKNOWN)
+    labels, homes = queries.labels[known], queries.homes()[known]
+    routed_by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
+    order = np.lexsort((labels, routed_by, homes))
+    homes, routed_by = homes[order], routed_by[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (homes[1:] != homes[:-1]) | (routed_by[1:] != routed_by[:-1])
+    starts = np.flatnonzero(first)
+    return Groups(known[order], np.append(starts, len(order)), routed_by[starts].astype(np.int32))
+
+
+def routed(storage: Storage, routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
+    """Return groups of queries, and the lists that each looks into, nearest first, (groups, nprobe or nlist)."""
+    alike = _alike(queries, routes)
+    everything = nprobe >= len(routes.means)
+    tasks = alike.tasks()
+    parts: list[tuple[Groups, NDArray[np.int64]]] = [(alike, np.empty((0, 0), np.int64))] * len(tasks)
+
+    def route(number: int) -> None:
+        task = tasks[number]
+        cut, borders = alike.of_task(task)
+        order = alike.order[cut]
+        X = queries.fetch(order)
+        within, starts, of_group = halve(X, borders, _LARGEST)
+        groups = Groups(order[within], starts, alike.labels[task][of_group])
+        M = means(X[within], starts)
+        lists = routes.all_lists(M, groups.labels) if everything else routes.lists(M, groups.labels, nprobe)
+        parts[number] = groups, lists
+
+    run(route, range(len(tasks)), work=float(len(queries)) * len(routes.means) * storage.d / _LARGEST)
+    if not parts:
+        return alike, np.empty((0, nprobe), np.int64)
+    each = [groups for groups, _ in parts]
+    ends = np.cumsum([0, *(len(groups.order) for groups in each)])
+    starts = [groups.starts[:-1] + end for groups, end in zip(each, ends[:-1], strict=True)]
+    groups = Groups(
+        np.concatenate([groups.order for groups in each]),
+        np.append(np.concatenate(starts), ends[-1]),
+        np.concatenate([groups.labels for groups in each]),
+    )
+    return groups, np.concatenate([lists for _, lists in parts])
+
+
+@kernel
+def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
+    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
+
+    Returns
+    -------
+    order, starts
+        Rows in an order in which each new group is a run that begins at one of ``starts``; last, the number of rows.
+    of_group
+        Which old group each new one is from.
+    """
+    n = X.shape[0]
+    order = np.arange(n)
+    starts, of_group = np.empty(n + 1, np.int64), np.empty(n, np.int64)
+    along = np.empty(n, np.float32)
+    first_of, last_of = np.empty(64, np.int64), np.empty(64, np.int64)
+    count = 0
+    for g in range(borders.shape[0] - 1):
+        first_of[0], last_of[0] = borders[g], borders[g + 1]
+        waiting = 1
+        while waiting:
+            waiting -= 1
+            first, last = first_of[waiting], last_of[waiting]
+            if last - first <= largest:
+                starts[count], of_group[count] = first, g
+                count += 1
+                continue
+            one = _farthest(X, order, first, last, order[first])
+            other = _farthest(X, order, first, last, one)
+            for place in range(first, last):
+                row = order[place]
+                along[place] = product(X[row], X[one]) - product(X[row], X[other])
+            order[first:last] = order[first:last][np.argsort(along[first:last], kind="mergesort")]
+            middle = (first + last) // 2
+            # The later half waits longer, so that groups come out in order; at most one waits at each depth.
+            first_of[waiting], last_of[waiting] = middle, last
+            first_of[waiting + 1], last_of[waiting + 1] = first, middle
+            waiting += 2
+    starts[count] = n
+    return order, starts[: count + 1], of_group[:count]
+
+
+@kernel
+def _farthest(X: Floats, order: Ints, first: int, last: int, row: int) -> int:
+    farthest, least = row, np.float32(np.inf)
+    for place in range(first, last):
+        s = product(X[order[place]], X[row])
+        if s < least:
+            farthest, least = order[place], s
+    return farthest
+
+
+@kernel
+def means(X: Floats, groups: Ints) -> Floats:
+    """Return the normalised mean of each group of rows ``groups[g]:groups[g + 1]``; zero where they cancel out."""
+    M = np.zeros((groups.shape[0] - 1, X.shape[1]), np.float32)
+    for g in range(M.shape[0]):
+        for r in range(groups[g], groups[g + 1]):
+            for i in range(X.shape[1]):
+                M[g, i] += X[r, i]
+        norm = np.float32(np.sqrt(product(M[g], M[g])))
+        if norm > 0:
+            for i in range(X.shape[1]):
+                M[g, i] /= norm
+    return M

@@ -1,0 +1,187 @@
+"""Evidence search over an inverted file of 8-bit or float16 codes: a quarter or half of the memory."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import faiss
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.checks import as_count, as_labels
+from cfe_faiss.index import codes, inverted, probing, shared
+from cfe_faiss.index.gate import Gate
+from cfe_faiss.index.members import Members
+from cfe_faiss.index.routing import Routes
+from cfe_faiss.index.storage import Storage
+
+_CODECS = {faiss.ScalarQuantizer.QT_fp16: codes.FP16, faiss.ScalarQuantizer.QT_8bit: codes.SQ8}
+_NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
+
+
+class IndexEvidenceIVFScalarQuantizer(faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
+    """Inverted-file index of counterfactual evidence that keeps each component of a vector in 1 or 2 bytes.
+
+    A genuine ``faiss.IndexIVFScalarQuantizer``. What a code decodes to is the vector of this index: similarities are
+    those of a query with the decoded vectors, ``reconstruct`` gives these, and stored vectors search with them. Of the
+    float32 vectors nothing is kept. Everything else is as in :class:`IndexEvidenceIVF`.
+
+    Parameters
+    ----------
+    d, nlist, partitions, theta, weighted, complete, routing
+        As in :class:`IndexEvidenceIVF`.
+    qtype
+        ``faiss.ScalarQuantizer.QT_8bit``, d bytes a vector, each component rounded to 256 steps between the least and
+        the greatest that training saw; or ``faiss.ScalarQuantizer.QT_fp16``, 2 d bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cfe_faiss as cfe
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    >>> index = cfe.IndexEvidenceIVFScalarQuantizer(8, nlist=20)
+    >>> index.train(X)
+    >>> index.add_with_labels(X, np.arange(500) % 3)
+    >>> D, I = index.search_members([7], k=5)
+    >>> index.code_size, bool((I % 3 != 7 % 3).all())
+    (8, True)
+    """
+
+    theta: float = math.pi / 3
+    weighted: bool = True
+    complete: bool = True
+    routing: str = "evidence"
+    _routes: Routes | None = None
+    _cached_lists: tuple[str, probing.Lists] | None = None
+    _stock = faiss.IndexIVFScalarQuantizer
+    _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
+    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
+    _centroids: NDArray[np.float32] | None = None
+    _supplementary: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
+    _references: NDArray[np.int32] = np.empty((0, 0), np.int32)
+    _reference_starts: NDArray[np.int64] = np.zeros(1, np.int64)
+    _labels: NDArray[np.int32] = np.empty(0, np.int32)
+    _storage: Storage | None = None
+    _members: Members | None = None
+
+    def __init__(
+        self,
+        d: int,
+        nlist: int | Literal["auto"],
+        partitions: int = 1,
+        *,
+        qtype: int = faiss.ScalarQuantizer.QT_8bit,
+        theta: float = math.pi / 3,
+        weighted: bool = True,
+        complete: bool = True,
+        routing: str = "evidence",
+    ) -> None:
+        d, nlist = as_count("d", d), inverted.as_nlist(nlist)
+        if qtype not in _CODECS:
+            raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
+        # Without residuals a code can be decoded wherever it is, and supplementary partitions may refer to it.
+        super().__init__(faiss.IndexFlatIP(d), d, nlist, qtype, faiss.METRIC_INNER_PRODUCT, False)
+        inverted.set_up(self, partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+
+    @classmethod
+    def from_stock(cls, ivf: Any, labels: ArrayLike) -> Self:
+        """Return an evidence index over the codes, ids, centroids and lists of a stock index.
+
+        Parameters
+        ----------
+        ivf
+            Trained ``faiss.IndexIVFScalarQuantizer`` over inner products, of type QT_8bit or QT_fp16, with
+            ``by_residual`` False; its vectors have length 1 as far as the codec can say. It stays as it is.
+        labels
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        if not isinstance(ivf, faiss.IndexIVFScalarQuantizer):
+            raise TypeError(f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}")
+        if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
+            raise ValueError("ivf must be a trained index over inner products (faiss.METRIC_INNER_PRODUCT)")
+        if ivf.sq.qtype not in _CODECS or ivf.by_residual:
+            raise ValueError(
+                f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype {ivf.sq.qtype}, "
+                f"by_residual {ivf.by_residual}"
+            )
+        new_labels = as_labels("labels", labels, ivf.ntotal, unknown=True)
+        index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype)
+        index.sq = ivf.sq
+        inverted.adopt(index, ivf, new_labels)
+        return index
+
+    def __repr__(self) -> str:
+        return (
+            f"IndexEvidenceIVFScalarQuantizer(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, "
+            f"qtype={_NAMES[self.sq.qtype]}, nprobe={self.nprobe}, ntotal={self.ntotal})"
+        )
+
+    # --- codes ------------------------------------------------------------------------------------------------------
+
+    def _located(self) -> Storage:
+        codec = _CODECS[self.sq.qtype]
+        levels = faiss.vector_to_array(self.sq.trained).reshape(2, -1) if codec == codes.SQ8 else codes.NO_LEVELS
+        return replace(inverted.located(self), codec=codec, levels=levels)
+
+    def _train_codec(self, X: NDArray[np.float32]) -> None:
+        self.sq.train(inverted.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
+
+    # --- as in every inverted file ----------------------------------------------------------------------------------
+
+    partitions = property(inverted.partitions)
+    centroids = inverted.centroids
+    routes = inverted.routes
+    train = inverted.train
+    remove_ids = inverted.remove_ids
+    reset = inverted.reset
+    search_evidence = inverted.search_evidence
+    search_certified = inverted.search_certified
+    nprobe_for = inverted.recall_nprobe
+    search_members = inverted.search_members
+    _rearrange = inverted.nothing_beside
+    _screening = inverted.no_screening
+    _check_lists = inverted.check_lists
+    _lists = inverted.lists_of_rows
+    _regroup = inverted.regroup
+    _empty_references = inverted.empty_references
+    _forget = inverted.forget
+    _take_centroids = inverted.take_centroids
+    _insert = inverted.insert
+    _append = inverted.append
+    _without_direct_map = inverted.without_direct_map
+    _relabel = inverted.relabel
+    _search = inverted.search_lists
+    _all_lists = inverted.all_lists
+    _extras = inverted.extras
+    _restore = inverted.restore
+
+    # --- as in every evidence index ---------------------------------------------------------------------------------
+
+    storage = shared.storage
+    members = shared.stored_members
+    add_with_labels = shared.add_with_labels
+    add_with_ids = shared.add_with_ids
+    add = shared.add
+    relabel = shared.relabel
+    merge_from = shared.merge_from
+    search = shared.search
+    range_search = shared.range_search
+    range_search_evidence = shared.range_search_evidence
+    excluding = shared.excluding
+    reconstruct = shared.reconstruct
+    reconstruct_n = shared.reconstruct_n
+    reconstruct_batch = shared.reconstruct_batch
+    to_stock = shared.to_stock
+    __getstate__ = shared.getstate
+    __setstate__ = shared.setstate
+    class_index = shared.class_index
+    add_sa_codes = shared.refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
+    add_core = shared.refused("add_core", "use add_with_labels")
+    update_vectors = shared.refused("update_vectors", "use remove_ids, then add_with_labels")
+    replace_invlists = shared.refused("replace_invlists", "use from_stock")

@@ -1,0 +1,400 @@
+"""Panels: rows interleaved by 16, so that a few queries meet 16 rows in one pass over the dimensions.
+
+A matrix product writes its scores to memory before anybody looks at them. Here they stay in registers, and what cannot
+reach a query's threshold, or has its label, never leaves them. What could reach it is scored again from the vectors
+themselves by :func:`cfe_faiss.dot.similarity`: how rows are screened changes the time, never the result.
+
+Rows are screened in bytes. With m the mean of the rows and q' = q - m, x' = x - m,
+
+    q·x = q'·x' + q·m + x·m - m·m,    q'·x' <= q^·x^ + |q' - q^| |x^| + |q'| |x' - x^|    (Cauchy-Schwarz)
+
+where q^ and x^ are q' and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound is
+rigorous, and tight, since x' is small where vectors are alike. Where the processor has no instruction for products of
+bytes (AVX-512 VNNI), q^ and x^ are q' and x' in float32. Either way a row is a sequence of 4-byte words.
+"""
+
+from typing import Any
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from cfe_faiss.index.codes import score
+from cfe_faiss.index.scan import offer, offer_once, product
+from cfe_faiss.jit import kernel
+
+LANES = 16
+"""Rows of a panel."""
+
+HAS_BYTES = bool(llvm.get_host_cpu_features().get("avx512vnni"))
+"""Whether this processor multiplies bytes."""
+
+FACTS = 5
+"""What is known of each row of a panel besides its words."""
+
+AS_QUERY = np.int32(-0x7F7F7F80)
+"""What turns the bytes of a row into those of a query (exclusive or): bytes with 128 added."""
+
+_ZERO = 128  # what a query's byte 0 is stored as: the instruction takes one factor without a sign
+_LARGEST = 127
+_CHAINS = 8  # sums that are in flight at once
+_MIXED = np.int32(-2)
+
+_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
+_FUSED = ("contract",)
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Words = NDArray[np.int32]
+Labels = NDArray[np.int32]
+
+
+# --- a few queries against one panel ----------------------------------------------------------------------------------
+
+
+def _meet(rows: int, in_bytes: bool) -> Any:
+    """Return an intrinsic that bounds the similarities of ``rows`` queries with the 16 rows of a panel.
+
+    Its arguments are pointers: the queries' words, one query after the other; the panel's words, (words, 16); their
+    number; the panel's facts, (5, 16): first sum, scale, error, offset and label of each row; the queries' labels; the
+    queries' facts, (rows, 3): scale, norm and threshold; and where to put, for each query, the set of rows that may
+    reach the threshold and have another label. It returns whether there is any; only then are the sets written.
+    """
+    add = _add_bytes if in_bytes else _add_floats
+    kind = _INTS if in_bytes else _FLOATS
+
+    def meet(typingctx: Any, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any, hits: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, y, words, facts, own, query_facts, hits = args
+            write, end = builder.append_basic_block(), builder.append_basic_block()
+            starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
+            chains = _CHAINS // rows  # a sum waits for its last addition: a few queries take several sums each
+            zero = ir.Constant(kind, [0] * LANES)
+            sums: list[Any] = [_load(builder, facts, 0, kind)] * rows + [zero] * (_CHAINS - rows)
+            place: Any = _LONG(0)
+            for step in sorted({chains, 1}, reverse=True):
+                sums, place = _add_words(builder, add, starts, y, words, step, sums, place)
+            scale, error, offset = (_load(builder, facts, fact, _FLOATS) for fact in (1, 2, 3))
+            labels = _load(builder, facts, 4, _INTS)
+            masks = []
+            for r in range(rows):
+                total = sums[r]
+                for later in sums[r + rows :: rows]:
+                    total = builder.add(total, later) if in_bytes else builder.fadd(total, later)
+                if in_bytes:
+                    total = builder.sitofp(total, _FLOATS)
+                own_scale, norm, threshold = (
+                    _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(3 * r + fact)])), _FLOATS)
+                    for fact in range(3)
+                )
+                bound = builder.fadd(builder.fmul(error, norm, flags=_FUSED), offset, flags=_FUSED)
+                product = builder.fmul(builder.fmul(total, scale), own_scale, flags=_FUSED)
+                reaches = builder.fcmp_ordered(">=", builder.fadd(product, bound, flags=_FUSED), threshold)
+                label = _broadcast(builder, builder.load(builder.gep(own, [_LONG(r)])), _INTS)
+                both = builder.and_(reaches, builder.icmp_signed("!=", labels, label))
+                masks.append(builder.zext(builder.bitcast(both, ir.IntType(LANES)), _INT))
+            anything = masks[0]
+            for mask in masks[1:]:
+                anything = builder.or_(anything, mask)
+            found = builder.icmp_signed("!=", anything, _INT(0))
+            builder.cbranch(found, write, end)
+            builder.position_at_end(write)
+            for r in range(rows):
+                builder.store(masks[r], builder.gep(hits, [_LONG(r)]))
+            builder.branch(end)
+            builder.position_at_end(end)
+            return found
+
+        ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
+        return types.boolean(ints, ints, types.int64, ints, ints, floats, ints), generate
+
+    return intrinsic(meet)
+
+
+def _add_words(
+    builder: Any, add: Any, starts: list[Any], y: Any, words: Any, step: int, sums: list[Any], place: Any
+) -> tuple[list[Any], Any]:
+    """Add the products of the words from ``place`` on, ``step`` at a time, while that many are left."""
+    rows = len(starts)
+    before, body, end = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    builder.cbranch(builder.icmp_signed("<=", builder.add(place, _LONG(step)), words), body, end)
+
+    builder.position_at_end(body)
+    i = builder.phi(_LONG)
+    running = [builder.phi(value.type) for value in sums]
+    following = list(running)
+    for chain in range(step):
+        at = builder.add(i, _LONG(chain))
+        column = builder.load(
+            builder.bitcast(builder.gep(y, [builder.mul(at, _LONG(LANES))]), _INTS.as_pointer()), align=4
+        )
+        for r in range(rows):
+            word = _broadcast(builder, builder.load(builder.gep(starts[r], [at])), _INTS)
+            following[chain * rows + r] = add(builder, following[chain * rows + r], word, column)
+    next_i = builder.add(i, _LONG(step))
+    for phi, first, later in zip([i, *running], [place, *sums], [next_i, *following], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, body)
+    builder.cbranch(builder.icmp_signed("<=", builder.add(next_i, _LONG(step)), words), body, end)
+
+    builder.position_at_end(end)
+    results = []
+    for first, later in zip([*sums, place], [*following, next_i], strict=True):
+        phi = builder.phi(first.type)
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, body)
+        results.append(phi)
+    return results[:-1], results[-1]
+
+
+def _add_bytes(builder: Any, total: Any, word: Any, column: Any) -> Any:
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(_INTS, [_INTS] * 3), name)
+    return builder.call(function, [total, word, column])
+
+
+def _add_floats(builder: Any, total: Any, word: Any, column: Any) -> Any:
+    product = builder.fmul(builder.bitcast(word, _FLOATS), builder.bitcast(column, _FLOATS), flags=_FUSED)
+    return builder.fadd(total, product, flags=_FUSED)
+
+
+def _load(builder: Any, pointer: Any, row: int, kind: Any) -> Any:
+    return builder.load(builder.bitcast(builder.gep(pointer, [_LONG(row * LANES)]), kind.as_pointer()), align=4)
+
+
+def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
+    zeros = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _lowest(typingctx: Any, mask: Any) -> Any:
+    """Return the number of the lowest bit that is set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.cttz(args[0], ir.Constant(ir.IntType(1), 1)), _LONG)
+
+    return types.int64(types.int32), generate
+
+
+_floats_1, _floats_2, _floats_4, _floats_8 = (_meet(rows, False) for rows in (1, 2, 4, 8))
+# Where the instruction is missing these are never called, but have to be compiled.
+_bytes_1, _bytes_2, _bytes_4, _bytes_8 = (_meet(rows, HAS_BYTES) for rows in (1, 2, 4, 8))
+
+
+# --- rows as words ----------------------------------------------------------------------------------------------------
+
+
+def words_of(d: int, in_bytes: bool) -> int:
+    """Return how many words a row of length d takes."""
+    return -(-d // 4) if in_bytes else d
+
+
+@kernel
+def encode(
+    X: Floats,
+    centre: Floats,
+    in_bytes: bool,
+    words: Words,
+    scales: Floats,
+    norms: Floats,
+    errors: Floats,
+    along: Floats,
+) -> None:
+    """Write the rows of X, less ``centre``, as words; and of each row scale, norm, error and product with the centre.
+
+    The bytes of a row are its values divided by its scale, -127..127, in words of four.
+    """
+    d = X.shape[1]
+    x = np.empty(d, np.float32)
+    for r in range(X.shape[0]):
+        largest = np.float32(0)
+        for i in range(d):
+            x[i] = X[r, i] - centre[i]
+            largest = max(largest, abs(x[i]))
+        norms[r] = np.sqrt(product(x, x))
+        along[r] = product(X[r], centre)
+        if not in_bytes:
+            words[r] = x.view(np.int32)
+            scales[r], errors[r] = 1, 0
+            continue
+        scale = np.float32(largest / _LARGEST) if largest > 0 else np.float32(1)
+        codes = words[r].view(np.int8)
+        codes[:] = 0
+        error = np.float32(0)
+        for i in range(d):
+            code = np.rint(x[i] / scale)
+            codes[i] = np.int8(code)
+            error += (x[i] - code * scale) ** 2
+        scales[r], errors[r] = scale, np.sqrt(error)
+
+
+@kernel
+def pack(
+    words: Words,
+    scales: Floats,
+    errors: Floats,
+    along: Floats,
+    in_bytes: bool,
+    rows: Ints,
+    labels: Labels,
+    addresses: Ints,
+    ids: Ints,
+    sizes: Ints,
+    first: int,
+    P: Words,
+    facts: Words,
+    lane_addresses: Ints,
+    lane_ids: Ints,
+) -> None:
+    """Interleave encoded rows of lists into panels from panel ``first`` on; each list begins a panel of its own.
+
+    Parameters
+    ----------
+    words, scales, errors, along
+        As from :func:`encode`, of the rows of the lists one after the other, ``sizes`` of them in each.
+    rows
+        Their storage rows, (m,); ``labels``, ``addresses`` and ``ids`` are of all storage rows.
+    P, facts, lane_addresses, lane_ids
+        Panels, (panels, words, 16), their facts, (panels, 5, 16), and address and id of the row in each lane,
+        (panels, 16). A lane without a row reaches nothing.
+    """
+    place, panel = 0, first
+    float_facts = facts.view(np.float32)
+    for size in sizes:
+        for start in range(0, size, LANES):
+            for lane in range(LANES):
+                r = place + start + lane
+                if start + lane >= size:
+                    P[panel, :, lane] = 0
+                    facts[panel, :, lane] = 0
+                    float_facts[panel, 3, lane] = -np.inf
+                    facts[panel, 4, lane] = -1
+                    continue
+                for i in range(words.shape[1]):
+                    P[panel, i, lane] = words[r, i]
+                facts[panel, 0, lane] = 0
+                if in_bytes:
+                    total = 0
+                    for code in words[r].view(np.int8):
+                        total += code
+                    facts[panel, 0, lane] = -_ZERO * total
+                float_facts[panel, 1, lane] = scales[r]
+                float_facts[panel, 2, lane] = errors[r]
+                float_facts[panel, 3, lane] = along[r]
+                facts[panel, 4, lane] = labels[rows[r]]
+                lane_addresses[panel, lane] = addresses[rows[r]]
+                lane_ids[panel, lane] = ids[rows[r]]
+            panel += 1
+        place += size
+
+
+# --- scanning ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def scan_groups(
+    X: Floats,
+    words: Words,
+    scales: Floats,
+    norms: Floats,
+    constants: Floats,
+    in_bytes: bool,
+    labels: Labels,
+    groups: Ints,
+    lists: Ints,
+    starts: Ints,
+    P: Words,
+    facts: Words,
+    lane_addresses: Ints,
+    lane_ids: Ints,
+    codec: int,
+    levels: Floats,
+    once: bool,
+    D: Floats,
+    I: Ints,
+) -> int:
+    """Offer to the queries ``groups[g]:groups[g + 1]`` the eligible rows of the lists ``lists[g]``.
+
+    Parameters
+    ----------
+    X, words, scales, norms
+        Queries, (m, d), and what :func:`encode` says of them; their bytes with ``_ZERO`` added.
+    constants
+        For each query what to take off its threshold: a row is scored if its bound, without these, reaches the rest.
+    labels
+        Of the queries, (m,).
+    starts, P, facts, lane_addresses, lane_ids
+        First panel of each list and, last, the number of panels; and the panels, as from :func:`pack`.
+    codec, levels
+        How the rows at the addresses are kept.
+    once
+        Whether a row may be met several times.
+    D, I
+        Heaps, (m, k).
+
+    Returns
+    -------
+    How many rows were scored.
+    """
+    number = words.shape[1]
+    hits = np.empty(8, np.int32)
+    row = np.empty(X.shape[1], np.float32)
+    query_facts = np.empty((X.shape[0], 3), np.float32)
+    for q in range(X.shape[0]):
+        query_facts[q, 0], query_facts[q, 1], query_facts[q, 2] = scales[q], norms[q], D[q, 0] - constants[q]
+    scored = 0
+    for g in range(groups.shape[0] - 1):
+        first, last = groups[g], groups[g + 1]
+        single = labels[first] if (labels[first:last] == labels[first]).all() else _MIXED
+        for j in lists[g]:
+            if j < 0:
+                continue
+            for p in range(starts[j], starts[j + 1]):
+                if facts[p, 4, 0] == single and facts[p, 4, LANES - 1] == single:
+                    continue
+                y, panel_facts = P[p].ctypes, facts[p].ctypes
+                q = first
+                while q < last:
+                    x, own, about = words[q:].ctypes, labels[q:].ctypes, query_facts[q:].ctypes
+                    left = last - q
+                    count = 8 if left >= 8 else 4 if left >= 4 else 2 if left >= 2 else 1
+                    if in_bytes:
+                        if count == 8:
+                            found = _bytes_8(x, y, number, panel_facts, own, about, hits.ctypes)
+                        elif count == 4:
+                            found = _bytes_4(x, y, number, panel_facts, own, about, hits.ctypes)
+                        elif count == 2:
+                            found = _bytes_2(x, y, number, panel_facts, own, about, hits.ctypes)
+                        else:
+                            found = _bytes_1(x, y, number, panel_facts, own, about, hits.ctypes)
+                    elif count == 8:
+                        found = _floats_8(x, y, number, panel_facts, own, about, hits.ctypes)
+                    elif count == 4:
+                        found = _floats_4(x, y, number, panel_facts, own, about, hits.ctypes)
+                    elif count == 2:
+                        found = _floats_2(x, y, number, panel_facts, own, about, hits.ctypes)
+                    else:
+                        found = _floats_1(x, y, number, panel_facts, own, about, hits.ctypes)
+                    if found:
+                        for c in range(count):
+                            mask = hits[c]
+                            while mask != 0:
+                                lane = _lowest(mask)
+                                mask = np.int32(mask & (mask - 1))
+                                s = score(codec, levels, X[q + c], lane_addresses[p, lane], row)
+                                if once:
+                                    offer_once(D[q + c], I[q + c], s, lane_ids[p, lane])
+                                else:
+                                    offer(D[q + c], I[q + c], s, lane_ids[p, lane])
+                                scored += 1
+                            query_facts[q + c, 2] = D[q + c, 0] - constants[q + c]
+                    q += count
+    return scored

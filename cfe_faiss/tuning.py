@@ -1,0 +1,189 @@
+"""Settings of an inverted file for a wanted recall, found by trying them."""
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss import metrics
+from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.index.exact import Results
+from cfe_faiss.index.inverted import automatic_nlist
+from cfe_faiss.index.ivf import IndexEvidenceIVF
+
+_FACTORS = (0.25, 0.5, 1.0, 2.0)
+_PARTITIONS = (1, 2)
+_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, as it was measured on the sample.
+
+    Attributes
+    ----------
+    nlist, partitions, nprobe
+        Parameters of the index and of the search.
+    recall
+        Recall@k on the half of the vectors that was used to choose.
+    unseen_recall
+        Recall@k on the other half.
+    seconds
+        For the evidence of one vector, when that of all of them is searched: the shortest of three times, in seconds.
+    """
+
+    nlist: int
+    partitions: int
+    nprobe: int
+    recall: float
+    unseen_recall: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What :func:`tune` found.
+
+    Attributes
+    ----------
+    best
+        The fastest setting that reaches the recall on the half used to choose, or the exact one where none does.
+    curve
+        The Pareto curve: settings for which none is both faster and better, by ascending recall.
+    n
+        Vectors that the settings were measured on.
+    k, wanted
+        The k and the recall asked for.
+    """
+
+    best: Setting
+    curve: tuple[Setting, ...]
+    n: int
+    k: int
+    wanted: float
+
+    def build(self, X: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> IndexEvidenceIVF:
+        """Return an index of vectors, (n, d), with labels, (n,), in the best setting; ``nprobe`` is measured anew.
+
+        Where there are more vectors than were tried, ``nlist`` grows as the square root of their number. ``nprobe`` is
+        the least that reaches the recall on a sample of the index itself.
+        """
+        vectors = as_unit_rows("X", X)
+        nlist = max(1, min(len(vectors), round(self.best.nlist * math.sqrt(len(vectors) / self.n))))
+        index = IndexEvidenceIVF(vectors.shape[1], nlist, self.best.partitions)
+        index.train(vectors)
+        index.add_with_labels(vectors, labels, ids)
+        index.nprobe = index.nprobe_for(self.wanted, self.k)
+        return index
+
+
+def tune(
+    X: ArrayLike, labels: ArrayLike, k: int = 10, recall: float = 0.95, *, sample: int = 50_000, seed: int = 0
+) -> Tuning:
+    """Choose nlist, partitions and nprobe for the evidence of all vectors at a wanted recall.
+
+    Indexes of 1/4, 1/2, 1 and 2 times the automatic number of lists with one and two partitions are built over a sample
+    of the vectors. The evidence of every vector in the sample is searched exactly, and with more and more lists. Half
+    of the vectors choose; the other half, which had no part in it, says what the choice is worth.
+
+    Parameters
+    ----------
+    X
+        Vectors, (n, d), n >= 2.
+    labels
+        Predicted class of each, (n,).
+    k
+        Results wanted for each vector, >= 1.
+    recall
+        Recall@k wanted, in (0, 1].
+    sample
+        At most so many vectors are tried, >= 2, drawn at random.
+    seed
+        Of the sample and of the halves, >= 0.
+
+    Returns
+    -------
+    Tuning
+        The best setting, the Pareto curve, and ``build(X, labels)``, which makes the index.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    Times are measured, so they and what is chosen by them depend on the machine and on what else it does; recalls do
+    not. A setting takes a training, an addition and about ten searches of all vectors of the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cfe_faiss as cfe
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20, 8))[rng.integers(0, 20, 1000)] + 0.2 * rng.normal(size=(1000, 8))
+    >>> labels = rng.integers(0, 3, 1000)
+    >>> tuning = cfe.tune(X, labels, k=5, recall=0.9)
+    >>> tuning.best.recall >= 0.9
+    True
+    >>> tuning.build(X, labels).ntotal
+    1000
+    """
+    vectors = as_unit_rows("X", X)
+    if len(vectors) < 2:
+        raise ValueError(f"X must hold at least 2 vectors, got {len(vectors)}")
+    known = as_labels("labels", labels, len(vectors))
+    k, wanted = as_count("k", k), as_number("recall", recall, math.nextafter(0, 1), 1)
+    rng = np.random.default_rng(as_count("seed", seed, 0))
+    if len(vectors) > as_count("sample", sample, 2):
+        chosen = np.sort(rng.choice(len(vectors), sample, replace=False))
+        vectors, known = vectors[chosen], known[chosen]
+    first = rng.random(len(vectors)) < 0.5
+    first[:2] = True, False
+    settings: list[Setting] = []
+    exact: Results | None = None
+    for factor in _FACTORS:
+        nlist = max(1, min(len(vectors), round(factor * automatic_nlist(len(vectors)))))
+        for partitions in _PARTITIONS:
+            index = IndexEvidenceIVF(vectors.shape[1], nlist, partitions)
+            index.train(vectors)
+            index.add_with_labels(vectors, known)
+            if exact is None:
+                exact = index.search_members(None, k, exact=True)
+            settings += _tried(index, k, wanted, exact, first)
+    reaching = [setting for setting in settings if setting.recall >= wanted]
+    return Tuning(min(reaching, key=lambda one: one.seconds), _pareto(settings), len(vectors), k, wanted)
+
+
+def _tried(index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: NDArray[np.bool_]) -> list[Setting]:
+    """Measure more and more lists until the recall is reached, and the number between the last two that may do."""
+    tried = [_measured(index, k, 1, exact, first)]
+    most = index.nlist * index.partitions
+    while tried[-1].recall < wanted and tried[-1].nprobe < most:
+        tried.append(_measured(index, k, min(2 * tried[-1].nprobe, most), exact, first))
+    low, high = (tried[-2].nprobe if len(tried) > 1 else 0), tried[-1].nprobe
+    while high - low > max(1, high // 8):
+        tried.append(_measured(index, k, (low + high) // 2, exact, first))
+        low, high = (low, tried[-1].nprobe) if tried[-1].recall >= wanted else (tried[-1].nprobe, high)
+    return tried
+
+
+def _measured(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: NDArray[np.bool_]) -> Setting:
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        D, I = index.search_members(None, k, nprobe)
+        times.append(time.perf_counter() - start)
+    seen, unseen = (metrics.recall(I[half], exact[1][half], D[half], exact[0][half]) for half in (first, ~first))
+    return Setting(index.nlist, index.partitions, nprobe, seen, unseen, min(times) / len(first))
+
+
+def _pareto(settings: list[Setting]) -> tuple[Setting, ...]:
+    """Return the settings for which no other is both faster and better, by ascending recall."""
+    curve: list[Setting] = []
+    for setting in sorted(settings, key=lambda one: (-one.recall, one.seconds)):
+        if not curve or setting.seconds < curve[-1].seconds:
+            curve.append(setting)
+    return tuple(reversed(curve))

@@ -1,0 +1,186 @@
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from reference import Stored, clustered, evidence_of_rows, similarities, stored_vectors, top_pairs, unit
+
+import cfe_faiss as cfe
+
+QTYPES = [faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16]
+
+
+def sq_of(stored: Stored, nlist: int, partitions: int, qtype: int) -> cfe.IndexEvidenceIVFScalarQuantizer:
+    index = cfe.IndexEvidenceIVFScalarQuantizer(stored.X.shape[1], nlist, partitions, qtype=qtype)
+    index.train(stored.X[:nlist])  # others may lie outside of the codec's range
+    index.add_with_ids(stored.X, stored.ids)
+    index.relabel(stored.labels, stored.ids)
+    return index
+
+
+def as_kept(index: cfe.IndexEvidenceIVFScalarQuantizer, stored: Stored) -> Stored:
+    return stored._replace(X=index.sa_decode(index.sa_encode(unit(stored.X))) if len(stored.X) else stored.X)
+
+
+@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 12), st.integers(1, 3), st.sampled_from(QTYPES))
+def test_probing_everything_equals_brute_force_over_decoded_rows(
+    stored: Stored, nlist: int, partitions: int, qtype: int
+) -> None:
+    index = sq_of(stored, nlist, partitions, qtype)
+    kept = as_kept(index, stored)
+    expected = evidence_of_rows(kept)
+    for a, b in zip(
+        index.search_evidence(stored.xq, stored.labels_q, stored.k, nlist * partitions), expected, strict=True
+    ):
+        assert_array_equal(a, b)
+    lims, D, I = index.range_search_evidence(stored.xq, stored.labels_q, 0.25)
+    everything = evidence_of_rows(kept._replace(k=len(kept.X)))
+    reaches = (everything[1] >= 0) & (everything[0] >= np.float32(0.25))
+    assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+    assert_array_equal(D, everything[0][reaches])
+    assert_array_equal(I, everything[1][reaches])
+    assert_array_equal(index.reconstruct_batch(stored.ids), kept.X)
+
+
+@given(stored_vectors(least=12), st.integers(2, 12), st.integers(1, 2), st.integers(1, 3), st.sampled_from(QTYPES))
+def test_any_probing_gives_complete_rows_of_true_evidence(
+    stored: Stored, nlist: int, partitions: int, nprobe: int, qtype: int
+) -> None:
+    index = sq_of(stored, nlist, partitions, qtype)
+    kept = as_kept(index, stored)
+    D, I = index.search_evidence(stored.xq, stored.labels_q, stored.k, nprobe)
+    expected_D, expected_I = evidence_of_rows(kept)
+    assert_array_equal(I >= 0, expected_I >= 0)
+    assert (expected_D >= D).all()
+    S = (unit(stored.xq).astype(np.float64) @ kept.X.astype(np.float64).T).astype(np.float32)
+    place = {i: r for r, i in enumerate(stored.ids.tolist())}
+    for q, k in zip(*np.nonzero(I >= 0), strict=True):
+        assert D[q, k] == S[q, place[I[q, k]]]
+
+
+@pytest.mark.parametrize("qtype", QTYPES)
+def test_stored_vectors_search_with_their_decoded_rows(qtype: int) -> None:
+    X, labels = clustered(400, 10, 3)
+    stored = Stored(X, labels, np.arange(400), X, labels, 6)
+    index = sq_of(stored, 9, 2, qtype)
+    rows = as_kept(index, stored).X
+    S = (rows.astype(np.float64) @ rows.astype(np.float64).T).astype(np.float32)
+    S[labels[:, None] == labels] = -9
+    D, I = index.search_members(k=6, nprobe=18)
+    for v in range(400):
+        best = np.lexsort((np.arange(400), -S[v]))[:6]
+        assert_array_equal(I[v], best)
+        assert_array_equal(D[v], S[v, best])
+
+
+@pytest.mark.parametrize("qtype", QTYPES)
+def test_global_evidence_is_that_of_the_decoded_rows(qtype: int) -> None:
+    X, labels = clustered(300, 10, 3)
+    stored = Stored(X, labels, np.arange(300), X, labels, 6)
+    index = sq_of(stored, 9, 1, qtype)
+    rows = as_kept(index, stored).X
+    S = (rows.astype(np.float64) @ rows.astype(np.float64).T).astype(np.float32)
+    first, second = np.nonzero(np.triu(labels[:, None] != labels, 1))
+    order = np.lexsort((second, first, -S[first, second]))[:40]
+    for exact in (True, False):
+        pairs = cfe.global_evidence(index, 40, exact=exact, nprobe=9)
+        assert_array_equal(pairs.source, first[order])
+        assert_array_equal(pairs.target, second[order])
+        assert_array_equal(pairs.similarity, S[first[order], second[order]])
+
+
+def test_8_bits_are_nearly_as_good_as_32() -> None:
+    X, labels = clustered(2000, 32, 3)
+    S = similarities(X[:100], X)
+    for qtype, error in zip(QTYPES, (5e-3, 5e-4), strict=True):
+        index = cfe.IndexEvidenceIVFScalarQuantizer(32, 20, qtype=qtype)
+        index.train(X)
+        index.add_with_labels(X, labels)
+        D, I = index.search_evidence(X[:100], labels[:100], 10, 20)
+        assert np.abs(D - np.take_along_axis(S, I, axis=1)).max() < error
+
+
+@pytest.mark.parametrize("qtype", QTYPES)
+def test_a_stock_index_becomes_an_evidence_index_code_by_code(qtype: int) -> None:
+    X, labels = clustered(500, 12, 3)
+    ids = np.random.default_rng(0).permutation(10**6)[:500].astype(np.int64)
+    stock = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatIP(12), 12, 7, qtype, faiss.METRIC_INNER_PRODUCT, False)
+    stock.train(unit(X))
+    stock.add_with_ids(unit(X), ids)
+    stock.nprobe = 3
+    index = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(stock, labels[np.argsort(ids)])
+    assert (index.ntotal, index.nlist, index.nprobe, stock.ntotal) == (500, 7, 3, 500)
+    assert_array_equal(index.members().labels, labels[np.argsort(ids)])
+    kept = stock.sa_decode(stock.sa_encode(unit(X)))
+    assert_array_equal(index.reconstruct_batch(ids), kept)
+    for a, b in zip(index.search(unit(X), 4), stock.search(unit(X), 4), strict=True):
+        assert_array_equal(a, b)
+    again = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(index.to_stock(), labels[np.argsort(ids)])
+    for a, b in zip(again.search_members(k=5), index.search_members(k=5), strict=True):
+        assert_array_equal(a, b)
+
+
+def stock(
+    qtype: int = QTYPES[0], metric: int = faiss.METRIC_INNER_PRODUCT, residual: bool = False, scale: float = 1.0
+) -> object:
+    X = scale * unit(clustered(100, 4, 2)[0])
+    made = faiss.IndexIVFScalarQuantizer(faiss.IndexFlat(4, metric), 4, 2, qtype, metric, residual)
+    made.train(X)
+    made.add(X)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: faiss.IndexFlatIP(4), TypeError, r"ivf must be a faiss\.IndexIVFScalarQuantizer, got IndexFlatIP"),
+        (lambda: stock(metric=faiss.METRIC_L2), ValueError, "inner products"),
+        (
+            lambda: stock(faiss.ScalarQuantizer.QT_4bit),
+            ValueError,
+            "QT_8bit or QT_fp16 with by_residual False, got qtype 1",
+        ),
+        (lambda: stock(residual=True), ValueError, "by_residual False, got .*by_residual True"),
+        (lambda: stock(scale=2.0), ValueError, "must hold vectors of length 1 .*got one of length [12]"),
+        (lambda: stock(scale=0.5), ValueError, "must hold vectors of length 1 .*got one of length 0"),
+        (lambda: stock(QTYPES[1], scale=0.5), ValueError, "must hold vectors of length 1 .*got one of length 0.5"),
+    ],
+)
+def test_other_stock_indexes_are_an_error(make: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        cfe.IndexEvidenceIVFScalarQuantizer.from_stock(make(), [0] * 100)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("qtype", [faiss.ScalarQuantizer.QT_4bit, "SQ8", None])
+def test_other_codecs_are_an_error(qtype: object) -> None:
+    with pytest.raises(ValueError, match="qtype must be QT_8bit or QT_fp16"):
+        cfe.IndexEvidenceIVFScalarQuantizer(4, 2, qtype=qtype)  # type: ignore[arg-type]
+
+
+def test_vectors_that_are_all_alike() -> None:
+    """Ranges of width 0 give every component of every code the same value."""
+    index = cfe.IndexEvidenceIVFScalarQuantizer(3, 2)
+    index.train(np.ones((5, 3)))
+    index.add_with_labels([[1, 1, 1], [-1, 2, 0], [0, 0, 0]], [0, 1, 2])
+    D, I = index.search_members(k=2)
+    assert_array_equal(I, [[1, 2], [0, 2], [0, 1]])
+    assert np.ptp(D) < 1e-6
+
+
+def test_the_range_comes_from_a_sample_of_fixed_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = clustered(400, 6, 2)[0]
+    one, two = (cfe.IndexEvidenceIVFScalarQuantizer(6, 4) for _ in range(2))
+    monkeypatch.setattr(faiss.IndexIVFScalarQuantizer, "train_encoder_num_vectors", lambda self: 50)
+    one.train(X)
+    two.train(X)
+    assert_array_equal(faiss.vector_to_array(one.sq.trained), faiss.vector_to_array(two.sq.trained))
+    assert (np.ptp(unit(X), axis=0) >= faiss.vector_to_array(one.sq.trained)[6:]).all()
+
+
+def test_the_reference_of_pairs_agrees() -> None:
+    """``top_pairs`` normalises its rows; of float16 rows that is no more than rounding."""
+    X, labels = clustered(60, 8, 2)
+    stored = Stored(X, labels, np.arange(60), X, labels, 3)
+    pairs = cfe.global_evidence(sq_of(stored, 4, 1, QTYPES[1]), 5)
+    assert np.abs(pairs.similarity - [s for *_, s in top_pairs(stored)[:5]]).max() < 1e-3
