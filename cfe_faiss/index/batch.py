@@ -23,7 +23,6 @@ MEMORY = 1 << 31
 """Bytes for copies of vectors, unless the caller says otherwise."""
 
 _LISTS_AT_ONCE = 64
-_SAMPLE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +38,11 @@ class _Panels:
     """The eligible rows of some lists; the arrays are those of :func:`panels.scan_groups`."""
 
     starts: NDArray[np.int64]
+    centres: NDArray[np.float32]
     P: NDArray[np.int32]
     facts: NDArray[np.int32]
     addresses: NDArray[np.int64]
     ids: NDArray[np.int64]
-    longest: float
-    """Bound of the norm of every row, less the centre, as it was rounded."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rounding:
-    """How rows are screened: their difference from ``centre``, in bytes or in float32."""
-
-    centre: NDArray[np.float32]
-    in_bytes: bool
-    slack: float
-
-    @classmethod
-    def of(cls, storage: Storage) -> "_Rounding":
-        sample = np.unique(np.linspace(0, storage.n - 1, min(storage.n, _SAMPLE)).astype(np.int64))
-        centre = storage.rows(sample)[0].mean(axis=0, dtype=np.float64).astype(np.float32)
-        # Four products, of vectors of length 2 at most, are rounded: q'x', qm, xm and mm.
-        return cls(centre, panels.HAS_BYTES, 8 * storage.slack)
-
-    def encode(self, X: NDArray[np.float32]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
-        """Return the words of rows, (m, words), and scales, norms, errors and products with the centre, (m,) each."""
-        words = np.empty((len(X), panels.words_of(X.shape[1], self.in_bytes)), np.int32)
-        facts = [np.empty(len(X), np.float32) for _ in range(4)]
-        panels.encode(X, self.centre, self.in_bytes, words, *facts)
-        return words, facts
 
 
 def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) -> list[slice]:
@@ -84,7 +59,7 @@ def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) 
 
 
 def _packed(
-    storage: Storage, places: Places, wanted: NDArray[np.bool_], allowed: NDArray[np.bool_] | None, rounding: _Rounding
+    storage: Storage, places: Places, wanted: NDArray[np.bool_], allowed: NDArray[np.bool_] | None, in_bytes: bool
 ) -> _Panels:
     """Make the panels of the wanted ones of all lists, (lists,)."""
     sizes = np.diff(places.starts)
@@ -97,27 +72,23 @@ def _packed(
     sizes = np.diff(borders)
     starts = np.append(0, np.cumsum(-(-sizes // panels.LANES)))
     number = int(starts[-1])
-    P = np.empty((number, panels.words_of(storage.d, rounding.in_bytes), panels.LANES), np.int32)
+    centres = np.empty((len(sizes), storage.d), np.float32)
+    P = np.empty((number, panels.words_of(storage.d, in_bytes), panels.LANES), np.int32)
     facts = np.empty((number, panels.FACTS, panels.LANES), np.int32)
     addresses, ids = np.empty((number, panels.LANES), np.int64), np.empty((number, panels.LANES), np.int64)
-    longest = [0.0]
 
     def pack(cut: slice) -> None:
         own = rows[borders[cut.start] : borders[cut.stop]]
-        words, (scales, norms, errors, along) = rounding.encode(storage.rows(own)[0])
-        longest.append(float((norms + errors).max(initial=0)))
         panels.pack(
-            words,
-            scales,
-            errors,
-            along,
-            rounding.in_bytes,
+            storage.rows(own)[0],
             own,
             storage.labels,
             storage.row_addresses,
             storage.row_ids,
-            sizes[cut],
+            in_bytes,
+            borders[cut.start : cut.stop + 1] - borders[cut.start],
             int(starts[cut.start]),
+            centres[cut],
             P,
             facts,
             addresses,
@@ -125,7 +96,7 @@ def _packed(
         )
 
     run(pack, slices(len(sizes), _LISTS_AT_ONCE), work=float(len(rows)) * storage.d)
-    return _Panels(starts, P, facts, addresses, ids, max(longest))
+    return _Panels(starts, centres, P, facts, addresses, ids)
 
 
 def search(
@@ -154,40 +125,35 @@ def search(
 
     def scan_task(task: slice, packed: _Panels) -> None:
         cut, borders = groups.of_task(task)
-        X = queries.fetch(groups.order[cut])
-        words, (scales, norms, errors, along) = rounding.encode(X)
-        constants = along - own_product + errors * packed.longest + rounding.slack
         panels.scan_groups(
-            X,
-            words ^ panels.AS_QUERY if rounding.in_bytes else words,
-            scales,
-            norms,
-            constants.astype(np.float32),
-            rounding.in_bytes,
+            queries.fetch(groups.order[cut]),
+            in_bytes,
             labels[cut],
             borders,
             lists[task],
             packed.starts,
+            packed.centres,
             packed.P,
             packed.facts,
             packed.addresses,
             packed.ids,
             storage.codec,
             storage.levels,
+            slack,
             len(places.rows) > storage.n,
             D[cut],
             I[cut],
         )
 
     work = float(len(labels)) * storage.d * lists.shape[1] * len(places.rows) / len(places.starts)
-    rounding = _Rounding.of(storage)
-    own_product = float(rounding.centre @ rounding.centre)
+    # Rounded are q·c, q·x', the norms, and what is compared in the end; centres are no longer than rows.
+    slack, in_bytes = 8 * storage.slack, panels.HAS_BYTES
     wanted = np.zeros(len(places.starts) - 1, bool)
     wanted[lists[lists >= 0]] = True
-    for shard in _shards(places, wanted, panels.words_of(storage.d, rounding.in_bytes), memory):
+    for shard in _shards(places, wanted, panels.words_of(storage.d, in_bytes), memory):
         here = np.zeros_like(wanted)
         here[shard] = wanted[shard]
-        packed = _packed(storage, places, here, allowed, rounding)
+        packed = _packed(storage, places, here, allowed, in_bytes)
         run(partial(scan_task, packed=packed), tasks, work=work, progress=progress)
     run(lambda task: scan.sort_heaps(D[groups.of_task(task)[0]], I[groups.of_task(task)[0]]), tasks, work=work)
     result_D, result_I = scan.empty_heaps(len(queries), k)

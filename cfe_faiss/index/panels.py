@@ -4,13 +4,13 @@ A matrix product writes its scores to memory before anybody looks at them. Here 
 reach a query's threshold, or has its label, never leaves them. What could reach it is scored again from the vectors
 themselves by :func:`cfe_faiss.dot.similarity`: how rows are screened changes the time, never the result.
 
-Rows are screened in bytes. With m the mean of the rows and q' = q - m, x' = x - m,
+Rows are screened in bytes. With c the mean of the rows of a list and x' = x - c,
 
-    q·x = q'·x' + q·m + x·m - m·m,    q'·x' <= q^·x^ + |q' - q^| |x^| + |q'| |x' - x^|    (Cauchy-Schwarz)
+    q·x = q·c + q·x',    q·x' <= q^·x^ + |q - q^| |x^| + |q| |x' - x^|    (Cauchy-Schwarz)
 
-where q^ and x^ are q' and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound is
-rigorous, and tight, since x' is small where vectors are alike. Where the processor has no instruction for products of
-bytes (AVX-512 VNNI), q^ and x^ are q' and x' in float32. Either way a row is a sequence of 4-byte words.
+where q^ and x^ are q and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound is
+rigorous, and tight, since x' is short where the rows of a list are alike. Where the processor has no instruction for
+products of bytes (AVX-512 VNNI), q^ and x^ are q and x' in float32. Either way a row is a sequence of 4-byte words.
 """
 
 from typing import Any
@@ -35,10 +35,8 @@ HAS_BYTES = bool(llvm.get_host_cpu_features().get("avx512vnni"))
 FACTS = 5
 """What is known of each row of a panel besides its words."""
 
-AS_QUERY = np.int32(-0x7F7F7F80)
-"""What turns the bytes of a row into those of a query (exclusive or): bytes with 128 added."""
-
 _ZERO = 128  # what a query's byte 0 is stored as: the instruction takes one factor without a sign
+_AS_QUERY = np.int32(-0x7F7F7F80)  # adds that to each byte of a word, by exclusive or
 _LARGEST = 127
 _CHAINS = 8  # sums that are in flight at once
 _MIXED = np.int32(-2)
@@ -60,9 +58,10 @@ def _meet(rows: int, in_bytes: bool) -> Any:
     """Return an intrinsic that bounds the similarities of ``rows`` queries with the 16 rows of a panel.
 
     Its arguments are pointers: the queries' words, one query after the other; the panel's words, (words, 16); their
-    number; the panel's facts, (5, 16): first sum, scale, error, offset and label of each row; the queries' labels; the
-    queries' facts, (rows, 3): scale, norm and threshold; and where to put, for each query, the set of rows that may
-    reach the threshold and have another label. It returns whether there is any; only then are the sets written.
+    number; the panel's facts, (5, 16): first sum, scale, error |x' - x^|, length |x^| and label of each row; the
+    queries' labels; the queries' facts, (rows, 4): scale, length, error and threshold; and where to put, for each
+    query, the set of rows that may reach the threshold and have another label. It returns whether there is any; only
+    then are the sets written.
     """
     add = _add_bytes if in_bytes else _add_floats
     kind = _INTS if in_bytes else _FLOATS
@@ -78,7 +77,7 @@ def _meet(rows: int, in_bytes: bool) -> Any:
             place: Any = _LONG(0)
             for step in sorted({chains, 1}, reverse=True):
                 sums, place = _add_words(builder, add, starts, y, words, step, sums, place)
-            scale, error, offset = (_load(builder, facts, fact, _FLOATS) for fact in (1, 2, 3))
+            scale, error, length = (_load(builder, facts, fact, _FLOATS) for fact in (1, 2, 3))
             labels = _load(builder, facts, 4, _INTS)
             masks = []
             for r in range(rows):
@@ -87,11 +86,12 @@ def _meet(rows: int, in_bytes: bool) -> Any:
                     total = builder.add(total, later) if in_bytes else builder.fadd(total, later)
                 if in_bytes:
                     total = builder.sitofp(total, _FLOATS)
-                own_scale, norm, threshold = (
-                    _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(3 * r + fact)])), _FLOATS)
-                    for fact in range(3)
+                own_scale, own_length, own_error, threshold = (
+                    _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(4 * r + fact)])), _FLOATS)
+                    for fact in range(4)
                 )
-                bound = builder.fadd(builder.fmul(error, norm, flags=_FUSED), offset, flags=_FUSED)
+                bound = builder.fmul(error, own_length, flags=_FUSED)
+                bound = builder.fadd(bound, builder.fmul(length, own_error, flags=_FUSED), flags=_FUSED)
                 product = builder.fmul(builder.fmul(total, scale), own_scale, flags=_FUSED)
                 reaches = builder.fcmp_ordered(">=", builder.fadd(product, bound, flags=_FUSED), threshold)
                 label = _broadcast(builder, builder.load(builder.gep(own, [_LONG(r)])), _INTS)
@@ -198,102 +198,96 @@ def words_of(d: int, in_bytes: bool) -> int:
 
 
 @kernel
-def encode(
-    X: Floats,
-    centre: Floats,
-    in_bytes: bool,
-    words: Words,
-    scales: Floats,
-    norms: Floats,
-    errors: Floats,
-    along: Floats,
-) -> None:
-    """Write the rows of X, less ``centre``, as words; and of each row scale, norm, error and product with the centre.
+def encode(x: Floats, in_bytes: bool, words: Words) -> tuple[np.float32, np.float32, np.float32]:
+    """Write a row as words, and return its scale, its length, and how far it is from what was written.
 
     The bytes of a row are its values divided by its scale, -127..127, in words of four.
     """
-    d = X.shape[1]
-    x = np.empty(d, np.float32)
-    for r in range(X.shape[0]):
-        largest = np.float32(0)
-        for i in range(d):
-            x[i] = X[r, i] - centre[i]
-            largest = max(largest, abs(x[i]))
-        norms[r] = np.sqrt(product(x, x))
-        along[r] = product(X[r], centre)
-        if not in_bytes:
-            words[r] = x.view(np.int32)
-            scales[r], errors[r] = 1, 0
-            continue
-        scale = np.float32(largest / _LARGEST) if largest > 0 else np.float32(1)
-        codes = words[r].view(np.int8)
-        codes[:] = 0
-        error = np.float32(0)
-        for i in range(d):
-            code = np.rint(x[i] / scale)
-            codes[i] = np.int8(code)
-            error += (x[i] - code * scale) ** 2
-        scales[r], errors[r] = scale, np.sqrt(error)
+    length = np.float32(np.sqrt(product(x, x)))
+    if not in_bytes:
+        words[:] = x.view(np.int32)
+        return np.float32(1), length, np.float32(0)
+    largest = np.float32(0)
+    for value in x:
+        largest = max(largest, abs(value))
+    scale = np.float32(largest / _LARGEST) if largest > 0 else np.float32(1)
+    inverse = np.float32(1) / scale
+    codes = words.view(np.int8)
+    codes[x.shape[0] :] = 0
+    error = np.float32(0)
+    for i in range(x.shape[0]):
+        code = np.rint(x[i] * inverse)
+        codes[i] = np.int8(code)
+        error += (x[i] - code * scale) ** 2
+    return scale, length, np.float32(np.sqrt(error))
 
 
 @kernel
 def pack(
-    words: Words,
-    scales: Floats,
-    errors: Floats,
-    along: Floats,
-    in_bytes: bool,
+    X: Floats,
     rows: Ints,
     labels: Labels,
     addresses: Ints,
     ids: Ints,
-    sizes: Ints,
+    in_bytes: bool,
+    borders: Ints,
     first: int,
+    centres: Floats,
     P: Words,
     facts: Words,
     lane_addresses: Ints,
     lane_ids: Ints,
 ) -> None:
-    """Interleave encoded rows of lists into panels from panel ``first`` on; each list begins a panel of its own.
+    """Interleave the rows of lists into panels from panel ``first`` on; each list begins a panel of its own.
 
     Parameters
     ----------
-    words, scales, errors, along
-        As from :func:`encode`, of the rows of the lists one after the other, ``sizes`` of them in each.
-    rows
-        Their storage rows, (m,); ``labels``, ``addresses`` and ``ids`` are of all storage rows.
+    X, rows
+        Rows of the lists one after the other, (m, d): list j has ``borders[j]:borders[j + 1]``. And their storage rows.
+    labels, addresses, ids
+        Of all storage rows.
+    centres
+        The mean of each list, (lists, d), is written there.
     P, facts, lane_addresses, lane_ids
         Panels, (panels, words, 16), their facts, (panels, 5, 16), and address and id of the row in each lane,
         (panels, 16). A lane without a row reaches nothing.
     """
-    place, panel = 0, first
+    d, panel = X.shape[1], first
     float_facts = facts.view(np.float32)
-    for size in sizes:
-        for start in range(0, size, LANES):
+    words = np.empty(P.shape[1], np.int32)
+    x = np.empty(d, np.float32)
+    for j in range(borders.shape[0] - 1):
+        centres[j] = 0
+        for r in range(borders[j], borders[j + 1]):
+            for i in range(d):
+                centres[j, i] += X[r, i]
+        centres[j] /= max(1, borders[j + 1] - borders[j])
+        for start in range(borders[j], borders[j + 1], LANES):
             for lane in range(LANES):
-                r = place + start + lane
-                if start + lane >= size:
+                r = start + lane
+                if r >= borders[j + 1]:
                     P[panel, :, lane] = 0
                     facts[panel, :, lane] = 0
-                    float_facts[panel, 3, lane] = -np.inf
+                    float_facts[panel, 2, lane] = -np.inf
                     facts[panel, 4, lane] = -1
                     continue
-                for i in range(words.shape[1]):
-                    P[panel, i, lane] = words[r, i]
-                facts[panel, 0, lane] = 0
+                for i in range(d):
+                    x[i] = X[r, i] - centres[j, i]
+                scale, length, error = encode(x, in_bytes, words)
+                total = 0
                 if in_bytes:
-                    total = 0
-                    for code in words[r].view(np.int8):
-                        total += code
-                    facts[panel, 0, lane] = -_ZERO * total
-                float_facts[panel, 1, lane] = scales[r]
-                float_facts[panel, 2, lane] = errors[r]
-                float_facts[panel, 3, lane] = along[r]
+                    for i in range(words.view(np.int8).shape[0]):
+                        total += words.view(np.int8)[i]
+                for i in range(words.shape[0]):
+                    P[panel, i, lane] = words[i]
+                facts[panel, 0, lane] = -_ZERO * total
+                float_facts[panel, 1, lane] = scale
+                float_facts[panel, 2, lane] = error
+                float_facts[panel, 3, lane] = length + error
                 facts[panel, 4, lane] = labels[rows[r]]
                 lane_addresses[panel, lane] = addresses[rows[r]]
                 lane_ids[panel, lane] = ids[rows[r]]
             panel += 1
-        place += size
 
 
 # --- scanning ---------------------------------------------------------------------------------------------------------
@@ -302,21 +296,19 @@ def pack(
 @kernel
 def scan_groups(
     X: Floats,
-    words: Words,
-    scales: Floats,
-    norms: Floats,
-    constants: Floats,
     in_bytes: bool,
     labels: Labels,
     groups: Ints,
     lists: Ints,
     starts: Ints,
+    centres: Floats,
     P: Words,
     facts: Words,
     lane_addresses: Ints,
     lane_ids: Ints,
     codec: int,
     levels: Floats,
+    slack: float,
     once: bool,
     D: Floats,
     I: Ints,
@@ -325,16 +317,16 @@ def scan_groups(
 
     Parameters
     ----------
-    X, words, scales, norms
-        Queries, (m, d), and what :func:`encode` says of them; their bytes with ``_ZERO`` added.
-    constants
-        For each query what to take off its threshold: a row is scored if its bound, without these, reaches the rest.
-    labels
-        Of the queries, (m,).
-    starts, P, facts, lane_addresses, lane_ids
+    X, labels
+        Queries, (m, d), and their labels, (m,).
+    in_bytes
+        Whether panels hold bytes.
+    starts, centres, P, facts, lane_addresses, lane_ids
         First panel of each list and, last, the number of panels; and the panels, as from :func:`pack`.
     codec, levels
         How the rows at the addresses are kept.
+    slack
+        Bound of the error of all products of floats that are compared with a threshold.
     once
         Whether a row may be met several times.
     D, I
@@ -344,19 +336,27 @@ def scan_groups(
     -------
     How many rows were scored.
     """
-    number = words.shape[1]
+    number = P.shape[1]
     hits = np.empty(8, np.int32)
     row = np.empty(X.shape[1], np.float32)
-    query_facts = np.empty((X.shape[0], 3), np.float32)
+    words = np.empty((X.shape[0], number), np.int32)
+    query_facts = np.empty((X.shape[0], 4), np.float32)
+    along = np.empty(X.shape[0], np.float32)
     for q in range(X.shape[0]):
-        query_facts[q, 0], query_facts[q, 1], query_facts[q, 2] = scales[q], norms[q], D[q, 0] - constants[q]
+        query_facts[q, 0], query_facts[q, 1], query_facts[q, 2] = encode(X[q], in_bytes, words[q])
+        if in_bytes:
+            for i in range(number):
+                words[q, i] ^= _AS_QUERY
     scored = 0
     for g in range(groups.shape[0] - 1):
         first, last = groups[g], groups[g + 1]
         single = labels[first] if (labels[first:last] == labels[first]).all() else _MIXED
         for j in lists[g]:
-            if j < 0:
+            if j < 0 or starts[j] == starts[j + 1]:
                 continue
+            for q in range(first, last):
+                along[q] = product(X[q], centres[j]) + slack
+                query_facts[q, 3] = D[q, 0] - along[q]
             for p in range(starts[j], starts[j + 1]):
                 if facts[p, 4, 0] == single and facts[p, 4, LANES - 1] == single:
                     continue
@@ -389,12 +389,14 @@ def scan_groups(
                             while mask != 0:
                                 lane = _lowest(mask)
                                 mask = np.int32(mask & (mask - 1))
+                                if facts[p, 4, lane] < 0:  # infinite values in a damaged file reach anything
+                                    continue
                                 s = score(codec, levels, X[q + c], lane_addresses[p, lane], row)
                                 if once:
                                     offer_once(D[q + c], I[q + c], s, lane_ids[p, lane])
                                 else:
                                     offer(D[q + c], I[q + c], s, lane_ids[p, lane])
                                 scored += 1
-                            query_facts[q + c, 2] = D[q + c, 0] - constants[q + c]
+                            query_facts[q + c, 3] = D[q + c, 0] - along[q + c]
                     q += count
     return scored

@@ -230,21 +230,12 @@ class Routes:
         if nprobe >= len(self.means):
             return np.tile(np.arange(self.nlist), (len(X), 1))
         best = np.empty((len(X), nprobe), np.int64)
-        scan.route(
-            X,
-            labels,
-            self.means,
-            self.filled,
-            self.labels,
-            self.starts,
-            self.entry_lists,
-            self.entry_means,
-            self.entry_filled,
-            self.regions.means,
-            self.regions.starts,
-            self.regions.lists,
-            best,
-        )
+        by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
+        if len(X) <= FEW or len(self.regions.means):
+            regions = self.regions.means, self.regions.starts, self.regions.lists
+            scan.route(X, labels, self.means, self.filled, *by_label, *regions, best)
+        else:
+            scan.rank(X @ self.means.T, X, labels, self.filled, *by_label, best)
         return best
 
     def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:

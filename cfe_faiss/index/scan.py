@@ -509,6 +509,35 @@ def route(
 
 
 @kernel
+def rank(
+    scores: Floats,
+    X: Floats,
+    labels_q: Labels,
+    filled: NDArray[np.bool_],
+    labels: Labels,
+    starts: Ints,
+    entry_lists: Ints,
+    entry_means: Floats,
+    entry_filled: NDArray[np.bool_],
+    best: Ints,
+) -> None:
+    """Do what :func:`route` does, given each query's products with the means of all lists, (nq, lists)."""
+    D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
+    for q in range(X.shape[0]):
+        i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
+        if i < labels.shape[0] and labels[i] == labels_q[q]:
+            for e in range(starts[i], starts[i + 1]):
+                scores[q, entry_lists[e]] = product(X[q], entry_means[e]) if entry_filled[e] else NOWHERE
+        D[:] = NOWHERE
+        I[:] = NO_ID
+        for j in range(scores.shape[1]):
+            if scores[q, j] > D[0] and filled[j]:
+                offer(D, I, scores[q, j], np.int64(j))
+        sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
+        best[q] = I
+
+
+@kernel
 def _consider(
     j: int,
     x: Floats,
