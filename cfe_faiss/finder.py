@@ -248,9 +248,7 @@ def _searched(nodes: ArrayLike | None, n: int) -> NDArray[np.int64]:
     return np.unique(numbers)
 
 
-def empty_index(
-    index: str | EvidenceIndex | None, n: int, d: int
-) -> EvidenceIndex:
+def empty_index(index: str | EvidenceIndex | None, n: int, d: int) -> EvidenceIndex:
     """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
     if index is None:
         as_count("the number of nodes", n)

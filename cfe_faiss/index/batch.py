@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import panels, scan
+from cfe_faiss.index.codes import FLAT
 from cfe_faiss.index.exact import Results, slices
 from cfe_faiss.index.grouping import Queries, routed
 from cfe_faiss.index.routing import Routes
@@ -21,6 +22,9 @@ from cfe_faiss.parallel import run
 
 MEMORY = 1 << 31
 """Bytes for copies of vectors, unless the caller says otherwise."""
+
+SLACK = 8
+"""Times the error of one product: what is rounded are q·c, q·x', the norms, and what is compared in the end."""
 
 _LISTS_AT_ONCE = 64
 
@@ -34,7 +38,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class _Panels:
+class Panels:
     """The eligible rows of some lists; the arrays are those of :func:`panels.scan_groups`."""
 
     starts: NDArray[np.int64]
@@ -45,10 +49,23 @@ class _Panels:
     ids: NDArray[np.int64]
 
 
+def all_panels(storage: Storage, places: Places) -> Panels | None:
+    """Return panels to be kept, of all lists of an index with one partition; None where that is too much."""
+    number = int((-(-np.diff(places.starts) // panels.LANES)).sum())
+    size = number * _bytes_of_panel(panels.words_of(storage.d, True))
+    if not panels.HAS_BYTES or storage.codec != FLAT or len(places.rows) > storage.n or size > MEMORY:
+        return None
+    return packed(storage, places, np.ones(len(places.starts) - 1, bool), None, True)
+
+
+def _bytes_of_panel(words: int) -> int:
+    return panels.LANES * (4 * (words + panels.FACTS) + 16)
+
+
 def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) -> list[slice]:
     """Cut the lists into runs whose panels take about so many bytes; a run holds at least one list."""
     sizes = np.where(wanted, np.diff(places.starts), 0)
-    end = np.cumsum(-(-sizes // panels.LANES) * panels.LANES * (4 * (words + panels.FACTS) + 16))
+    end = np.cumsum(-(-sizes // panels.LANES) * _bytes_of_panel(words))
     cuts, first = [], 0
     while first < len(sizes):
         before = end[first - 1] if first else 0
@@ -58,9 +75,9 @@ def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) 
     return cuts
 
 
-def _packed(
+def packed(
     storage: Storage, places: Places, wanted: NDArray[np.bool_], allowed: NDArray[np.bool_] | None, in_bytes: bool
-) -> _Panels:
+) -> Panels:
     """Make the panels of the wanted ones of all lists, (lists,)."""
     sizes = np.diff(places.starts)
     rows = places.rows
@@ -96,7 +113,7 @@ def _packed(
         )
 
     run(pack, slices(len(sizes), _LISTS_AT_ONCE), work=float(len(rows)) * storage.d)
-    return _Panels(starts, centres, P, facts, addresses, ids)
+    return Panels(starts, centres, P, facts, addresses, ids)
 
 
 def search(
@@ -109,11 +126,13 @@ def search(
     *,
     allowed: NDArray[np.bool_] | None = None,
     memory: int = MEMORY,
+    ready: Panels | None = None,
     progress: str | None = None,
 ) -> Results:
     """Return the evidence D, I of queries, (nq, k), each group's from the ``nprobe`` lists that its mean is routed to.
 
-    Results are exact for these lists; rows may be short.
+    Results are exact for these lists; rows may be short. ``ready`` are panels of all lists of one partition, if there
+    are any; others are made here, of no more than ``memory`` bytes at a time.
     """
     everything = nprobe >= len(routes.means)
     if everything:
@@ -123,7 +142,7 @@ def search(
     D, I = scan.empty_heaps(len(labels), k)
     tasks = groups.tasks()
 
-    def scan_task(task: slice, packed: _Panels) -> None:
+    def scan_task(task: slice, on: Panels) -> None:
         cut, borders = groups.of_task(task)
         panels.scan_groups(
             queries.fetch(groups.order[cut]),
@@ -131,12 +150,12 @@ def search(
             labels[cut],
             borders,
             lists[task],
-            packed.starts,
-            packed.centres,
-            packed.P,
-            packed.facts,
-            packed.addresses,
-            packed.ids,
+            on.starts,
+            on.centres,
+            on.P,
+            on.facts,
+            on.addresses,
+            on.ids,
             storage.codec,
             storage.levels,
             slack,
@@ -146,15 +165,17 @@ def search(
         )
 
     work = float(len(labels)) * storage.d * lists.shape[1] * len(places.rows) / len(places.starts)
-    # Rounded are q·c, q·x', the norms, and what is compared in the end; centres are no longer than rows.
-    slack, in_bytes = 8 * storage.slack, panels.HAS_BYTES
-    wanted = np.zeros(len(places.starts) - 1, bool)
-    wanted[lists[lists >= 0]] = True
-    for shard in _shards(places, wanted, panels.words_of(storage.d, in_bytes), memory):
-        here = np.zeros_like(wanted)
-        here[shard] = wanted[shard]
-        packed = _packed(storage, places, here, allowed, in_bytes)
-        run(partial(scan_task, packed=packed), tasks, work=work, progress=progress)
+    slack, in_bytes = SLACK * storage.slack, panels.HAS_BYTES
+    if ready is not None and allowed is None:
+        run(partial(scan_task, on=ready), tasks, work=work, progress=progress)
+    else:
+        wanted = np.zeros(len(places.starts) - 1, bool)
+        wanted[lists[lists >= 0]] = True
+        for shard in _shards(places, wanted, panels.words_of(storage.d, in_bytes), memory):
+            here = np.zeros_like(wanted)
+            here[shard] = wanted[shard]
+            on = packed(storage, places, here, allowed, in_bytes)
+            run(partial(scan_task, on=on), tasks, work=work, progress=progress)
     run(lambda task: scan.sort_heaps(D[groups.of_task(task)[0]], I[groups.of_task(task)[0]]), tasks, work=work)
     result_D, result_I = scan.empty_heaps(len(queries), k)
     result_I[:] = -1

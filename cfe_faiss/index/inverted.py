@@ -24,7 +24,7 @@ from cfe_faiss.index.certify import certified
 from cfe_faiss.index.exact import Results, padded, search_all
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.grouping import Queries
-from cfe_faiss.index.mapped import in_memory
+from cfe_faiss.index.mapped import in_memory, is_mapped
 from cfe_faiss.index.routing import FEW, Routes
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.partition import assign, train_partitions
@@ -587,7 +587,15 @@ def all_lists(self: Any) -> probing.Lists:
     if self._cached_lists is None or self._cached_lists[0] != self.routing:
         routes = self.routes() if self.routing == "evidence" else None
         references = self._references.reshape(-1)
-        lists = probing.Lists(storage, self.centroids(), references, self._reference_starts, routes, self._screening())
+        lists = probing.Lists(
+            storage,
+            self.centroids(),
+            references,
+            self._reference_starts,
+            routes,
+            self._screening(),
+            not is_mapped(self),
+        )
         self._cached_lists = self.routing, lists
     known: probing.Lists = self._cached_lists[1]
     return known

@@ -5,14 +5,19 @@ from typing import Any
 import faiss
 
 
+def is_mapped(index: Any) -> bool:
+    """Whether the lists of an index are in a file; an index without lists is taken as in memory."""
+    return isinstance(index, faiss.IndexIVF) and isinstance(
+        faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists
+    )
+
+
 def in_memory(index: Any) -> Any:
     """Return an index that FAISS can write: ``index`` itself, or a stock copy in memory if its lists are mapped.
 
     FAISS would write the name of the mapped file in place of the vectors.
     """
-    if not isinstance(index, faiss.IndexIVF) or not isinstance(
-        faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists
-    ):
+    if not is_mapped(index):
         return index
     copy = _empty_copy(index)
     faiss.IndexIVF.copy_subset_to(index, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, index.nlist)

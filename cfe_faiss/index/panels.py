@@ -18,12 +18,13 @@ from typing import Any
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from cfe_faiss.index.codes import score
-from cfe_faiss.index.scan import offer, offer_once, product
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index.codes import FLAT, bool_pointer, float_pointer, int_pointer, label_pointer, score
+from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route, sort_heaps
 from cfe_faiss.jit import kernel
 
 LANES = 16
@@ -192,6 +193,7 @@ _bytes_1, _bytes_2, _bytes_4, _bytes_8 = (_meet(rows, HAS_BYTES) for rows in (1,
 # --- rows as words ----------------------------------------------------------------------------------------------------
 
 
+@kernel
 def words_of(d: int, in_bytes: bool) -> int:
     """Return how many words a row of length d takes."""
     return -(-d // 4) if in_bytes else d
@@ -400,3 +402,66 @@ def scan_groups(
                             query_facts[q + c, 3] = D[q + c, 0] - along[q + c]
                     q += count
     return scored
+
+
+@kernel
+def search_few(
+    X: Floats,
+    labels_q: Labels,
+    places: Ints,
+    levels: Floats,
+    slack: float,
+    lists: Ints,
+    D: Floats,
+    I: Ints,
+) -> bool:
+    """Do what :func:`scan.search_few` does, by panels of all lists of one partition; for rows of float32.
+
+    The panels' arrays follow those of the index in ``places``.
+    """
+    d, total, entries, number = X.shape[1], places[3], places[11], places[37]
+    if lists.shape[1] < total:
+        route(
+            X,
+            labels_q,
+            carray(float_pointer(places[2]), (total, d)),
+            carray(bool_pointer(places[4]), (total,)),
+            carray(label_pointer(places[6]), (places[7],)),
+            carray(int_pointer(places[8]), (places[9],)),
+            carray(int_pointer(places[10]), (entries,)),
+            carray(float_pointer(places[12]), (entries, d)),
+            carray(bool_pointer(places[14]), (entries,)),
+            carray(float_pointer(places[26]), (places[27], d)),
+            carray(int_pointer(places[28]), (places[29],)),
+            carray(int_pointer(places[30]), (places[31],)),
+            lists,
+        )
+    else:
+        for j in range(lists.shape[1]):
+            lists[:, j] = j
+    for q in range(X.shape[0]):
+        if labels_q[q] == UNKNOWN:
+            lists[q] = -1
+    D[:] = PADDING
+    I[:] = NO_ID
+    scan_groups(
+        X,
+        True,
+        labels_q,
+        np.arange(X.shape[0] + 1),
+        lists,
+        carray(int_pointer(places[32]), (places[33],)),
+        carray(float_pointer(places[34]), (total, d)),
+        carray(label_pointer(places[36]), (number, words_of(d, True), LANES)),
+        carray(label_pointer(places[38]), (number, FACTS, LANES)),
+        carray(int_pointer(places[40]), (number, LANES)),
+        carray(int_pointer(places[42]), (number, LANES)),
+        FLAT,
+        levels,
+        slack,
+        False,
+        D,
+        I,
+    )
+    sort_heaps(D, I)
+    return bool((I[:, -1] >= 0).all())

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.index import batch, scan
+from cfe_faiss.index import batch, panels, scan
 from cfe_faiss.index.adc import Screening
-from cfe_faiss.index.batch import Places
+from cfe_faiss.index.batch import Panels, Places
 from cfe_faiss.index.exact import Results, padded
 from cfe_faiss.index.grouping import Queries
 from cfe_faiss.index.routing import FEW, Routes, nearest_lists
@@ -40,6 +40,8 @@ class Lists:
         For routing to the evidence of a query's class; None for routing to the nearest centroids.
     screening
         For looking at the codes of vectors first, unless all lists are probed; None where vectors have none.
+    in_memory
+        Whether the rows are in memory, not mapped from a file.
     calibrations
         Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.index.calibration`.
     """
@@ -50,6 +52,7 @@ class Lists:
     reference_starts: NDArray[np.int64]
     routes: Routes | None
     screening: Screening | None
+    in_memory: bool
     calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
 
     @property
@@ -102,7 +105,16 @@ class Lists:
             routes.regions.starts,
             routes.regions.lists,
         )
+        if self.panels is not None:
+            kept = self.panels
+            arrays += (kept.starts, kept.centres, kept.P, kept.facts, kept.addresses, kept.ids)
         return tuple(np.ascontiguousarray(array) for array in arrays)
+
+    @cached_property
+    def panels(self) -> Panels | None:
+        """Panels of all lists: made for the first search, and kept where they take little beside the vectors."""
+        usable = self.in_memory and self.routes is not None and self.screening is None
+        return batch.all_panels(self.storage, self.places) if usable else None
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
@@ -114,32 +126,39 @@ class Lists:
         """Return D, I of a few queries, (nq, k), or None where rows are not full or the index is searched otherwise."""
         if len(X) > FEW or k > self.storage.n or self.routes is None or self.screening is not None:
             return None
-        storage, nq = self.storage, len(X)
-        D, I = np.empty((nq, k), np.float32), np.empty((nq, k), np.int64)
-        full = scan.search_few(
-            X,
-            labels,
-            self._places,
-            storage.row_size,
-            storage.codec,
-            storage.levels,
-            storage.slack,
-            _EVERYTHING if allowed is None else allowed,
-            np.empty((nq, min(nprobe, self.number)), np.int64),
-            D,
-            I,
-        )
+        D, I = np.empty((len(X), k), np.float32), np.empty((len(X), k), np.int64)
+        full = self._search_alone(X, labels, nprobe, _EVERYTHING if allowed is None else allowed, D, I)
         return (D, I) if full else None
+
+    def _search_alone(
+        self,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        nprobe: int,
+        allowed: NDArray[np.bool_],
+        D: NDArray[np.float32],
+        I: NDArray[np.int64],
+    ) -> bool:
+        """Write D, I, (nq, width), of queries that are each routed alone; return whether all rows are full."""
+        storage, lists = self.storage, np.empty((len(X), min(nprobe, self.number)), np.int64)
+        if self.panels is not None and len(allowed) == 0:
+            slack = batch.SLACK * storage.slack
+            return bool(panels.search_few(X, labels, self._places, storage.levels, slack, lists, D, I))
+        rows = storage.row_size, storage.codec, storage.levels, storage.slack
+        return bool(scan.search_few(X, labels, self._places, *rows, allowed, lists, D, I))
 
     def probe(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], width: int, nprobe: int, allowed: NDArray[np.bool_]
     ) -> Results:
         """Return D, I of unit queries from the ``nprobe`` lists that each is routed to, (nq, width)."""
+        D, I = scan.empty_heaps(len(X), width)
+        if self.routes is not None and self.screening is None:
+            self._search_alone(X, labels, nprobe, allowed, D, I)
+            return D, I
         if self.routes is None:
             lists = nearest_lists(X, self.centroids, nprobe)
         else:
             lists = self.routes.lists(X, labels, nprobe)
-        D, I = scan.empty_heaps(len(X), width)
         storage, references = self.storage, (self.references, self.reference_starts)
         if self.screening is not None and nprobe < self.number:
             self.screening.probe(storage, X, labels, lists, *references, allowed, D, I)
@@ -199,6 +218,7 @@ def search(
                 nprobe,
                 allowed=allowed,
                 memory=memory,
+                ready=lists.panels if memory >= batch.MEMORY else None,
                 progress=progress,
             )
         else:

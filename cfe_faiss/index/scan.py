@@ -475,35 +475,41 @@ def route(
     Where there are regions, only the lists of the nearest ones are compared with the query.
     """
     total, nprobe = means.shape[0], best.shape[1]
-    without = np.full(total, -1, np.int64)  # the entry of each list without the query's label
+    scores = np.zeros(total, np.float32)
     nearness = np.empty(region_means.shape[0], np.float32)
+    considered = np.arange(total) if region_means.shape[0] == 0 else np.empty(total, np.int64)
     enough = max(_LISTS_FOR_EACH * nprobe, total // _SHARE_OF_LISTS)
     D, I = np.empty(nprobe, np.float32), np.empty(nprobe, np.int64)
     for q in range(X.shape[0]):
-        i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
-        first = last = 0
-        if i < labels.shape[0] and labels[i] == labels_q[q]:
-            first, last = starts[i], starts[i + 1]
-        for e in range(first, last):
-            without[entry_lists[e]] = e
-        D[:] = NOWHERE
-        I[:] = NO_ID
-        if region_means.shape[0] == 0:
-            for j in range(total):
-                _consider(j, X[q], means, filled, without[j], entry_means, entry_filled, D, I)
-        else:
+        count = total
+        if region_means.shape[0]:
             for r in range(region_means.shape[0]):
                 nearness[r] = -product(X[q], region_means[r])
-            seen = 0
+            count = 0
             for r in np.argsort(nearness):
-                if seen >= enough:
+                if count >= enough:
                     break
                 for place in range(region_starts[r], region_starts[r + 1]):
-                    j = region_lists[place]
-                    _consider(j, X[q], means, filled, without[j], entry_means, entry_filled, D, I)
-                    seen += 1
-        for e in range(first, last):
-            without[entry_lists[e]] = -1
+                    considered[count] = region_lists[place]
+                    count += 1
+        for c in range(count):
+            scores[considered[c]] = np.inf  # not known yet
+        i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
+        if i < labels.shape[0] and labels[i] == labels_q[q]:
+            for e in range(starts[i], starts[i + 1]):
+                if scores[entry_lists[e]] == np.inf:
+                    scores[entry_lists[e]] = product(X[q], entry_means[e]) if entry_filled[e] else NOWHERE
+        for c in range(count):
+            j = considered[c]
+            if scores[j] == np.inf:
+                scores[j] = product(X[q], means[j]) if filled[j] else NOWHERE
+        D[:] = NOWHERE
+        I[:] = NO_ID
+        for c in range(count):
+            j = considered[c]
+            if scores[j] > D[0]:
+                offer(D, I, scores[j], j)
+            scores[j] = 0
         sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
         best[q] = I
 
@@ -535,27 +541,6 @@ def rank(
                 offer(D, I, scores[q, j], np.int64(j))
         sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
         best[q] = I
-
-
-@kernel
-def _consider(
-    j: int,
-    x: Floats,
-    means: Floats,
-    filled: NDArray[np.bool_],
-    entry: int,
-    entry_means: Floats,
-    entry_filled: NDArray[np.bool_],
-    D: Floats,
-    I: Ints,
-) -> None:
-    """Take list j into the heap if it is near."""
-    if entry < 0:
-        s = product(x, means[j]) if filled[j] else NOWHERE
-    else:
-        s = product(x, entry_means[entry]) if entry_filled[entry] else NOWHERE
-    if s > D[0]:
-        offer(D, I, s, np.int64(j))
 
 
 # --- a few queries, in one call -------------------------------------------------------------------------------------

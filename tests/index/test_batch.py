@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -185,3 +186,19 @@ def test_only_one_measure_of_effort_may_be_given() -> None:
         index.search_evidence(X, labels, 5, recall=1.5)
     with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
         index.search_members(None, 5, memory=0)
+
+
+def test_damaged_vectors_are_passed_over(rounding: str) -> None:
+    X, labels = clustered(700, 10, 3)
+    index = cfe.IndexEvidenceIVF(10, 9, 2)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    for j, value in enumerate((np.inf, -np.inf, np.nan)):
+        size = index.invlists.list_size(j)
+        rows = faiss.rev_swig_ptr(index.invlists.get_codes(j), 40 * size).view(np.float32).reshape(size, 10)
+        rows[:: j + 1] = value
+    sound = index.members().ids[np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)]
+    with np.errstate(invalid="ignore"):
+        I = index.search_members(None, 5, exact=True)[1]
+    assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
+    assert (labels[I[sound]] != labels[sound, None])[I[sound] >= 0].all()

@@ -6,7 +6,7 @@ evidence against exact float32 search; of what an index returns the float32 simi
 itself. Times are taken in turns with those of float32 lists at the same number of probed lists. The files have been
 read before: what is measured is not the disk.
 
-    CFE_DATA=... python benchmarks/codecs.py [vectors]
+    CFE_DATA=... python benchmarks/storage_codecs.py [vectors]
 
 With a number of vectors, only the synthetic graph of that size, and nothing is written.
 """
