@@ -160,7 +160,7 @@ def open_mapped() -> str:
 
 
 def codecs() -> str:
-    content = result("codecs")
+    content = result("storage_codecs")
     probes = sorted(content["graphs"][0]["codecs"]["Flat"]["recall"], key=int)
     rows = [
         (
@@ -221,7 +221,7 @@ SECTIONS = {
     "A single query": ("single_query", single_query),
     "New labels": ("relabel", relabel),
     "Opening a file": ("open_mapped", open_mapped),
-    "Codecs": ("codecs", codecs),
+    "Codecs": ("storage_codecs", codecs),
     "Damaged files": ("fuzz_files", fuzz_files),
 }
 

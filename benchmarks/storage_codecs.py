@@ -170,7 +170,7 @@ def main(n: int) -> None:
             results.append(compare(name, *load(), Path(folder)))
     settings = {"k": K, "timed_nprobe": TIMED_PROBES, "queries": QUERIES, "together": TOGETHER}
     if n == N:
-        print(f"written to {save('codecs', {**settings, 'graphs': results})}")
+        print(f"written to {save('storage_codecs', {**settings, 'graphs': results})}")
 
 
 if __name__ == "__main__":

@@ -179,7 +179,9 @@ def test_build_german(tmp_path: Path, data_root: Path, output) -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "csv", "table"])
-@pytest.mark.parametrize(("name", "options"), [("flat", {}), ("ivf", {}), ("ivf", {"nprobe": 2})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("flat", {}), ("ivf", {}), ("ivf", {"nprobe": 2}), ("ivf", {"recall": 0.9})]
+)
 def test_local_writes_the_results_of_the_api(folder: Path, output, name: str, options: dict, style: str) -> None:
     nodes, k = [70, 250, 70, 0], 4
     flags = [part for option, value in options.items() for part in (f"--{option}", value)]

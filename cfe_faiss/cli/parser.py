@@ -88,8 +88,8 @@ def _add_build(commands: Any) -> None:
     parser.add_argument(
         "--index",
         metavar="DESCRIPTION",
-        help="EvidenceFlat (exact), EvidenceIVF<nlist>,Flat or EvidenceIVF<nlist>x<partitions>,Flat, or paper for the "
-        "paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
+        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or paper "
+        "for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
     )
     parser.add_argument("--layers", type=int, metavar="L", help="steps of the KS vectors; default: 3")
     parser.add_argument(
@@ -107,6 +107,9 @@ def _add_local(commands: Any) -> None:
     local.add_argument("--nodes", type=int, nargs="+", metavar="NODE", help="default: all nodes of the index")
     local.add_argument("-k", type=int, default=10, help="evidence for each node; default: 10")
     _add_nprobe(local)
+    local.add_argument(
+        "--recall", type=float, metavar="R", help="in place of --nprobe: the share of the evidence to find, in (0, 1]"
+    )
     _add_format(local, csv=True)
     local.set_defaults(run=search.run_local)
 

@@ -25,7 +25,12 @@ def run_local(arguments: argparse.Namespace) -> None:
     # None, where all are meant, multiplies every pair once only.
     asked = None if arguments.nodes is None else nodes
     check_nprobe(index, arguments.nprobe)
-    D, I = search_members(index, asked, arguments.k, arguments.nprobe, "Searching")
+    if arguments.recall is None:
+        D, I = search_members(index, asked, arguments.k, arguments.nprobe, "Searching")
+    elif isinstance(index, InvertedFile):
+        D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
+    else:
+        raise ValueError("--recall has no effect with an exact index")
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:

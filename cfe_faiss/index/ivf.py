@@ -21,7 +21,9 @@ class IndexEvidenceIVF(faiss.IndexIVFFlat):  # type: ignore[misc]
 
     A genuine ``faiss.IndexIVFFlat``: to every FAISS tool it is a stock index over the first partition, each vector
     stored once. Supplementary partitions hold row numbers only, so the memory is 4 * n * d bytes for the vectors, 8 * n
-    for their ids and 4 * n for every further partition. Rows of a list are kept sorted by label.
+    for their ids and 4 * n for every further partition. Rows of a list are kept sorted by label. The first search adds
+    about (d + 36) * n bytes, in which vectors are screened: with one partition, up to 2 GiB, and where the processor
+    multiplies bytes.
 
     Parameters
     ----------
