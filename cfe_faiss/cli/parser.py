@@ -88,8 +88,8 @@ def _add_build(commands: Any) -> None:
     parser.add_argument(
         "--index",
         metavar="DESCRIPTION",
-        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or paper "
-        "for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
+        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or "
+        "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
     )
     parser.add_argument("--layers", type=int, metavar="L", help="steps of the KS vectors; default: 3")
     parser.add_argument(
