@@ -339,8 +339,6 @@ def scan_groups(
     How many rows were scored.
     """
     number = P.shape[1]
-    hits = np.empty(8, np.int32)
-    row = np.empty(X.shape[1], np.float32)
     words = np.empty((X.shape[0], number), np.int32)
     query_facts = np.empty((X.shape[0], 4), np.float32)
     along = np.empty(X.shape[0], np.float32)
@@ -349,6 +347,61 @@ def scan_groups(
         if in_bytes:
             for i in range(number):
                 words[q, i] ^= _AS_QUERY
+    return _scan_encoded(
+        X,
+        words,
+        query_facts,
+        along,
+        in_bytes,
+        labels,
+        groups,
+        lists,
+        starts,
+        centres,
+        P,
+        facts,
+        lane_addresses,
+        lane_ids,
+        codec,
+        levels,
+        slack,
+        once,
+        D,
+        I,
+    )
+
+
+@kernel
+def _scan_encoded(
+    X: Floats,
+    words: Words,
+    query_facts: Floats,
+    along: Floats,
+    in_bytes: bool,
+    labels: Labels,
+    groups: Ints,
+    lists: Ints,
+    starts: Ints,
+    centres: Floats,
+    P: Words,
+    facts: Words,
+    lane_addresses: Ints,
+    lane_ids: Ints,
+    codec: int,
+    levels: Floats,
+    slack: float,
+    once: bool,
+    D: Floats,
+    I: Ints,
+) -> int:
+    """Do what :func:`scan_groups` says, for queries in words; ``along``, (m,), is written over."""
+    number = P.shape[1]
+    hits = np.empty(8, np.int32)
+    row = np.empty(X.shape[1], np.float32)
+    # Addresses in place of slices, which would count references. All arrays but hits are the caller's, and stay alive.
+    all_words, all_labels, all_facts = words.ctypes.data, labels.ctypes.data, query_facts.ctypes.data
+    all_P, all_panel_facts, all_X = P.ctypes.data, facts.ctypes.data, X.ctypes.data
+    all_D, all_I, k, d = D.ctypes.data, I.ctypes.data, D.shape[1], X.shape[1]
     scored = 0
     for g in range(groups.shape[0] - 1):
         first, last = groups[g], groups[g + 1]
@@ -362,10 +415,12 @@ def scan_groups(
             for p in range(starts[j], starts[j + 1]):
                 if facts[p, 4, 0] == single and facts[p, 4, LANES - 1] == single:
                     continue
-                y, panel_facts = P[p].ctypes, facts[p].ctypes
+                y = label_pointer(all_P + 4 * LANES * number * p)
+                panel_facts = label_pointer(all_panel_facts + 4 * LANES * FACTS * p)
                 q = first
                 while q < last:
-                    x, own, about = words[q:].ctypes, labels[q:].ctypes, query_facts[q:].ctypes
+                    x = label_pointer(all_words + 4 * number * q)
+                    own, about = label_pointer(all_labels + 4 * q), float_pointer(all_facts + 16 * q)
                     left = last - q
                     count = 8 if left >= 8 else 4 if left >= 4 else 2 if left >= 2 else 1
                     if in_bytes:
@@ -386,20 +441,25 @@ def scan_groups(
                     else:
                         found = _floats_1(x, y, number, panel_facts, own, about, hits.ctypes)
                     if found:
-                        for c in range(count):
-                            mask = hits[c]
+                        for c in range(q, q + count):
+                            mask = hits[c - q]
+                            if mask == 0:
+                                continue
+                            x_row = carray(float_pointer(all_X + 4 * d * c), (d,))
+                            D_row = carray(float_pointer(all_D + 4 * k * c), (k,))
+                            I_row = carray(int_pointer(all_I + 8 * k * c), (k,))
                             while mask != 0:
                                 lane = _lowest(mask)
                                 mask = np.int32(mask & (mask - 1))
                                 if facts[p, 4, lane] < 0:  # infinite values in a damaged file reach anything
                                     continue
-                                s = score(codec, levels, X[q + c], lane_addresses[p, lane], row)
+                                s = score(codec, levels, x_row, lane_addresses[p, lane], row)
                                 if once:
-                                    offer_once(D[q + c], I[q + c], s, lane_ids[p, lane])
+                                    offer_once(D_row, I_row, s, lane_ids[p, lane])
                                 else:
-                                    offer(D[q + c], I[q + c], s, lane_ids[p, lane])
+                                    offer(D_row, I_row, s, lane_ids[p, lane])
                                 scored += 1
-                            query_facts[q + c, 3] = D[q + c, 0] - along[q + c]
+                            query_facts[c, 3] = D[c, 0] - along[c]
                     q += count
     return scored
 
