@@ -22,9 +22,8 @@ from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index.codes import FLAT, bool_pointer, float_pointer, int_pointer, label_pointer, score
-from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route, sort_heaps
+from cfe_faiss.index.codes import FLAT, float_pointer, int_pointer, label_pointer, score
+from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route_few, sort_heaps
 from cfe_faiss.jit import kernel
 
 LANES = 16
@@ -479,29 +478,8 @@ def search_few(
 
     The panels' arrays follow those of the index in ``places``.
     """
-    d, total, entries, number = X.shape[1], places[3], places[11], places[37]
-    if lists.shape[1] < total:
-        route(
-            X,
-            labels_q,
-            carray(float_pointer(places[2]), (total, d)),
-            carray(bool_pointer(places[4]), (total,)),
-            carray(label_pointer(places[6]), (places[7],)),
-            carray(int_pointer(places[8]), (places[9],)),
-            carray(int_pointer(places[10]), (entries,)),
-            carray(float_pointer(places[12]), (entries, d)),
-            carray(bool_pointer(places[14]), (entries,)),
-            carray(float_pointer(places[26]), (places[27], d)),
-            carray(int_pointer(places[28]), (places[29],)),
-            carray(int_pointer(places[30]), (places[31],)),
-            lists,
-        )
-    else:
-        for j in range(lists.shape[1]):
-            lists[:, j] = j
-    for q in range(X.shape[0]):
-        if labels_q[q] == UNKNOWN:
-            lists[q] = -1
+    d, total, number = X.shape[1], places[3], places[37]
+    route_few(X, labels_q, places, lists)
     D[:] = PADDING
     I[:] = NO_ID
     scan_groups(

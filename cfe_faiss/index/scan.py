@@ -547,27 +547,14 @@ def rank(
 
 
 @kernel
-def search_few(
-    X: Floats,
-    labels_q: Labels,
-    places: Ints,
-    size: int,
-    codec: int,
-    levels: Floats,
-    slack: float,
-    allowed: NDArray[np.bool_],
-    lists: Ints,
-    D: Floats,
-    I: Ints,
-) -> bool:
-    """Route a few queries, scan their lists and sort what was found; return whether all rows are full.
+def route_few(X: Floats, labels_q: Labels, places: Ints, lists: Ints) -> None:
+    """Write the lists of a few queries, (nq, nprobe): none for one with an unknown label.
 
     A call takes longer the more arrays it is given, so those that an index has lie behind ``places``: the address and
-    the length of each, in the order in which they are taken here. ``lists``, (nq, nprobe), is written to. Where it has
-    as many columns as there are lists in all, or more, the first partition's lists are scanned, which hold every row.
+    the length of each, in the order in which they are taken here and by the callers. Where ``lists`` has as many
+    columns as there are lists in all, or more, the first partition's lists are written, which hold every row.
     """
     d, nlist, total, entries = X.shape[1], places[1] - 1, places[3], places[11]
-    starts = carray(int_pointer(places[0]), (places[1],))
     if lists.shape[1] < total:
         route(
             X,
@@ -587,6 +574,32 @@ def search_few(
     else:
         for j in range(lists.shape[1]):
             lists[:, j] = j if j < nlist else -1
+    for q in range(X.shape[0]):
+        if labels_q[q] == UNKNOWN:
+            lists[q] = -1
+
+
+@kernel
+def search_few(
+    X: Floats,
+    labels_q: Labels,
+    places: Ints,
+    size: int,
+    codec: int,
+    levels: Floats,
+    slack: float,
+    allowed: NDArray[np.bool_],
+    lists: Ints,
+    D: Floats,
+    I: Ints,
+) -> bool:
+    """Route a few queries, scan their lists and sort what was found; return whether all rows are full.
+
+    ``places`` and ``lists`` are those of :func:`route_few`; the other arguments are those of :func:`scan_lists`.
+    """
+    nlist = places[1] - 1
+    starts = carray(int_pointer(places[0]), (places[1],))
+    route_few(X, labels_q, places, lists)
     D[:] = PADDING
     I[:] = NO_ID
     scan_lists(
