@@ -24,6 +24,7 @@ SAMPLE = {"german": 10, "bail": 5}
 GNN_LAYERS = 2
 PAPER_FLIPS = {"bail": 2947, "german": 61}
 PAPER_EXAMPLES = {"german": 223, "bail": 165}
+FLIPS = {"flips": "one node at a time", "flips_of_all_at_once": "all nodes at once"}
 FIGURE_1 = ("german", 97, 862)
 SAME = 1 - 1e-6
 
@@ -32,7 +33,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     rows = []
     for name in GRAPHS:
         for seed in bench.seeds:
-            settings = {"L": LAYERS, "alpha": ALPHA, "epochs": bench.epochs, "sample": SAMPLE[name]}
+            settings = {"L": LAYERS, "alpha": ALPHA, **bench.training(name), "sample": SAMPLE[name]}
             rows.append(bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)))
     return {"rows": rows, "figure_1": figure_1(bench)}
 
@@ -286,10 +287,14 @@ def draw(result: dict[str, Any]) -> None:
 
 
 def claims(result: dict[str, Any]) -> list[Claim]:
-    change, absent, first, real = [], [], [], []
+    change, many, absent, first, real = [], [], [], [], []
     for graph in graphs(result):
         own, title = rows_of(result, graph), TITLES[graph]
-        change.append(Case(title, [row["flips"] / row["test_nodes"] for row in own], least=0.01))
+        one_by_one = [row["flips"] / row["test_nodes"] for row in own]
+        change.append(Case(f"{title}, one node at a time, at least 1 %", one_by_one, least=0.01))
+        for key, words in FLIPS.items():
+            change.append(Case(f"{title}, {words}", [row[key] / row["test_nodes"] for row in own], above=0))
+            many.append(Case(f"{title}, {words}", [row[key] / PAPER_FLIPS[graph] for row in own], least=0.5))
         share = [1 - row["flipped_exist"] / row["flips"] for row in own if row["flips"]]
         absent.append(Case(f"{title}, flipped", share, least=0.95))
         missing = [
@@ -310,12 +315,26 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         f"{rows_of(result, graph)[0]['test_nodes']:,} test nodes, in the paper {PAPER_FLIPS[graph]:,}"
         for graph in graphs(result)
     )
+    looked_up = ", ".join(f"{TITLES[g]} {sum(row['flips'] for row in rows_of(result, g))}" for g in graphs(result))
+    cases = {graph: [case for row in rows_of(result, graph) for case in row["explained"]] for graph in graphs(result)}
+    sampled = "Few nodes, all seeds together: " + ", ".join(
+        f"{TITLES[graph]} {len(own)} explained, {sum(case['edge_deletion'] is not None for case in own)} with a set of "
+        "edges to delete"
+        for graph, own in cases.items()
+    )
     return [
         Claim(
             "Test nodes change their prediction when their sensitive attribute is flipped.",
             "Case study 2",
-            "share of the test nodes; some means at least 1 %",
+            "share of the test nodes that change",
             change,
+            "The bound of 1 % was set before results were seen, that of 0 afterwards; both are counted.",
+        ),
+        Claim(
+            f"They are many: {PAPER_FLIPS['bail']:,} test nodes of Bail and {PAPER_FLIPS['german']} of German.",
+            "Case study 2",
+            "number of test nodes that change / the paper's number; as many means at least half",
+            many,
             f"{numbers}. The paper does not say how many test nodes it has, nor whether neighbours are flipped, too.",
         ),
         Claim(
@@ -323,20 +342,22 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "Case study 2",
             "mean place of the attribute among the features over the sampled nodes; critical means the first three",
             first,
+            f"{sampled}.",
         ),
         Claim(
             "Instances made by perturbation do not exist in the data.",
             "Case study 2",
             "share of proposals that no node of the data equals (features for flips, KS vector for deleted edges)",
             absent,
-            "Selection: only proposals that change the prediction are looked up.",
+            f"Selection: only proposals that change the prediction are looked up. Flips, all seeds: {looked_up}. "
+            f"{sampled}.",
         ),
         Claim(
             "Evidence is a real instance that the model puts in another class.",
             "Case study 2",
             "share of the sampled nodes that have any evidence",
             real,
-            "It exists by definition wherever the model predicts more than one class.",
+            f"It exists by definition wherever the model predicts more than one class. {sampled}.",
         ),
     ]
 

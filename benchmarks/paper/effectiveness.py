@@ -10,7 +10,20 @@ from typing import Any
 
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, CLUSTERS, LAYERS, PARTITIONS, TITLES, Bench, arguments, empty_indexes, run, trained, vectors
+from setting import (
+    ALPHA,
+    CLUSTERS,
+    LAYERS,
+    PARTITIONS,
+    TITLES,
+    Bench,
+    arguments,
+    empty_indexes,
+    run,
+    titled,
+    trained,
+    vectors,
+)
 from sources import SHAPE
 from verdict import Case, Claim, cell, markdown
 
@@ -36,6 +49,7 @@ def measure(bench: Bench) -> dict[str, Any]:
                 "m": CLUSTERS,
                 "local": LOCAL_KS,
                 "global": GLOBAL_KS,
+                **bench.training(name),
             }
             rows += bench.part(NAME, f"{name}-{seed}", settings, lambda name=name, seed=seed: one(bench, name, seed))
     return {"local_ks": LOCAL_KS, "global_ks": GLOBAL_KS, "L": LAYERS, "alpha": ALPHA, "rows": rows}
@@ -73,7 +87,7 @@ def one(bench: Bench, name: str, seed: int) -> list[dict[str, Any]]:
         "source": model.source,
         "seed": seed,
         "nodes": len(nodes),
-        "smallest_class": int(np.bincount(labels).min()),
+        "smallest_class": int(np.bincount(labels, minlength=int(model.data.y.max()) + 1).min()),
         "metrics": model.metrics,
     }
     return [{**common, **row} for row in rows]
@@ -122,15 +136,20 @@ def table(result: dict[str, Any]) -> str:
         "short rows",
         f"global AS@{SHOWN_GLOBAL}",
     )
-    sizes = ", ".join(
-        f"{TITLES[g]} {next(row['nodes'] for row in result['rows'] if row['graph'] == g):,}" for g in graphs(result)
+    sizes = []
+    for graph in graphs(result):
+        own = [row for row in result["rows"] if row["graph"] == graph and row["index"] == "LocalCE-B"]
+        smallest = ", ".join(str(row["smallest_class"]) for row in own)
+        sizes.append(f"{TITLES[graph]} {own[0]['nodes']:,} (smallest predicted class {smallest})")
+    return (
+        f"{len(result['seeds'])} seeds, mean ± standard deviation. Test nodes, and how many of them "
+        f"the smallest predicted class has for each seed: {'; '.join(sizes)}.\n\n{markdown(head, rows)}"
     )
-    return f"Test nodes: {sizes}; {len(result['seeds'])} seeds, mean ± standard deviation.\n\n" + markdown(head, rows)
 
 
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
-    titles = [f"{TITLES[g]} ({s}): {kind}" for kind in ("local", "global") for g, s in names.items()]
+    titles = [f"{titled(g, s)}: {kind}" for kind in ("local", "global") for g, s in names.items()]
     figure, axes = panels(titles, columns=len(names), width=3.6)
     for i, kind in enumerate(("local", "global")):
         shown = (*PAPER, "ours") if kind == "local" else (*PAPER, "ours", "all pairs")

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from figures import finish, lines, panels
-from setting import TITLES, Bench, arguments, empty_indexes, one_thread, run, trained, vectors
+from matplotlib.ticker import LogLocator, NullFormatter
+from setting import TITLES, Bench, arguments, empty_indexes, one_thread, run, titled, trained, vectors
 from sources import SHAPE
 from verdict import Case, Claim, cell, markdown
 
@@ -28,7 +29,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     rows = []
     for name in bench.few(GRAPHS, 1):
         for seed in bench.seeds:
-            settings = {"ks": KS, "queries": QUERIES}
+            settings = {"ks": KS, "queries": QUERIES, **bench.training(name)}
             rows += bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s))
     return {"ks": KS, "queries": QUERIES, "rows": rows}
 
@@ -114,7 +115,7 @@ def table(result: dict[str, Any]) -> str:
 
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
-    figure, axes = panels([f"{TITLES[graph]} ({source}), all nodes" for graph, source in names.items()], columns=2)
+    figure, axes = panels([f"{titled(graph, source)}, all nodes" for graph, source in names.items()], columns=2)
     for one_axes, graph in zip(axes, names, strict=True):
         curves = {
             index: [[1e6 * t for t in row["query_seconds"]] for row in rows_of(result, graph, "all nodes", index)]
@@ -122,6 +123,9 @@ def draw(result: dict[str, Any]) -> Any:
         }
         lines(one_axes, result["ks"], curves)
         one_axes.set_yscale("log")
+        one_axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        one_axes.yaxis.set_major_formatter("{x:,g}")
+        one_axes.yaxis.set_minor_formatter(NullFormatter())
     return finish(figure, axes, "k", "one query, microseconds")
 
 

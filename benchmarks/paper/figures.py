@@ -37,6 +37,8 @@ def lines(axes: Any, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[
         axes.fill_between(at, middle - around, middle + around, color=colour, alpha=0.15, linewidth=0)
     if log:
         axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(x, [f"{value:,}" for value in x])
 
 
 def finish(figure: Figure, axes: Sequence[Any], xlabel: str, ylabel: str) -> Figure:

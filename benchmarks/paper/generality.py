@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, GNNS, LAYERS, TITLES, Bench, arguments, flat_index, run, trained
+from setting import ALPHA, GNNS, LAYERS, TITLES, Bench, arguments, flat_index, run, titled, trained
 from sources import SHAPE
 from verdict import Case, Claim, cell, markdown
 
@@ -28,7 +28,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     for name in bench.few(GRAPHS, 1):
         for kind in GNNS:
             for seed in bench.seeds:
-                settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, "epochs": bench.epochs}
+                settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, **bench.training(name)}
                 rows.append(
                     bench.part(
                         NAME, f"{name}-{kind}-{seed}", settings, lambda n=name, m=kind, s=seed: one(bench, n, m, s)
@@ -73,16 +73,17 @@ def relative_range(result: dict[str, Any], graph: str, k: int) -> list[float | N
     return found
 
 
-def overlaps(result: dict[str, Any], graph: str) -> list[float]:
-    """Return for each seed the mean Jaccard index of the best pairs of two GNNs."""
-    found = []
+def overlaps(result: dict[str, Any], graph: str) -> list[float | None]:
+    """Return for each seed the mean Jaccard index of the best pairs of two GNNs, of those that have any."""
+    found: list[float | None] = []
     for seed in result["seeds"]:
         best = [
             {tuple(pair) for pair in row["best"]}
             for row in result["rows"]
-            if row["graph"] == graph and row["seed"] == seed
+            if row["graph"] == graph and row["seed"] == seed and row["best"]
         ]
-        found.append(float(np.mean([len(a & b) / max(len(a | b), 1) for a, b in combinations(best, 2)])))
+        alike = [len(a & b) / len(a | b) for a, b in combinations(best, 2)]
+        found.append(float(np.mean(alike)) if alike else None)
     return found
 
 
@@ -116,7 +117,7 @@ def table(result: dict[str, Any]) -> str:
 
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
-    figure, axes = panels([f"{TITLES[graph]} ({source})" for graph, source in names.items()], columns=2)
+    figure, axes = panels([titled(graph, source) for graph, source in names.items()], columns=2)
     for one_axes, graph in zip(axes, names, strict=True):
         lines(
             one_axes, result["ks"], {kind.upper(): [row["AS"] for row in rows_of(result, graph, kind)] for kind in GNNS}

@@ -11,7 +11,7 @@ from typing import Any
 import faiss
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, LAYERS, TITLES, Bench, arguments, flat_index, run, trained, vectors
+from setting import ALPHA, LAYERS, TITLES, Bench, arguments, flat_index, run, titled, trained, vectors
 from sources import SHAPE
 from verdict import Case, Claim, cell, markdown
 
@@ -28,7 +28,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     rows = []
     for name in bench.few(GRAPHS, 1):
         for seed in bench.seeds:
-            settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, "epochs": bench.epochs}
+            settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, **bench.training(name)}
             rows.append(bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)))
     return {"ks": KS, "rows": rows}
 
@@ -105,15 +105,17 @@ def table(result: dict[str, Any]) -> str:
     for graph, source in graphs(result).items():
         own = rows_of(result, graph)
         for i, k in enumerate(result["ks"]):
-            if all(row["accuracy"][i] is None for row in own):
+            there = [row for row in own if row["accuracy"][i] is not None]
+            if not there:
                 continue
             rows.append(
                 (
                     TITLES[graph],
                     source,
                     f"{k:,}",
-                    cell([row["nodes"][i] for row in own], 0),
-                    *(cell([row[key][i] for row in own]) for key in ("accuracy", "random", "close", "same_truth")),
+                    len(there),
+                    cell([row["nodes"][i] for row in there], 0),
+                    *(cell([row[key][i] for row in there]) for key in ("accuracy", "random", "close", "same_truth")),
                     cell([row["overall"] for row in own]),
                 )
             )
@@ -121,6 +123,7 @@ def table(result: dict[str, Any]) -> str:
         "graph",
         "from",
         "k",
+        "seeds",
         "nodes",
         "accuracy within",
         "within random pairs",
@@ -128,12 +131,13 @@ def table(result: dict[str, Any]) -> str:
         "pairs of one true class",
         "overall",
     )
-    return f"{len(result['seeds'])} seeds, mean ± standard deviation.\n\n{markdown(head, rows)}"
+    text = "Mean ± standard deviation over the seeds that have k pairs; overall accuracy is over all seeds."
+    return f"{text}\n\n{markdown(head, rows)}"
 
 
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
-    figure, axes = panels([f"{TITLES[graph]} ({source})" for graph, source in names.items()])
+    figure, axes = panels([titled(graph, source) for graph, source in names.items()])
     words = {"accuracy": "global evidence", "random": "random pairs", "close": "close pairs of one class"}
     for one_axes, graph in zip(axes, names, strict=True):
         own = rows_of(result, graph)

@@ -14,12 +14,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.append(str(Path(__file__).parents[1]))  # for benchmarks/common.py
 
 import argparse
+import io
 import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 from common import environment
 from numpy.typing import NDArray
-from sources import graph
+from sources import REAL, graph
 
 import cfe_faiss as cfe
 from cfe_faiss import models
@@ -36,6 +37,12 @@ HERE = Path(__file__).parent
 LAYERS, ALPHA = 3, 0.5
 PARTITIONS, CLUSTERS, THETA = 50, 10, math.pi / 3
 K = 10
+KNOWN = 200
+# FairGNN's defaults in this package were chosen on test nodes of seeds 0 to 3 of Bail, so no experiment uses those.
+SEEDS = range(4, 9)
+# Learning rate and epochs at most. After 200 epochs at 0.01 Bail and Facebook are far from converged; these values
+# are as good or better in a third of the time. German needs 200 at 0.01: after fewer, some models name one class only.
+TRAINING = {"cora": (0.02, 80), "german": (0.01, 200), "pubmed": (0.02, 80), "bail": (0.05, 80), "facebook": (0.05, 80)}
 METRICS = ("accuracy", "f1", "auc", "parity_difference", "opportunity_difference")
 GNNS = ("gcn", "gat", "gin", "mpnn", "sage")
 TITLES = {
@@ -54,15 +61,19 @@ class Bench:
 
     quick: bool
     folder: Path
+    amazon: Path | None = None
+    spent: dict[str, float] = field(default_factory=dict, compare=False)
+    """Seconds of each experiment: of all its parts, also where these come from the cache."""
 
     @property
     def seeds(self) -> Sequence[int]:
         """Of the split, the first weights, the training and the clustering; statistics are over these."""
-        return range(2) if self.quick else range(5)
+        return range(2) if self.quick else SEEDS
 
-    @property
-    def epochs(self) -> int:
-        return 15 if self.quick else 200
+    def training(self, name: str) -> dict[str, Any]:
+        """Return learning rate and epochs for a graph."""
+        lr, epochs = TRAINING[name]
+        return {"lr": lr, "epochs": 15 if self.quick else epochs}
 
     def few(self, values: Sequence[Any], count: int = 2) -> list[Any]:
         """Return all values, or in the quick form the first few."""
@@ -72,13 +83,20 @@ class Bench:
         """Return one part of an experiment, from the cache where it is there with these settings."""
         path = self.folder / "cache" / experiment / f"{name}.json"
         wanted = json.loads(json.dumps({"quick": self.quick, **settings}))
-        if path.exists() and (kept := json.loads(path.read_text()))["settings"] == wanted:
-            return kept["value"]
-        start = time.perf_counter()
-        value = json.loads(json.dumps(compute()))
-        print(f"  {experiment} {name}: {time.perf_counter() - start:.1f} s", flush=True)
-        write(path, json.dumps({"settings": wanted, "value": value}))
-        return value
+        kept = json.loads(path.read_text()) if path.exists() else None
+        if kept is None or kept["settings"] != wanted:
+            start = time.perf_counter()
+            value = json.loads(json.dumps(compute()))
+            kept = {"settings": wanted, "value": value, "seconds": time.perf_counter() - start}
+            print(f"  {experiment} {name}: {kept['seconds']:.1f} s", flush=True)
+            write(path, json.dumps(kept))
+        self.spent[experiment] = self.spent.get(experiment, 0) + kept["seconds"]
+        return kept["value"]
+
+
+def titled(name: str, source: str) -> str:
+    """Return the title of a graph for a figure: with its source unless that is the real one."""
+    return TITLES[name] if source == REAL else f"{TITLES[name]} ({source})"
 
 
 class Trained(NamedTuple):
@@ -117,14 +135,15 @@ def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
     data, source = graph(bench.quick, name, seed)
     model = models.fairgnn(data, seed=seed) if kind == "fairgnn" else models.build(kind, data, seed=seed)
     path = bench.folder / "cache" / "models" / f"{name}-{kind}-{seed}.pt"
-    wanted = {"source": source, "epochs": bench.epochs, "weights": {k: list(v.shape) for k, v in state(model).items()}}
+    how = bench.training(name) if kind != "fairgnn" else {"epochs": 15} if bench.quick else {}
+    wanted = {"source": source, **how, "weights": {k: list(v.shape) for k, v in state(model).items()}}
     kept = torch.load(path) if path.exists() else None
     if kept is None or kept["wanted"] != wanted:
         start = time.perf_counter()
         if kind == "fairgnn":
-            models.train_fair(model, data, known=20 if bench.quick else 200, epochs=bench.epochs, seed=seed)
+            models.train_fair(model, data, known=20 if bench.quick else KNOWN, seed=seed, **how)
         else:
-            models.train(model, data, epochs=bench.epochs, seed=seed)
+            models.train(model, data, seed=seed, **how)
         judged = {key: getattr(models.evaluate(model, data, data.test_mask), key) for key in METRICS}
         metrics = {key: value if math.isfinite(value) else None for key, value in judged.items()}
         metrics["majority"] = float(data.y[data.test_mask].bincount().max() / data.test_mask.sum())
@@ -174,13 +193,15 @@ def empty_indexes(d: int, n: int, seed: int) -> dict[str, Any]:
 
 @contextmanager
 def one_thread() -> Any:
-    """Measure as the paper does, on a single core."""
+    """Measure as the paper does, on a single core: NumPy's BLAS has threads of its own beside FAISS's."""
     import faiss
+    from threadpoolctl import threadpool_limits
 
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1):
+            yield
     finally:
         faiss.omp_set_num_threads(before)
 
@@ -196,11 +217,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="tiny made-up graphs and two seeds: seconds, no file needed"
     )
+    parser.add_argument(
+        "--amazon-folder",
+        type=Path,
+        help="KS vectors (X.npy) and classes (labels.npy) of the Amazon shape, made before",
+    )
     parser.add_argument("--folder", type=Path, help="where results, figures and cache go; default: beside the scripts")
 
 
 def bench_of(options: argparse.Namespace) -> Bench:
-    return Bench(options.quick, options.folder or (HERE / "cache" / "quick" if options.quick else HERE))
+    folder = options.folder or (HERE / "cache" / "quick" if options.quick else HERE)
+    return Bench(options.quick, folder, options.amazon_folder)
 
 
 def run(module: Any, bench: Bench) -> None:
@@ -209,9 +236,12 @@ def run(module: Any, bench: Bench) -> None:
     print(f"{module.NAME}: {module.__doc__.splitlines()[0]}", flush=True)
     result = {"experiment": module.NAME, "quick": bench.quick, "seeds": list(bench.seeds), **module.measure(bench)}
     name = module.NAME
-    write(
-        bench.folder / "results" / f"{name}.json", json.dumps({"environment": environment(), **result}, indent=1) + "\n"
-    )
+    result["seconds"] = round(bench.spent.get(name, 0), 1)
+    # A line each, without idle digits: files stay small, and can be compared.
+    rows = ",\n".join(json.dumps(shortened(row), separators=(",", ":")) for row in result["rows"])
+    rest = json.dumps({"environment": environment(), **result, "rows": None}, indent=1)
+    text = rest.replace('"rows": null', f'"rows": [\n{rows}\n]', 1)
+    write(bench.folder / "results" / f"{name}.json", text + "\n")
     write(bench.folder / "results" / f"{name}.md", module.table(result) + "\n")
     figure = module.draw(result)
     if figure is not None:
@@ -219,6 +249,20 @@ def run(module: Any, bench: Bench) -> None:
     print(f"{module.table(result)}\n{name}: {time.perf_counter() - start:.1f} s in all", flush=True)
 
 
+def shortened(value: Any) -> Any:
+    """Return a JSON value with its numbers to six significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: shortened(inner) for key, inner in value.items()}
+    return [shortened(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
 def save_figure(figure: Any, path: Path, dpi: int = 90) -> None:
+    """Write a PNG with a palette of 128 colours: a third of the size, and no difference to the eye."""
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=dpi, bbox_inches="tight")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=dpi, bbox_inches="tight", metadata={"Software": None})
+    Image.open(drawn).convert("RGB").quantize(128).save(path, optimize=True)

@@ -3,9 +3,9 @@
 A claim is broken down into cases: one graph (and setting) each, with one number per seed and a bound. A case *passes*
 when the 95 % t-interval of the mean over the seeds lies on the claim's side of the bound, *fails* when it lies on the
 other side, and is *undecided* when the bound lies within. The claim *holds* when all its cases pass, *holds in part*
-when some do, and *does not hold* when none does; how many of those that do not pass fail stands beside it, since what
-five seeds leave undecided is not refuted. Synthetic graphs that stand in for a missing real one are shown and not
-counted; a claim that only they could tell is *not checked*.
+when some do, *does not hold* when none does and some fail, and is *undecided* when all are; how many pass, fail or
+are undecided stands beside it, since what five seeds leave undecided is not refuted. Synthetic graphs that stand in
+for a missing real one are shown and not counted; a claim that only they could tell is *not checked*.
 """
 
 import math
@@ -69,10 +69,12 @@ class Claim:
     note: str = ""
 
     def verdict(self) -> str:
-        passed = [case.outcome() == "passes" for case in self.cases if case.counted]
-        if not passed:
+        outcomes = {case.outcome() for case in self.cases if case.counted}
+        if not outcomes:
             return "not checked"
-        return "holds" if all(passed) else "holds in part" if any(passed) else "does not hold"
+        if "passes" in outcomes:
+            return "holds" if len(outcomes) == 1 else "holds in part"
+        return "does not hold" if "fails" in outcomes else "undecided"
 
 
 def tally(cases: Sequence[Case]) -> str:

@@ -112,14 +112,25 @@ def test_evidence_is_of_another_class_and_explanations_change_the_prediction(qui
             assert case["edge_deletion"] is None or case["edge_deletion"]["deleted"] >= 1
 
 
+def test_scalability_takes_vectors_that_were_made_before(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 7)).astype(np.float32)
+    np.save(tmp_path / "X.npy", X / np.linalg.norm(X, axis=1, keepdims=True))
+    np.save(tmp_path / "labels.npy", rng.integers(0, 3, 2000))
+    run(tmp_path, "--only", "scalability", "--amazon-folder", str(tmp_path))
+    assert {row["source"] for row in result(tmp_path, "scalability")["rows"]} == {"synthetic, of its shape"}
+
+
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
         ([[1.0, 1.1, 0.9]], "holds"),
         ([[1.0, 1.1, 0.9], [-1.0, -1.1, -0.9]], "holds in part"),
         ([[-1.0, -1.1, -0.9]], "does not hold"),
-        ([[0.1, 3.0, -1.0]], "does not hold"),  # the mean is above the bound, its interval is not
-        ([[5.0]], "does not hold"),  # one seed tells nothing
+        ([[0.1, 3.0, -1.0]], "undecided"),  # the mean is above the bound, its interval is not
+        ([[5.0]], "undecided"),  # one seed tells nothing
+        ([[0.1, 3.0, -1.0], [-1.0, -1.1, -0.9]], "does not hold"),
+        ([[0.1, 3.0, -1.0], [1.0, 1.1, 0.9]], "holds in part"),
     ],
 )
 def test_verdict(groups: list[list[float]], expected: str) -> None:
