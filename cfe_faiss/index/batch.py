@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index import panels, scan
+from cfe_faiss.index import grouping, panels, scan
 from cfe_faiss.index.codes import FLAT
 from cfe_faiss.index.exact import Results, slices
-from cfe_faiss.index.grouping import Queries, routed
+from cfe_faiss.index.grouping import Queries
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
@@ -134,50 +134,75 @@ def search(
     Results are exact for these lists; rows may be short. ``ready`` are panels of all lists of one partition, if there
     are any; others are made here, of no more than ``memory`` bytes at a time.
     """
-    everything = nprobe >= len(routes.means)
-    if everything:
+    found_D, found_I = scan.empty_heaps(len(queries), k)
+    found_I[:] = -1
+    if nprobe >= len(routes.means):
         places = Places(places.starts[: routes.nlist + 1], places.rows[: storage.n])
-    groups, lists = routed(storage, routes, queries, nprobe)
-    labels = queries.labels[groups.order]
+    once = len(places.rows) > storage.n
+    scanned = min(nprobe, len(places.starts)) * len(places.rows) / len(places.starts)
+    work = float(len(queries)) * storage.d * scanned
+    if ready is not None and allowed is None:
+        large = grouping.alike(queries, routes)
+
+        def search_some(task: slice) -> None:
+            groups, lists, X = grouping.routed_some(large, task, routes, queries, nprobe)
+            D, I = scan.empty_heaps(len(X), k)
+            _scan(storage, ready, X, queries.labels[groups.order], groups.starts, lists, once, D, I)
+            scan.sort_heaps(D, I)
+            found_D[groups.order], found_I[groups.order] = D, I
+
+        run(search_some, large.tasks(), work=work, progress=progress)
+        return found_D, found_I
+
+    groups, lists = grouping.routed(routes, queries, nprobe)
+    labels, tasks = queries.labels[groups.order], groups.tasks()
     D, I = scan.empty_heaps(len(labels), k)
-    tasks = groups.tasks()
 
     def scan_task(task: slice, on: Panels) -> None:
         cut, borders = groups.of_task(task)
-        panels.scan_groups(
-            queries.fetch(groups.order[cut]),
-            in_bytes,
-            labels[cut],
-            borders,
-            lists[task],
-            on.starts,
-            on.centres,
-            on.P,
-            on.facts,
-            on.addresses,
-            on.ids,
-            storage.codec,
-            storage.levels,
-            slack,
-            len(places.rows) > storage.n,
-            D[cut],
-            I[cut],
-        )
+        X = queries.fetch(groups.order[cut])
+        _scan(storage, on, X, labels[cut], borders, lists[task], once, D[cut], I[cut])
 
-    work = float(len(labels)) * storage.d * lists.shape[1] * len(places.rows) / len(places.starts)
-    slack, in_bytes = SLACK * storage.slack, panels.HAS_BYTES
-    if ready is not None and allowed is None:
-        run(partial(scan_task, on=ready), tasks, work=work, progress=progress)
-    else:
-        wanted = np.zeros(len(places.starts) - 1, bool)
-        wanted[lists[lists >= 0]] = True
-        for shard in _shards(places, wanted, panels.words_of(storage.d, in_bytes), memory):
-            here = np.zeros_like(wanted)
-            here[shard] = wanted[shard]
-            on = packed(storage, places, here, allowed, in_bytes)
-            run(partial(scan_task, on=on), tasks, work=work, progress=progress)
+    wanted = np.zeros(len(places.starts) - 1, bool)
+    wanted[lists[lists >= 0]] = True
+    for shard in _shards(places, wanted, panels.words_of(storage.d, panels.HAS_BYTES), memory):
+        here = np.zeros_like(wanted)
+        here[shard] = wanted[shard]
+        on = packed(storage, places, here, allowed, panels.HAS_BYTES)
+        run(partial(scan_task, on=on), tasks, work=work, progress=progress)
     run(lambda task: scan.sort_heaps(D[groups.of_task(task)[0]], I[groups.of_task(task)[0]]), tasks, work=work)
-    result_D, result_I = scan.empty_heaps(len(queries), k)
-    result_I[:] = -1
-    result_D[groups.order], result_I[groups.order] = D, I
-    return result_D, result_I
+    found_D[groups.order], found_I[groups.order] = D, I
+    return found_D, found_I
+
+
+def _scan(
+    storage: Storage,
+    on: Panels,
+    X: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    lists: NDArray[np.int64],
+    once: bool,
+    D: NDArray[np.float32],
+    I: NDArray[np.int64],
+) -> None:
+    """Offer the rows of lists to the heaps D, I of groups of queries; see :func:`panels.scan_groups`."""
+    panels.scan_groups(
+        X,
+        panels.HAS_BYTES,
+        labels,
+        starts,
+        lists,
+        on.starts,
+        on.centres,
+        on.P,
+        on.facts,
+        on.addresses,
+        on.ids,
+        storage.codec,
+        storage.levels,
+        SLACK * storage.slack,
+        once,
+        D,
+        I,
+    )

@@ -37,7 +37,7 @@ def certified(
         result[:] = True
         return result
     if lists.worth_grouping(len(queries), nprobe) and lists.routes is not None:
-        groups, probed = grouping.routed(lists.storage, lists.routes, queries, nprobe)
+        groups, probed = grouping.routed(lists.routes, queries, nprobe)
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None

@@ -96,40 +96,50 @@ class Groups:
         return [slice(int(a), int(b)) for a, b in pairwise(borders)]
 
 
-def _alike(queries: Queries, routes: Routes) -> Groups:
+def alike(queries: Queries, routes: Routes) -> Groups:
     """Return the queries of each list that are routed alike."""
     known = np.flatnonzero(queries.labels != UNKNOWN)
     labels, homes = queries.labels[known], queries.homes()[known]
     routed_by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
-    order = np.lexsort((labels, routed_by, homes))
-    homes, routed_by = homes[order], routed_by[order]
-    first = np.ones(len(order), bool)
-    first[1:] = (homes[1:] != homes[:-1]) | (routed_by[1:] != routed_by[:-1])
-    starts = np.flatnonzero(first)
-    return Groups(known[order], np.append(starts, len(order)), routed_by[starts].astype(np.int32))
+    # One key, in runs where queries are stored vectors in their order: sorted fast.
+    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + routed_by
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    return Groups(known[order], np.append(starts, len(order)), routed_by[order[starts]].astype(np.int32))
 
 
-def routed(storage: Storage, routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
-    """Return groups of queries, and the lists that each looks into, nearest first, (groups, nprobe or nlist)."""
-    alike = _alike(queries, routes)
-    everything = nprobe >= len(routes.means)
-    tasks = alike.tasks()
-    parts: list[tuple[Groups, NDArray[np.int64]]] = [(alike, np.empty((0, 0), np.int64))] * len(tasks)
+def routed_some(
+    groups: Groups, task: slice, routes: Routes, queries: Queries, nprobe: int
+) -> tuple[Groups, NDArray[np.int64], Floats]:
+    """Halve some groups and route them; return small groups, the lists of each, and the vectors in their order.
+
+    Lists are nearest first, (groups, nprobe), or all of the first partition, (groups, nlist), where ``nprobe`` is as
+    large as the number of lists.
+    """
+    cut, borders = groups.of_task(task)
+    order = groups.order[cut]
+    X = queries.fetch(order)
+    within, starts, of_group = halve(X, borders, _LARGEST)
+    X, labels = X[within], groups.labels[task][of_group]
+    M = means(X, starts)
+    lists = routes.all_lists(M, labels) if nprobe >= len(routes.means) else routes.lists(M, labels, nprobe)
+    return Groups(order[within], starts, labels), lists, X
+
+
+def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
+    """Return small groups of all queries, and the lists that each looks into, as :func:`routed_some`."""
+    large = alike(queries, routes)
+    tasks = large.tasks()
+    parts: list[tuple[Groups, NDArray[np.int64]]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
 
     def route(number: int) -> None:
-        task = tasks[number]
-        cut, borders = alike.of_task(task)
-        order = alike.order[cut]
-        X = queries.fetch(order)
-        within, starts, of_group = halve(X, borders, _LARGEST)
-        groups = Groups(order[within], starts, alike.labels[task][of_group])
-        M = means(X[within], starts)
-        lists = routes.all_lists(M, groups.labels) if everything else routes.lists(M, groups.labels, nprobe)
+        groups, lists, _ = routed_some(large, tasks[number], routes, queries, nprobe)
         parts[number] = groups, lists
 
-    run(route, range(len(tasks)), work=float(len(queries)) * len(routes.means) * storage.d / _LARGEST)
+    run(route, range(len(tasks)), work=float(len(queries)) * routes.means.size / _LARGEST)
     if not parts:
-        return alike, np.empty((0, nprobe), np.int64)
+        return large, np.empty((0, nprobe), np.int64)
     each = [groups for groups, _ in parts]
     ends = np.cumsum([0, *(len(groups.order) for groups in each)])
     starts = [groups.starts[:-1] + end for groups, end in zip(each, ends[:-1], strict=True)]

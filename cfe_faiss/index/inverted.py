@@ -10,8 +10,7 @@ a change: storage row r will be what was row ``order[r]`` of the old rows follow
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
@@ -442,12 +441,15 @@ def search_members(
     k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
     with self._gate.reading():
         storage = self.storage()
-        rows = self.members().rows if ids is None else self.members().find(ids)
-        if ids is None and effort.exact and not panels.HAS_BYTES:
-            # In float32 it pays to multiply every pair once only.
-            D, I = search_all(storage, k, progress=progress)
-            return D[rows], I[rows]
-        return _searched(self, Queries.of_rows(storage, rows), k, effort, None, progress)
+        if ids is not None:
+            queries = Queries.of_rows(storage, self.members().find(ids))
+            return _searched(self, queries, k, effort, None, progress)
+        if effort.exact and not panels.HAS_BYTES:
+            D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
+        else:  # as they lie, neighbours come together
+            D, I = _searched(self, Queries.of_rows(storage, np.arange(storage.n)), k, effort, None, progress)
+        rows = self.members().rows
+        return D[rows], I[rows]
 
 
 def search_certified(
@@ -507,8 +509,7 @@ def search_lists(
     return _of_vectors(self, X, labels, k, Effort.of(nprobe, None, False, None), allowed, progress)
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(NamedTuple):
     """How hard to search: in ``nprobe`` lists (None: the index's own number), for a recall, or exactly."""
 
     nprobe: int | None

@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cfe_faiss.index.codes import FLAT, float_pointer, int_pointer, label_pointer, score
-from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route_few, sort_heaps
+from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route_few, row_at, sort_heaps
 from cfe_faiss.jit import kernel
 
 LANES = 16
@@ -400,7 +400,7 @@ def _scan_encoded(
     # Addresses in place of slices, which would count references. All arrays but hits are the caller's, and stay alive.
     all_words, all_labels, all_facts = words.ctypes.data, labels.ctypes.data, query_facts.ctypes.data
     all_P, all_panel_facts, all_X = P.ctypes.data, facts.ctypes.data, X.ctypes.data
-    all_D, all_I, k, d = D.ctypes.data, I.ctypes.data, D.shape[1], X.shape[1]
+    all_D, all_I, all_centres, k, d = D.ctypes.data, I.ctypes.data, centres.ctypes.data, D.shape[1], X.shape[1]
     scored = 0
     for g in range(groups.shape[0] - 1):
         first, last = groups[g], groups[g + 1]
@@ -409,7 +409,7 @@ def _scan_encoded(
             if j < 0 or starts[j] == starts[j + 1]:
                 continue
             for q in range(first, last):
-                along[q] = product(X[q], centres[j]) + slack
+                along[q] = product(row_at(all_X, q, d), row_at(all_centres, j, d)) + slack
                 query_facts[q, 3] = D[q, 0] - along[q]
             for p in range(starts[j], starts[j + 1]):
                 if facts[p, 4, 0] == single and facts[p, 4, LANES - 1] == single:
@@ -444,8 +444,7 @@ def _scan_encoded(
                             mask = hits[c - q]
                             if mask == 0:
                                 continue
-                            x_row = carray(float_pointer(all_X + 4 * d * c), (d,))
-                            D_row = carray(float_pointer(all_D + 4 * k * c), (k,))
+                            x_row, D_row = row_at(all_X, c, d), row_at(all_D, c, k)
                             I_row = carray(int_pointer(all_I + 8 * k * c), (k,))
                             while mask != 0:
                                 lane = _lowest(mask)

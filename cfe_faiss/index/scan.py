@@ -63,6 +63,17 @@ def product(x: Floats, y: Floats) -> np.float32:
     return total
 
 
+@kernel
+def row_at(address: int, row: int, d: int) -> Floats:
+    """Return row ``row`` of a float32 matrix at ``address``.
+
+    Unlike a slice of an array it counts no references, which would take longer than a short product. The caller has to
+    keep the matrix alive.
+    """
+    view: Floats = carray(float_pointer(address + 4 * d * row), (d,))
+    return view
+
+
 # --- running top-k: a heap per query, worst place first -------------------------------------------------------------
 
 
@@ -474,17 +485,18 @@ def route(
 
     Where there are regions, only the lists of the nearest ones are compared with the query.
     """
-    total, nprobe = means.shape[0], best.shape[1]
+    d, total, nprobe = means.shape[1], means.shape[0], best.shape[1]
+    all_means, all_entries, all_regions = means.ctypes.data, entry_means.ctypes.data, region_means.ctypes.data
     scores = np.zeros(total, np.float32)
     nearness = np.empty(region_means.shape[0], np.float32)
     considered = np.arange(total) if region_means.shape[0] == 0 else np.empty(total, np.int64)
     enough = max(_LISTS_FOR_EACH * nprobe, total // _SHARE_OF_LISTS)
     D, I = np.empty(nprobe, np.float32), np.empty(nprobe, np.int64)
     for q in range(X.shape[0]):
-        count = total
+        x, count = X[q], total
         if region_means.shape[0]:
             for r in range(region_means.shape[0]):
-                nearness[r] = -product(X[q], region_means[r])
+                nearness[r] = -product(x, row_at(all_regions, r, d))
             count = 0
             for r in np.argsort(nearness):
                 if count >= enough:
@@ -498,11 +510,11 @@ def route(
         if i < labels.shape[0] and labels[i] == labels_q[q]:
             for e in range(starts[i], starts[i + 1]):
                 if scores[entry_lists[e]] == np.inf:
-                    scores[entry_lists[e]] = product(X[q], entry_means[e]) if entry_filled[e] else NOWHERE
+                    scores[entry_lists[e]] = product(x, row_at(all_entries, e, d)) if entry_filled[e] else NOWHERE
         for c in range(count):
             j = considered[c]
             if scores[j] == np.inf:
-                scores[j] = product(X[q], means[j]) if filled[j] else NOWHERE
+                scores[j] = product(x, row_at(all_means, j, d)) if filled[j] else NOWHERE
         D[:] = NOWHERE
         I[:] = NO_ID
         for c in range(count):
@@ -529,11 +541,13 @@ def rank(
 ) -> None:
     """Do what :func:`route` does, given each query's products with the means of all lists, (nq, lists)."""
     D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
+    all_entries, d = entry_means.ctypes.data, X.shape[1]
     for q in range(X.shape[0]):
+        x = X[q]
         i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
         if i < labels.shape[0] and labels[i] == labels_q[q]:
             for e in range(starts[i], starts[i + 1]):
-                scores[q, entry_lists[e]] = product(X[q], entry_means[e]) if entry_filled[e] else NOWHERE
+                scores[q, entry_lists[e]] = product(x, row_at(all_entries, e, d)) if entry_filled[e] else NOWHERE
         D[:] = NOWHERE
         I[:] = NO_ID
         for j in range(scores.shape[1]):

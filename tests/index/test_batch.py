@@ -93,7 +93,7 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(rounding: str) -> N
     storage, homes = index.storage(), np.repeat(np.arange(15), np.diff(index.storage().starts))
     queries = Queries.of_rows(storage, np.arange(900))
     _, I = grouped(index, queries, 5, 3)
-    groups, lists = grouping.routed(storage, index.routes(), queries, 3)
+    groups, lists = grouping.routed(index.routes(), queries, 3)
     assert_array_equal(np.sort(groups.order), np.arange(900))
     vectors, ids = storage.rows(np.arange(900))
     S = (vectors.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
