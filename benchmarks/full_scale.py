@@ -1,7 +1,7 @@
 """Does the whole job at AmazonProducts' size run on two cores and 24 GB, and how long does each step take?
 
 A synthetic graph of its shape is generated; then KS vectors, training, adding, top-10 evidence of all nodes, and the
-exact top-1000 pairs. In memory, a stock IndexIVFFlat with as many lists is trained, filled and searched as well: with a
+exact top-1000 pairs. In memory, a stock IndexIVFFlat with the same centroids is filled and searched as well: with a
 selector for each class, on a sample of nodes, at more and more lists until it reaches the recalls wanted. Every step is
 a process of its own, which reads what the one before has left in a folder, so that its peak memory is its own. The
 result is written after every step; run again, the command goes on where it stopped.
@@ -224,9 +224,7 @@ def sampled(job: Job) -> NDArray[np.int64]:
 def stock(job: Job) -> dict[str, Any]:
     """A stock index, as its users would use it: one batch of queries for each class, with a selector made before."""
     X, labels = job.read("X"), job.read("labels")
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(X.shape[1]), X.shape[1], job.nlist, faiss.METRIC_INNER_PRODUCT)
-    index.cp.spherical = True
-    _, train_seconds = timed(lambda: index.train(X))
+    index = job.index("trained").to_stock()  # ours is trained by FAISS's own clustering, so it would take as long
     _, add_seconds = timed(lambda: index.add(X))
     queries = sampled(job)
     exact = exact_evidence(job, queries)
@@ -250,7 +248,7 @@ def stock(job: Job) -> dict[str, Any]:
         recall = cfe.metrics.recall(I, exact[1], D, exact[0])
         settings.append({"nprobe": nprobe, "nodes_per_second": len(timed_queries) / seconds, "recall": recall})
         nprobe = math.ceil(1.5 * nprobe)
-    return {"train_seconds": train_seconds, "add_seconds": add_seconds, "settings": settings}
+    return {"add_seconds": add_seconds, "settings": settings}
 
 
 def exact_evidence(job: Job, queries: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
