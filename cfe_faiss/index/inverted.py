@@ -542,7 +542,7 @@ def _of_vectors(
     allowed: NDArray[np.bool_] | None,
     progress: str | None,
 ) -> Results:
-    if self.storage().n == 0:  # and perhaps not trained
+    if self.ntotal == 0 and self.storage().n == 0:  # and perhaps not trained
         return padded(*scan.empty_heaps(len(X), 0), k)
     if len(X) <= FEW and effort.recall is None:
         lists = self._all_lists()
