@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.jit import fast_kernel, kernel
+from cfe_faiss.dot import sum_of_products
+from cfe_faiss.jit import kernel
 
 UNKNOWN = -1
 """Label of a stored vector that no class has been given for; it is never evidence."""
@@ -54,36 +55,51 @@ def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float3
     return matrix
 
 
-@fast_kernel
-def _sum_of_squares(x: NDArray[np.float32]) -> np.float64:
-    total = np.float64(0)
-    for i in range(x.shape[0]):
-        total += np.float64(x[i]) * np.float64(x[i])
-    return total
+@kernel
+def _norm(x: NDArray[np.float32]) -> np.float64:
+    """Return the norm of a contiguous row, with the same bits wherever it is computed."""
+    return np.float64(np.sqrt(sum_of_products(x.ctypes, x.ctypes, x.shape[0])))
 
 
 @kernel
 def _first_not_finite(matrix: NDArray[np.float32]) -> int:
     for row in range(matrix.shape[0]):
-        if not np.isfinite(_sum_of_squares(matrix[row])):
+        if not np.isfinite(_norm(matrix[row])):
             return row
     return -1
 
 
 @kernel
-def _normalise_rows(matrix: NDArray[np.float32]) -> None:
+def as_unit_row(x: NDArray[np.float32], unit: NDArray[np.float32]) -> bool:
+    """Write what :func:`as_unit_rows` makes of a row, and return whether it is finite."""
+    norm = _norm(x)
+    if norm > 0 and abs(norm - 1) > _UNIT_TOLERANCE:
+        for i in range(x.shape[0]):
+            unit[i] = np.float32(x[i] / norm)
+    else:
+        for i in range(x.shape[0]):
+            unit[i] = x[i]
+    return bool(np.isfinite(norm))
+
+
+@kernel
+def _write_unit_rows(matrix: NDArray[np.float32], units: NDArray[np.float32]) -> None:
     for row in range(matrix.shape[0]):
-        norm = np.sqrt(_sum_of_squares(matrix[row]))
-        if norm > 0 and abs(norm - 1) > _UNIT_TOLERANCE:
-            for i in range(matrix.shape[1]):
-                matrix[row, i] = np.float32(matrix[row, i] / norm)
+        as_unit_row(matrix[row], units[row])
 
 
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
     """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
-    matrix = np.array(as_matrix(name, values, d))
-    _normalise_rows(matrix)
-    return matrix
+    matrix = as_matrix(name, values, d)
+    units = np.empty_like(matrix)
+    _write_unit_rows(matrix, units)
+    return units
+
+
+@kernel
+def is_label(label: int) -> bool:
+    """Return whether :func:`as_labels` takes a label."""
+    return 0 <= label < _MAX_LABEL
 
 
 def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[np.int32]:

@@ -82,13 +82,13 @@ def _dot(typingctx: Any, x: Any, y: Any, d: Any) -> Any:
     return types.float64(pointer, pointer, types.int64), generate
 
 
-_sum_of_products = intrinsic(_dot)
+sum_of_products = intrinsic(_dot)
 
 
 @kernel
 def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> np.float32:
     """Return the inner product of two contiguous float32 rows: symmetric, and the same bits wherever it is computed."""
-    return np.float32(_sum_of_products(x.ctypes, y.ctypes, x.shape[0]))
+    return np.float32(sum_of_products(x.ctypes, y.ctypes, x.shape[0]))
 
 
 @kernel

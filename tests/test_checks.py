@@ -31,6 +31,28 @@ def test_any_real_numbers_do(kind: type) -> None:
     assert_array_equal(checks.as_matrix("x", np.eye(3, dtype=kind)), np.eye(3, dtype=np.float32))
 
 
+def test_a_row_alone_gets_the_bits_that_it_gets_among_others() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 37)).astype(np.float32)
+    rows[0], rows[1] = 0, checks.as_unit_rows("x", rows[1:2])[0]
+    for row, expected in zip(rows, checks.as_unit_rows("x", rows), strict=True):
+        unit = np.empty_like(row)
+        assert checks.as_unit_row(row, unit)
+        assert_array_equal(unit, expected)
+    for wrong in (np.nan, np.inf, -np.inf):
+        rows[3, 36] = wrong
+        assert not checks.as_unit_row(rows[3], np.empty_like(rows[3]))
+
+
+@pytest.mark.parametrize("label", [-2, -1, 0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**40])
+def test_a_label_alone_is_one_that_would_be_taken_among_others(label: int) -> None:
+    try:
+        checks.as_labels("y", np.array([label, 0]), 2)
+    except ValueError:
+        assert not checks.is_label(label)
+    else:
+        assert checks.is_label(label)
+
+
 def test_tensors_lists_and_strided_arrays_do() -> None:
     expected = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert_array_equal(checks.as_matrix("x", torch.tensor(expected, requires_grad=True)), expected)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import clustered, unit
 
 from cfe_faiss.caps import cap_weight
-from cfe_faiss.partition import assign, nearest_centroids, train_partitions
+from cfe_faiss.partition import assign, nearest_centroids, spherical_kmeans, train_partitions
 
 
 def parameters(niter: int = 10) -> faiss.ClusteringParameters:
@@ -37,6 +37,39 @@ def test_a_supplementary_partition_is_weighted_kmeans_with_the_weights_of_the_on
     stock.cp.min_points_per_centroid = 1
     stock.train(X, weights=(weights / weights.mean()).astype(np.float32))
     assert_allclose(second, stock.centroids, atol=1e-5)
+
+
+@pytest.mark.parametrize("d", [6, 40])
+@pytest.mark.parametrize(("points", "nredo"), [(1 << 30, 1), (40, 1), (1 << 30, 4)])
+def test_sample_start_and_runs_are_those_of_stock_kmeans(d: int, points: int, nredo: int) -> None:
+    X = unit(np.random.default_rng(0).normal(size=(2000, d)))  # no cluster becomes empty
+    cp = parameters(4)
+    cp.max_points_per_centroid, cp.nredo, cp.seed = points, nredo, 7
+    stock = faiss.Kmeans(d, 20, niter=4, spherical=True, seed=7, nredo=nredo, max_points_per_centroid=points)
+    stock.train(X)
+    weights = np.ones(len(X), np.float32)
+    assert_allclose(spherical_kmeans(X, 20, weights, cp, 7), stock.centroids, atol=1e-5)
+
+
+def test_the_number_of_threads_does_not_change_the_centroids() -> None:
+    X, weights, before = unit(clustered(5000, 40, 4)[0]), np.ones(5000, np.float32), faiss.omp_get_max_threads()
+    centroids = []
+    try:
+        for threads in (1, 3):
+            faiss.omp_set_num_threads(threads)
+            centroids.append(spherical_kmeans(X, 300, weights, parameters(3), 1))
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert_array_equal(*centroids)
+
+
+def test_no_cluster_stays_empty_while_others_can_be_split() -> None:
+    X = unit(np.concatenate([np.tile([[1.0, 0.0, 0.0]], (30, 1)), clustered(400, 3, 1)[0]]))
+    cp, weights = parameters(20), np.ones(len(X), np.float32)
+    for seed in range(5):
+        centroids = spherical_kmeans(X, 25, weights, cp, seed)
+        assert len(np.unique(assign(X, centroids[None]))) >= 24
+        assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-6)
 
 
 def test_weighting_moves_centroids_towards_the_former_borders() -> None:

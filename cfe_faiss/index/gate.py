@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 
 class Gate:
@@ -14,14 +15,30 @@ class Gate:
 
     def __init__(self, refusal: str = "") -> None:
         self._refusal = refusal
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._readers = 0
         self._writing = False
         self._waiting = 0
 
-    def reading(self) -> "_Reading":
-        """Wait until no change is under way or waiting, and keep changes out meanwhile."""
-        return _Reading(self)
+    def reading(self) -> Self:
+        """Wait until no change is under way or waiting, and keep changes out meanwhile.
+
+        What ``with`` enters is the gate itself, by its bare lock: whatever else there was would count for one query.
+        """
+        return self
+
+    def __enter__(self) -> None:
+        with self._lock:
+            while self._writing or self._waiting:
+                self._changed.wait()
+            self._readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if self._waiting:
+                self._changed.notify_all()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -41,26 +58,3 @@ class Gate:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
-
-
-class _Reading:
-    """What ``with gate.reading()`` enters; a generator would take twice as long, which counts for a single query."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def __enter__(self) -> None:
-        gate = self._gate
-        with gate._changed:
-            while gate._writing or gate._waiting:
-                gate._changed.wait()
-            gate._readers += 1
-
-    def __exit__(self, *_: object) -> None:
-        gate = self._gate
-        with gate._changed:
-            gate._readers -= 1
-            if gate._waiting:
-                gate._changed.notify_all()

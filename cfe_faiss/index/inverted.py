@@ -21,6 +21,7 @@ from cfe_faiss.index import batch, members, panels, probing, scan
 from cfe_faiss.index.calibration import nprobe_for
 from cfe_faiss.index.certify import certified
 from cfe_faiss.index.exact import Results, padded, search_all
+from cfe_faiss.index.filling import codes_of, fill, grown, sorted_order, stable_order
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.grouping import Queries
 from cfe_faiss.index.mapped import in_memory, is_mapped
@@ -29,6 +30,7 @@ from cfe_faiss.index.storage import Storage
 from cfe_faiss.partition import assign, train_partitions
 
 _NPROBE = 16
+_ONE, _FLOAT32, _LABEL_TYPES = (1,), np.dtype(np.float32), (np.dtype(np.int64), np.dtype(np.int32))
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 
@@ -107,7 +109,8 @@ def sample(X: NDArray[np.float32], most: int, seed: int) -> NDArray[np.float32]:
 
 def list_sizes(ivf: Any) -> NDArray[np.int64]:
     """Return how many vectors each list of a FAISS index holds, (nlist,)."""
-    return np.array([ivf.invlists.list_size(j) for j in range(ivf.nlist)], np.int64)
+    list_size = ivf.invlists.list_size
+    return np.array([list_size(j) for j in range(ivf.nlist)], np.int64)
 
 
 def nothing_to_train(self: Any, X: NDArray[np.float32]) -> None:
@@ -141,12 +144,17 @@ def centroids(self: Any) -> NDArray[np.float32]:
 
 def located(self: Any) -> Storage:
     """Return where FAISS's lists lie, as if they held float32 vectors."""
-    lists, numbers, sizes = self.invlists, range(self.nlist), list_sizes(self)
+    lists = self.invlists
+    sizes = list_sizes(self) if self.ntotal else np.zeros(self.nlist, np.int64)
+    addresses, id_addresses = np.zeros((2, self.nlist), np.int64)
+    filled = np.flatnonzero(sizes)
+    addresses[filled] = [int(address) for address in map(lists.get_codes, filled.tolist())]
+    id_addresses[filled] = [int(address) for address in map(lists.get_ids, filled.tolist())]
     return Storage(
         d=self.d,
         starts=np.concatenate([[0], np.cumsum(sizes)]),
-        addresses=np.array([int(lists.get_codes(j)) if sizes[j] else 0 for j in numbers], np.int64),
-        id_addresses=np.array([int(lists.get_ids(j)) if sizes[j] else 0 for j in numbers], np.int64),
+        addresses=addresses,
+        id_addresses=id_addresses,
         labels=self._labels,
     )
 
@@ -186,9 +194,15 @@ def regroup(self: Any, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> N
     self._forget()
     self._labels = labels
     order = self.storage().sort_lists()
-    self._labels = labels[order]
-    lists = lists[:, order]
-    self._references = np.argsort(lists[1:], axis=1, kind="stable").astype(np.int32)
+    _refer(self, lists[:, order], labels[order])
+
+
+def _refer(self: Any, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> None:
+    """Take over labels of the rows as they lie, and refer to the rows from ``lists``."""
+    self._labels = labels
+    self._references = np.empty((len(lists) - 1, len(labels)), np.int32)
+    for row, partition in zip(self._references, lists[1:], strict=True):
+        row[:] = stable_order(partition)
     sizes = [np.bincount(partition, minlength=self.nlist) for partition in lists[1:]]
     self._reference_starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     self._forget()
@@ -272,13 +286,20 @@ def append(
     self: Any, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], lists: NDArray[np.int32]
 ) -> None:
     """Add vectors to the lists (partitions, n) that are theirs."""
-    first = lists[0].astype(np.int64)
-    all_lists = np.concatenate([self._lists(), lists], axis=1)
-    as_they_will_lie = np.argsort(all_lists[0], kind="stable")
+    codes = codes_of(self, X, lists[0])
+    starts = self.storage().starts
+    lists, labels = np.concatenate([self._lists(), lists], axis=1), np.concatenate([self._labels, labels])
+    order = sorted_order(lists[0], labels)
+    now = np.append(0, np.cumsum(np.bincount(lists[0], minlength=self.nlist)))
     with self._without_direct_map():
-        self._stock.add_core(self, len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids), faiss.swig_ptr(first))
-        self._rearrange(as_they_will_lie, X)
-        self._regroup(all_lists[:, as_they_will_lie], np.concatenate([self._labels, labels])[as_they_will_lie])
+        with grown(self.invlists, starts, now):
+            self._rearrange(order, X)
+        self.ntotal = len(order)
+        _refer(self, lists[:, order], labels[order])
+        storage = self.storage()
+        addresses = storage.code_addresses if storage.code_size else storage.addresses
+        fill(starts, now, order, addresses, codes)
+        fill(starts, now, order, storage.id_addresses, ids[:, None].view(np.uint8))
 
 
 @contextmanager
@@ -401,11 +422,41 @@ def search_evidence(
     TypeError, ValueError
         If an argument is not as described.
     """
+    if recall is None and not exact and memory is None:
+        found = _at_once(self, xq, labels_q, k, nprobe)
+        if found is not None:
+            return found
     X = as_unit_rows("xq", xq, self.d)
     labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
     effort = Effort.of(nprobe, recall, exact, memory)
     with self._gate.reading():
         return _of_vectors(self, X, labels, k, effort, None, progress)
+
+
+def _at_once(self: Any, xq: Any, labels_q: Any, k: Any, nprobe: Any) -> Results | None:
+    """Return the evidence of one query if it is handed in as it is searched, else None: nothing is refused here.
+
+    This is :func:`search_evidence` without a copy, a conversion or an object that a single query can do without. They
+    would take longer than to search a small index.
+    """
+    if not (
+        type(xq) is type(labels_q) is np.ndarray
+        and type(k) is int
+        and (nprobe is None or type(nprobe) is int)
+        and labels_q.shape == _ONE
+        and labels_q.dtype in _LABEL_TYPES
+        and xq.dtype == _FLOAT32
+        and xq.flags.carray
+    ):
+        return None
+    with self._gate.reading():
+        kept: tuple[str, probing.Lists] | None = self._cached_lists
+        if kept is None or kept[0] != self.routing:
+            return None
+        storage = kept[1].storage
+        if xq.shape != (1, storage.d) or self.ntotal != storage.n:
+            return None
+        return kept[1].one(xq, labels_q.item(), k, self.nprobe if nprobe is None else nprobe)
 
 
 def search_members(

@@ -87,10 +87,11 @@ def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64
     new = np.arange(storage.n, storage.n + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
-    ordered = np.sort(new)
-    twice = ordered[1:] == ordered[:-1]
-    if twice.any():
-        raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
+    if not (new[1:] > new[:-1]).all():
+        ordered = np.sort(new)
+        twice = ordered[1:] == ordered[:-1]
+        if twice.any():
+            raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
     if storage.n:
         stored = np.isin(new, storage.ids())
         if stored.any():

@@ -22,6 +22,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from cfe_faiss.checks import as_unit_row, is_label
 from cfe_faiss.index.codes import FLAT, float_pointer, int_pointer, label_pointer, score
 from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route_few, row_at, sort_heaps
 from cfe_faiss.jit import kernel
@@ -467,17 +468,16 @@ def search_few(
     X: Floats,
     labels_q: Labels,
     places: Ints,
-    levels: Floats,
     slack: float,
     lists: Ints,
     D: Floats,
     I: Ints,
 ) -> bool:
-    """Do what :func:`scan.search_few` does, by panels of all lists of one partition; for rows of float32.
+    """Do what :func:`scan.search_few` does among all rows, by panels of all lists of one partition; for float32.
 
     The panels' arrays follow those of the index in ``places``.
     """
-    d, total, number = X.shape[1], places[3], places[37]
+    d, total, number = X.shape[1], places[3], places[41]
     route_few(X, labels_q, places, lists)
     D[:] = PADDING
     I[:] = NO_ID
@@ -487,14 +487,14 @@ def search_few(
         labels_q,
         np.arange(X.shape[0] + 1),
         lists,
-        carray(int_pointer(places[32]), (places[33],)),
-        carray(float_pointer(places[34]), (total, d)),
-        carray(label_pointer(places[36]), (number, words_of(d, True), LANES)),
-        carray(label_pointer(places[38]), (number, FACTS, LANES)),
-        carray(int_pointer(places[40]), (number, LANES)),
-        carray(int_pointer(places[42]), (number, LANES)),
+        carray(int_pointer(places[36]), (places[37],)),
+        carray(float_pointer(places[38]), (total, d)),
+        carray(label_pointer(places[40]), (number, words_of(d, True), LANES)),
+        carray(label_pointer(places[42]), (number, FACTS, LANES)),
+        carray(int_pointer(places[44]), (number, LANES)),
+        carray(int_pointer(places[46]), (number, LANES)),
         FLAT,
-        levels,
+        carray(float_pointer(places[32]), (2, places[33] // 2)),
         slack,
         False,
         D,
@@ -502,3 +502,13 @@ def search_few(
     )
     sort_heaps(D, I)
     return bool((I[:, -1] >= 0).all())
+
+
+@kernel
+def search_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
+    """Do what :func:`scan.search_one` does, by the panels of :func:`search_few`."""
+    unit = np.empty_like(X)
+    if not (is_label(label) and as_unit_row(X[0], unit[0])):
+        return False
+    labels, lists = np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
+    return search_few(unit, labels, places, slack, lists, D, I)

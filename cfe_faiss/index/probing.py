@@ -1,5 +1,6 @@
 """Search in an inverted file: route each query to a few lists, scan them, and go on while a row is incomplete."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ _CHUNK = 256
 _QUERIES_PER_LIST = 4
 _PANELS_COST = 8
 _EVERYTHING = np.empty(0, bool)
+_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)  # NumPy looks a type up each time it is named otherwise
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,15 @@ class Lists:
         return in_groups and nq * self.scanned(nprobe) >= _PANELS_COST * self.storage.n
 
     @cached_property
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        """What :func:`scan.search_few` takes by address; kept here, so that the addresses stay valid."""
+    def _places(self) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
+        """The address and length of each array that :func:`scan.search_few` and its like take so, and the arrays.
+
+        Whoever uses the addresses holds the arrays: another thread may have made this at the same time, and its own be
+        kept instead.
+        """
         storage, routes = self.storage, self.routes
         if routes is None:
-            return ()
+            return np.empty(0, np.int64), []
         arrays: tuple[NDArray[Any], ...] = (
             storage.starts,
             routes.means,
@@ -104,11 +110,14 @@ class Lists:
             routes.regions.means,
             routes.regions.starts,
             routes.regions.lists,
+            storage.levels.reshape(-1),
+            np.array([storage.row_size, storage.codec], np.int64),
         )
         if self.panels is not None:
             kept = self.panels
             arrays += (kept.starts, kept.centres, kept.P, kept.facts, kept.addresses, kept.ids)
-        return tuple(np.ascontiguousarray(array) for array in arrays)
+        held = [np.ascontiguousarray(array) for array in arrays]
+        return np.array([number for array in held for number in (array.ctypes.data, len(array))], np.int64), held
 
     @cached_property
     def panels(self) -> Panels | None:
@@ -117,8 +126,26 @@ class Lists:
         return batch.all_panels(self.storage, self.places) if usable else None
 
     @cached_property
-    def _places(self) -> NDArray[np.int64]:
-        return np.array([number for array in self._arrays for number in (array.ctypes.data, len(array))], np.int64)
+    def _slack(self) -> float:
+        return self.storage.slack if self.panels is None else batch.SLACK * self.storage.slack
+
+    @cached_property
+    def _for_one(self) -> tuple[Callable[..., bool], NDArray[np.int64], list[NDArray[Any]], float, int, int]:
+        search = scan.search_one if self.panels is None else panels.search_one
+        return search, *self._places, self._slack, self.number, self.storage.n
+
+    def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int) -> Results | None:
+        """Return D, I of one query as it was handed in, (1, k), or None where it is to be refused.
+
+        ``xq``, (1, d), is contiguous. None, too, where k or nprobe is out of range, and where :meth:`few` gives None.
+        """
+        if self.routes is None or self.screening is not None:
+            return None
+        search, places, _held, slack, number, n = self._for_one
+        if not (0 < k <= n and nprobe > 0):
+            return None
+        D, I = np.empty((1, k), _FLOAT32), np.empty((1, k), _INT64)
+        return (D, I) if search(xq, label, min(nprobe, number), places, slack, D, I) else None
 
     def few(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, nprobe: int, allowed: NDArray[np.bool_] | None
@@ -140,12 +167,11 @@ class Lists:
         I: NDArray[np.int64],
     ) -> bool:
         """Write D, I, (nq, width), of queries that are each routed alone; return whether all rows are full."""
-        storage, lists = self.storage, np.empty((len(X), min(nprobe, self.number)), np.int64)
+        lists = np.empty((len(X), min(nprobe, self.number)), np.int64)
+        places, _held = self._places
         if self.panels is not None and len(allowed) == 0:
-            slack = batch.SLACK * storage.slack
-            return bool(panels.search_few(X, labels, self._places, storage.levels, slack, lists, D, I))
-        rows = storage.row_size, storage.codec, storage.levels, storage.slack
-        return bool(scan.search_few(X, labels, self._places, *rows, allowed, lists, D, I))
+            return bool(panels.search_few(X, labels, places, self._slack, lists, D, I))
+        return bool(scan.search_few(X, labels, places, self.storage.slack, allowed, lists, D, I))
 
     def probe(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], width: int, nprobe: int, allowed: NDArray[np.bool_]

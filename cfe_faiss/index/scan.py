@@ -10,7 +10,7 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.checks import UNKNOWN, as_unit_row, is_label
 from cfe_faiss.dot import similarity
 from cfe_faiss.index.codes import (
     bool_pointer,
@@ -564,9 +564,9 @@ def rank(
 def route_few(X: Floats, labels_q: Labels, places: Ints, lists: Ints) -> None:
     """Write the lists of a few queries, (nq, nprobe): none for one with an unknown label.
 
-    A call takes longer the more arrays it is given, so those that an index has lie behind ``places``: the address and
-    the length of each, in the order in which they are taken here and by the callers. Where ``lists`` has as many
-    columns as there are lists in all, or more, the first partition's lists are written, which hold every row.
+    What an index has lies behind ``places``: the address and the length of each array, in the order of
+    ``probing.Lists``. Where ``lists`` has as many columns as there are lists in all, or more, the first partition's
+    lists are written, which hold every row.
     """
     d, nlist, total, entries = X.shape[1], places[1] - 1, places[3], places[11]
     if lists.shape[1] < total:
@@ -598,9 +598,6 @@ def search_few(
     X: Floats,
     labels_q: Labels,
     places: Ints,
-    size: int,
-    codec: int,
-    levels: Floats,
     slack: float,
     allowed: NDArray[np.bool_],
     lists: Ints,
@@ -613,6 +610,7 @@ def search_few(
     """
     nlist = places[1] - 1
     starts = carray(int_pointer(places[0]), (places[1],))
+    kind = carray(int_pointer(places[34]), (2,))
     route_few(X, labels_q, places, lists)
     D[:] = PADDING
     I[:] = NO_ID
@@ -623,9 +621,9 @@ def search_few(
         starts,
         carray(int_pointer(places[16]), (nlist,)),
         carray(int_pointer(places[18]), (nlist,)),
-        size,
-        codec,
-        levels,
+        kind[0],
+        kind[1],
+        carray(float_pointer(places[32]), (2, places[33] // 2)),
         carray(label_pointer(places[20]), (places[21],)),
         carray(label_pointer(places[22]), (places[23],)),
         carray(int_pointer(places[24]), (places[25],)),
@@ -636,3 +634,16 @@ def search_few(
     )
     sort_heaps(D, I)
     return bool((I[:, -1] >= 0).all())
+
+
+@kernel
+def search_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
+    """Do what :func:`search_few` does for one query as it was handed in, (1, d), among all rows.
+
+    Return False, too, where the query or its label is to be refused.
+    """
+    unit = np.empty_like(X)
+    if not (is_label(label) and as_unit_row(X[0], unit[0])):
+        return False
+    labels, lists = np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
+    return search_few(unit, labels, places, slack, np.empty(0, np.bool_), lists, D, I)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import codes, scan
+from cfe_faiss.index.filling import sorted_order, stable_order
 
 _UNIT_TOLERANCE = 1e-4  # of norms summed in float32
 _ROWS = 1 << 14
@@ -99,7 +100,7 @@ class Storage:
     @cached_property
     def by_label(self) -> NDArray[np.int64]:
         """The storage rows whose label is known, sorted by label."""
-        order = np.argsort(self.labels, kind="stable")
+        order = stable_order(self.labels)
         return order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
 
     @cached_property
@@ -146,7 +147,7 @@ class Storage:
         sizes = np.diff(self.starts)
         if self.n:
             lists = np.repeat(np.arange(len(sizes)), sizes)
-            order = np.lexsort((self.labels, lists)).astype(np.int64)
+            order = sorted_order(lists, self.labels)
             scan.permute_lists(order, self.starts, self.addresses, self.row_size)
             scan.permute_lists(order, self.starts, self.id_addresses, 8)
             scan.permute_lists(order, self.starts, self.code_addresses, self.code_size)
