@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index import grouping, panels, scan
+from cfe_faiss.index import grouping, meet, panels, scan, sweep
 from cfe_faiss.index.codes import FLAT
 from cfe_faiss.index.exact import Results, slices
 from cfe_faiss.index.grouping import Queries
@@ -39,7 +39,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """The eligible rows of some lists; the arrays are those of :func:`panels.scan_groups`."""
+    """The eligible rows of some lists; the arrays are those of :func:`sweep.scan_groups`."""
 
     starts: NDArray[np.int64]
     centres: NDArray[np.float32]
@@ -51,21 +51,21 @@ class Panels:
 
 def all_panels(storage: Storage, places: Places) -> Panels | None:
     """Return panels to be kept, of all lists of an index with one partition; None where that is too much."""
-    number = int((-(-np.diff(places.starts) // panels.LANES)).sum())
+    number = int((-(-np.diff(places.starts) // meet.LANES)).sum())
     size = number * _bytes_of_panel(panels.words_of(storage.d, True))
-    if not panels.HAS_BYTES or storage.codec != FLAT or len(places.rows) > storage.n or size > MEMORY:
+    if not meet.HAS_BYTES or storage.codec != FLAT or len(places.rows) > storage.n or size > MEMORY:
         return None
     return packed(storage, places, np.ones(len(places.starts) - 1, bool), None, True)
 
 
 def _bytes_of_panel(words: int) -> int:
-    return panels.LANES * (4 * (words + panels.FACTS) + 16)
+    return meet.LANES * (4 * (words + panels.FACTS) + 16)
 
 
 def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) -> list[slice]:
     """Cut the lists into runs whose panels take about so many bytes; a run holds at least one list."""
     sizes = np.where(wanted, np.diff(places.starts), 0)
-    end = np.cumsum(-(-sizes // panels.LANES) * _bytes_of_panel(words))
+    end = np.cumsum(-(-sizes // meet.LANES) * _bytes_of_panel(words))
     cuts, first = [], 0
     while first < len(sizes):
         before = end[first - 1] if first else 0
@@ -87,12 +87,12 @@ def packed(
     rows = rows[eligible]
     borders = np.append(0, np.cumsum(eligible))[places.starts]
     sizes = np.diff(borders)
-    starts = np.append(0, np.cumsum(-(-sizes // panels.LANES)))
+    starts = np.append(0, np.cumsum(-(-sizes // meet.LANES)))
     number = int(starts[-1])
     centres = np.empty((len(sizes), storage.d), np.float32)
-    P = np.empty((number, panels.words_of(storage.d, in_bytes), panels.LANES), np.int32)
-    facts = np.empty((number, panels.FACTS, panels.LANES), np.int32)
-    addresses, ids = np.empty((number, panels.LANES), np.int64), np.empty((number, panels.LANES), np.int64)
+    P = np.empty((number, panels.words_of(storage.d, in_bytes), meet.LANES), np.int32)
+    facts = np.empty((number, panels.FACTS, meet.LANES), np.int32)
+    addresses, ids = np.empty((number, meet.LANES), np.int64), np.empty((number, meet.LANES), np.int64)
 
     def pack(cut: slice) -> None:
         own = rows[borders[cut.start] : borders[cut.stop]]
@@ -148,8 +148,7 @@ def search(
             groups, lists, X = grouping.routed_some(large, task, routes, queries, nprobe)
             D, I = scan.empty_heaps(len(X), k)
             _scan(storage, ready, X, queries.labels[groups.order], groups.starts, lists, once, D, I)
-            scan.sort_heaps(D, I)
-            found_D[groups.order], found_I[groups.order] = D, I
+            scan.write_sorted(D, I, groups.order, found_D, found_I)
 
         run(search_some, large.tasks(), work=work, progress=progress)
         return found_D, found_I
@@ -165,13 +164,17 @@ def search(
 
     wanted = np.zeros(len(places.starts) - 1, bool)
     wanted[lists[lists >= 0]] = True
-    for shard in _shards(places, wanted, panels.words_of(storage.d, panels.HAS_BYTES), memory):
+    for shard in _shards(places, wanted, panels.words_of(storage.d, meet.HAS_BYTES), memory):
         here = np.zeros_like(wanted)
         here[shard] = wanted[shard]
-        on = packed(storage, places, here, allowed, panels.HAS_BYTES)
+        on = packed(storage, places, here, allowed, meet.HAS_BYTES)
         run(partial(scan_task, on=on), tasks, work=work, progress=progress)
-    run(lambda task: scan.sort_heaps(D[groups.of_task(task)[0]], I[groups.of_task(task)[0]]), tasks, work=work)
-    found_D[groups.order], found_I[groups.order] = D, I
+
+    def write(task: slice) -> None:
+        cut, _ = groups.of_task(task)
+        scan.write_sorted(D[cut], I[cut], groups.order[cut], found_D, found_I)
+
+    run(write, tasks, work=work)
     return found_D, found_I
 
 
@@ -186,10 +189,10 @@ def _scan(
     D: NDArray[np.float32],
     I: NDArray[np.int64],
 ) -> None:
-    """Offer the rows of lists to the heaps D, I of groups of queries; see :func:`panels.scan_groups`."""
-    panels.scan_groups(
+    """Offer the rows of lists to the heaps D, I of groups of queries; see :func:`sweep.scan_groups`."""
+    sweep.scan_groups(
         X,
-        panels.HAS_BYTES,
+        meet.HAS_BYTES,
         labels,
         starts,
         lists,

@@ -21,7 +21,8 @@ from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.partition import assign
 
 _LARGEST = 16
-_QUERIES = 1024
+_QUERIES = 1 << 12
+_TASKS = 4  # for each thread
 _MIXED = -2
 
 Floats = NDArray[np.float32]
@@ -90,7 +91,7 @@ class Groups:
 
     def tasks(self) -> list[slice]:
         """Cut the groups into runs of about so many queries; a group is never cut."""
-        share = max(1, min(_QUERIES, -(-len(self.order) // num_threads())))
+        share = max(1, min(_QUERIES, -(-len(self.order) // (_TASKS * num_threads()))))
         firsts = np.searchsorted(self.starts[:-1], np.arange(0, len(self.order), share))
         borders = np.unique(np.append(firsts, len(self)))
         return [slice(int(a), int(b)) for a, b in pairwise(borders)]
@@ -121,8 +122,7 @@ def routed_some(
     order = groups.order[cut]
     X = queries.fetch(order)
     within, starts, of_group = halve(X, borders, _LARGEST)
-    X, labels = X[within], groups.labels[task][of_group]
-    M = means(X, starts)
+    (X, M), labels = arranged(X, within, starts), groups.labels[task][of_group]
     lists = routes.all_lists(M, labels) if nprobe >= len(routes.means) else routes.lists(M, labels, nprobe)
     return Groups(order[within], starts, labels), lists, X
 
@@ -204,8 +204,15 @@ def _farthest(X: Floats, order: Ints, first: int, last: int, row: int) -> int:
 
 
 @kernel
-def means(X: Floats, groups: Ints) -> Floats:
-    """Return the normalised mean of each group of rows ``groups[g]:groups[g + 1]``; zero where they cancel out."""
+def arranged(X: Floats, order: Ints, groups: Ints) -> tuple[Floats, Floats]:
+    """Return rows in an order, and the normalised mean of each group ``groups[g]:groups[g + 1]`` of these.
+
+    The mean is zero where they cancel out.
+    """
+    unordered, X = X, np.empty_like(X)
+    for r in range(X.shape[0]):
+        for i in range(X.shape[1]):
+            X[r, i] = unordered[order[r], i]
     M = np.zeros((groups.shape[0] - 1, X.shape[1]), np.float32)
     for g in range(M.shape[0]):
         for r in range(groups[g], groups[g + 1]):
@@ -215,4 +222,4 @@ def means(X: Floats, groups: Ints) -> Floats:
         if norm > 0:
             for i in range(X.shape[1]):
                 M[g, i] /= norm
-    return M
+    return X, M

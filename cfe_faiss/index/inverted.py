@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.index import batch, members, panels, probing, scan
+from cfe_faiss.index import batch, meet, members, probing, scan
 from cfe_faiss.index.calibration import nprobe_for
 from cfe_faiss.index.certify import certified
 from cfe_faiss.index.exact import Results, padded, search_all
@@ -495,7 +495,7 @@ def search_members(
         if ids is not None:
             queries = Queries.of_rows(storage, self.members().find(ids))
             return _searched(self, queries, k, effort, None, progress)
-        if effort.exact and not panels.HAS_BYTES:
+        if effort.exact and not meet.HAS_BYTES:
             D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
         else:  # as they lie, neighbours come together
             D, I = _searched(self, Queries.of_rows(storage, np.arange(storage.n)), k, effort, None, progress)

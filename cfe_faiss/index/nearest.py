@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.dot import pair_similarities
-from cfe_faiss.index import panels
+from cfe_faiss.index import meet, panels, sweep
 from cfe_faiss.index.codes import FLAT, NO_LEVELS
 from cfe_faiss.index.scan import screening_error
 from cfe_faiss.jit import fast_kernel, kernel
@@ -45,7 +45,7 @@ def nearest(X: Floats, centroids: Floats, guess: Labels | None = None) -> tuple[
     n, d = X.shape
     centroids = np.ascontiguousarray(centroids)  # panels refer to its rows by address
     cosines, numbers = np.full(n, -np.inf, np.float32), np.zeros(n, np.int32)
-    in_bytes = panels.HAS_BYTES and d >= _WORTH_BYTES
+    in_bytes = meet.HAS_BYTES and d >= _WORTH_BYTES
     if in_bytes and guess is None and len(centroids) >= _WORTH_GUESSING:
         guess = nearest(X, centroids[::_ONE_OF])[1] * np.int32(_ONE_OF)
     packed = _packed(centroids) if in_bytes and guess is not None else None
@@ -119,13 +119,13 @@ Packed = tuple[Floats, NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], 
 
 
 def _packed(centroids: Floats) -> Packed:
-    """Return the centroids as one list of panels, the arguments of :func:`panels.scan_groups`."""
+    """Return the centroids as one list of panels, the arguments of :func:`sweep.scan_groups`."""
     nlist, d = centroids.shape
-    number = -(-nlist // panels.LANES)
+    number = -(-nlist // meet.LANES)
     rows, centres = np.arange(nlist), np.empty((1, d), np.float32)
-    P = np.empty((number, panels.words_of(d, True), panels.LANES), np.int32)
-    facts = np.empty((number, panels.FACTS, panels.LANES), np.int32)
-    addresses, ids = np.zeros((number, panels.LANES), np.int64), np.zeros((number, panels.LANES), np.int64)
+    P = np.empty((number, panels.words_of(d, True), meet.LANES), np.int32)
+    facts = np.empty((number, panels.FACTS, meet.LANES), np.int32)
+    addresses, ids = np.zeros((number, meet.LANES), np.int64), np.zeros((number, meet.LANES), np.int64)
     panels.pack(
         centroids,
         rows,
@@ -146,7 +146,7 @@ def _packed(centroids: Floats) -> Packed:
 
 def _improved(X: Floats, centroids: Floats, packed: Packed, guess: Labels) -> tuple[Floats, Labels]:
     D, I = pair_similarities(X, centroids[guess])[:, None], guess.astype(np.int64)[:, None]
-    panels.scan_groups(
+    sweep.scan_groups(
         X,
         True,
         np.ones(len(X), np.int32),  # another label than that of all centroids

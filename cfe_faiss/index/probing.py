@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.index import batch, panels, scan
+from cfe_faiss.index import batch, scan, sweep
 from cfe_faiss.index.adc import Screening
 from cfe_faiss.index.batch import Panels, Places
 from cfe_faiss.index.exact import Results, padded
@@ -131,7 +131,7 @@ class Lists:
 
     @cached_property
     def _for_one(self) -> tuple[Callable[..., bool], NDArray[np.int64], list[NDArray[Any]], float, int, int]:
-        search = scan.search_one if self.panels is None else panels.search_one
+        search = scan.search_one if self.panels is None else sweep.search_one
         return search, *self._places, self._slack, self.number, self.storage.n
 
     def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int) -> Results | None:
@@ -170,7 +170,7 @@ class Lists:
         lists = np.empty((len(X), min(nprobe, self.number)), np.int64)
         places, _held = self._places
         if self.panels is not None and len(allowed) == 0:
-            return bool(panels.search_few(X, labels, places, self._slack, lists, D, I))
+            return bool(sweep.search_few(X, labels, places, self._slack, lists, D, I))
         return bool(scan.search_few(X, labels, places, self.storage.slack, allowed, lists, D, I))
 
     def probe(
@@ -235,7 +235,7 @@ def search(
     while len(pending):
         grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
         if grouped and lists.routes is not None:
-            D[pending], I[pending] = batch.search(
+            found = batch.search(
                 lists.storage,
                 lists.places,
                 lists.routes,
@@ -247,6 +247,10 @@ def search(
                 ready=lists.panels if memory >= batch.MEMORY else None,
                 progress=progress,
             )
+            if len(pending) == len(queries):
+                D, I = found
+            else:
+                D[pending], I[pending] = found
         else:
             _probe_side_by_side(lists, queries, nprobe, mask, pending, D, I, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.

@@ -126,15 +126,33 @@ def offer_once(D: Floats, I: Ints, s: np.float32, i: np.int64) -> None:
 @kernel
 def sort_heaps(D: Floats, I: Ints) -> None:
     """Turn each row's heap into FAISS's order in place: best first, then padding with id -1."""
+    k = D.shape[1]
     for q in range(D.shape[0]):
-        for size in range(D.shape[1] - 1, 0, -1):
-            s, i = D[q, size], I[q, size]
-            D[q, size], I[q, size] = D[q, 0], I[q, 0]
-            D[q, 0], I[q, 0] = s, i
-            _sift_down(D[q], I[q], 0, size)
-        for place in range(D.shape[1]):
+        ascending = 1
+        while ascending < k and not worse(D[q, ascending], I[q, ascending], D[q, ascending - 1], I[q, ascending - 1]):
+            ascending += 1
+        if ascending >= k:
+            for place in range(k // 2):
+                s, i = D[q, place], I[q, place]
+                D[q, place], I[q, place] = D[q, k - 1 - place], I[q, k - 1 - place]
+                D[q, k - 1 - place], I[q, k - 1 - place] = s, i
+        else:
+            for size in range(k - 1, 0, -1):
+                s, i = D[q, size], I[q, size]
+                D[q, size], I[q, size] = D[q, 0], I[q, 0]
+                D[q, 0], I[q, 0] = s, i
+                _sift_down(D[q], I[q], 0, size)
+        for place in range(k):
             if I[q, place] == NO_ID:
                 I[q, place] = -1
+
+
+@kernel
+def write_sorted(D: Floats, I: Ints, order: Ints, found_D: Floats, found_I: Ints) -> None:
+    """Write each row's heap q, sorted by :func:`sort_heaps`, to the row ``order[q]`` of what was found."""
+    sort_heaps(D, I)
+    for q in range(D.shape[0]):
+        found_D[order[q]], found_I[order[q]] = D[q], I[q]
 
 
 # --- tiles: a block of queries against a block of rows, both sorted by label ------------------------------------------

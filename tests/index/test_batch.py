@@ -9,15 +9,15 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index import batch, grouping, panels, probing
+from cfe_faiss.index import batch, grouping, meet, probing
 from cfe_faiss.index.grouping import Queries
 
 
 @pytest.fixture(params=["bytes", "floats"])
 def rounding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "bytes" and not panels.HAS_BYTES:
+    if request.param == "bytes" and not meet.HAS_BYTES:
         pytest.skip("this processor has no instruction for products of bytes")
-    monkeypatch.setattr(panels, "HAS_BYTES", request.param == "bytes")
+    monkeypatch.setattr(meet, "HAS_BYTES", request.param == "bytes")
     return request.param
 
 
@@ -41,12 +41,12 @@ def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
 @pytest.mark.parametrize(
-    "in_bytes", [False, pytest.param(True, marks=pytest.mark.skipif(not panels.HAS_BYTES, reason="no VNNI"))]
+    "in_bytes", [False, pytest.param(True, marks=pytest.mark.skipif(not meet.HAS_BYTES, reason="no VNNI"))]
 )
 def test_all_lists_together_equal_brute_force(in_bytes: bool, stored: Stored, nlist: int, partitions: int) -> None:
     index = built(stored, nlist, partitions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panels, "HAS_BYTES", in_bytes)
+        patch.setattr(meet, "HAS_BYTES", in_bytes)
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
     expected_D, expected_I = evidence(stored)
     assert_array_equal(I, expected_I)

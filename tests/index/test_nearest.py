@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import clustered, unit
 
+from cfe_faiss.index import meet
 from cfe_faiss.index import nearest as module
-from cfe_faiss.index import panels
 from cfe_faiss.index.nearest import nearest
 
 SHAPES = [(1, 1, 1), (7, 3, 2), (300, 33, 5), (700, 70, 48), (600, 1100, 40), (257, 600, 130)]
@@ -38,7 +38,7 @@ def test_a_guess_changes_nothing_but_the_time(n: int, nlist: int, d: int) -> Non
 
 
 def test_a_wrong_guess_is_found_out_without_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "HAS_BYTES", False)
+    monkeypatch.setattr(meet, "HAS_BYTES", False)
     X = unit(clustered(300, 40, 3)[0])
     check(X[:200], X[200:], np.full(200, 99, np.int32))
 

@@ -1,0 +1,245 @@
+"""A few queries against one panel: 16 rows that are interleaved, so that they meet a query in one pass.
+
+LLVM code of what :mod:`cfe_faiss.index.panels` says of bounds. Its arguments are pointers, of which each function takes
+
+x, y, words
+    The queries' words, one query after the other; the panel's words, (words, 16); how many there are.
+facts
+    Of each row of the panel, (5, 16): first sum, scale, error |x' - x^|, length |x^| and label.
+own
+    The queries' labels.
+query_facts
+    Of each query, (4,): scale, length, error, and one number more.
+"""
+
+from typing import Any
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANES = 16
+"""Rows of a panel."""
+
+HAS_BYTES = bool(llvm.get_host_cpu_features().get("avx512vnni"))
+"""Whether this processor multiplies bytes."""
+
+EQUAL = 1 << 16
+"""What each equal number adds to the count of those that are larger."""
+
+_CHAINS = 8  # sums that are in flight at once
+
+_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
+_FUSED = ("contract",)
+
+
+def _reach(rows: int, in_bytes: bool) -> Any:
+    """Return an intrinsic that tells which rows of a panel may reach the thresholds of ``rows`` queries.
+
+    The number more of each query is its threshold. For each query, the set of rows that may reach it and have another
+    label is put at ``sets``. The intrinsic returns whether there is any; only then are the sets written.
+    """
+
+    def reach(typingctx: Any, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any, sets: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            *about, sets = args
+            write, end = builder.append_basic_block(), builder.append_basic_block()
+            masks = []
+            for product, bound, threshold, other in _compare(builder, rows, in_bytes, *about):
+                reaches = builder.fcmp_ordered(">=", builder.fadd(product, bound, flags=_FUSED), threshold)
+                both = builder.and_(reaches, other)
+                masks.append(builder.zext(builder.bitcast(both, ir.IntType(LANES)), _INT))
+            anything = masks[0]
+            for mask in masks[1:]:
+                anything = builder.or_(anything, mask)
+            found = builder.icmp_signed("!=", anything, _INT(0))
+            builder.cbranch(found, write, end)
+            builder.position_at_end(write)
+            for r, mask in enumerate(masks):
+                builder.store(mask, builder.gep(sets, [_LONG(r)]))
+            builder.branch(end)
+            builder.position_at_end(end)
+            return found
+
+        ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
+        return types.boolean(ints, ints, types.int64, ints, ints, floats, ints), generate
+
+    return intrinsic(reach)
+
+
+def _raise_peaks(rows: int, in_bytes: bool) -> Any:
+    """Return an intrinsic that raises the peaks of ``rows`` queries to what the rows of a panel reach at least.
+
+    The number more of each query is added to that. A query's peaks are 16 numbers, one for each lane, and begin
+    ``stride`` numbers after those of the query before.
+    """
+
+    def raise_peaks(
+        typingctx: Any, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any, peaks: Any, stride: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            *about, peaks, stride = args
+            for r, (product, bound, offset, other) in enumerate(_compare(builder, rows, in_bytes, *about)):
+                place = builder.bitcast(builder.gep(peaks, [builder.mul(stride, _LONG(r))]), _FLOATS.as_pointer())
+                before = builder.load(place, align=4)
+                least = builder.fadd(builder.fsub(product, bound, flags=_FUSED), offset, flags=_FUSED)
+                # Not where the numbers of a damaged file are NaN.
+                higher = builder.and_(builder.fcmp_ordered(">", least, before), other)
+                builder.store(builder.select(higher, least, before), place, align=4)
+            return context.get_dummy_value()
+
+        ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
+        return types.void(ints, ints, types.int64, ints, ints, floats, floats, types.int64), generate
+
+    return intrinsic(raise_peaks)
+
+
+def _compare(
+    builder: Any, rows: int, in_bytes: bool, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any
+) -> list[tuple[Any, Any, Any, Any]]:
+    """Return for each query: its products with the rows, their bounds, its number more, and which rows are eligible."""
+    add = _add_bytes if in_bytes else _add_floats
+    kind = _INTS if in_bytes else _FLOATS
+    starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
+    chains = _CHAINS // rows  # a sum waits for its last addition: a few queries take several sums each
+    zero = ir.Constant(kind, [0] * LANES)
+    sums: list[Any] = [_load(builder, facts, 0, kind)] * rows + [zero] * (_CHAINS - rows)
+    place: Any = _LONG(0)
+    for step in sorted({chains, 1}, reverse=True):
+        sums, place = _add_words(builder, add, starts, y, words, step, sums, place)
+    scale, error, length = (_load(builder, facts, fact, _FLOATS) for fact in (1, 2, 3))
+    labels = _load(builder, facts, 4, _INTS)
+    known = builder.icmp_signed(">=", labels, ir.Constant(_INTS, [0] * LANES))
+    compared = []
+    for r in range(rows):
+        total = sums[r]
+        for later in sums[r + rows :: rows]:
+            total = builder.add(total, later) if in_bytes else builder.fadd(total, later)
+        if in_bytes:
+            total = builder.sitofp(total, _FLOATS)
+        own_scale, own_length, own_error, more = (
+            _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(4 * r + fact)])), _FLOATS)
+            for fact in range(4)
+        )
+        bound = builder.fmul(error, own_length, flags=_FUSED)
+        bound = builder.fadd(bound, builder.fmul(length, own_error, flags=_FUSED), flags=_FUSED)
+        product = builder.fmul(builder.fmul(total, scale), own_scale, flags=_FUSED)
+        label = _broadcast(builder, builder.load(builder.gep(own, [_LONG(r)])), _INTS)
+        compared.append((product, bound, more, builder.and_(known, builder.icmp_signed("!=", labels, label))))
+    return compared
+
+
+def _add_words(
+    builder: Any, add: Any, starts: list[Any], y: Any, words: Any, step: int, sums: list[Any], place: Any
+) -> tuple[list[Any], Any]:
+    """Add the products of the words from ``place`` on, ``step`` at a time, while that many are left."""
+    rows = len(starts)
+    before, body, end = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    builder.cbranch(builder.icmp_signed("<=", builder.add(place, _LONG(step)), words), body, end)
+
+    builder.position_at_end(body)
+    i = builder.phi(_LONG)
+    running = [builder.phi(value.type) for value in sums]
+    following = list(running)
+    for chain in range(step):
+        at = builder.add(i, _LONG(chain))
+        column = builder.load(
+            builder.bitcast(builder.gep(y, [builder.mul(at, _LONG(LANES))]), _INTS.as_pointer()), align=4
+        )
+        for r in range(rows):
+            word = _broadcast(builder, builder.load(builder.gep(starts[r], [at])), _INTS)
+            following[chain * rows + r] = add(builder, following[chain * rows + r], word, column)
+    next_i = builder.add(i, _LONG(step))
+    for phi, first, later in zip([i, *running], [place, *sums], [next_i, *following], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, body)
+    builder.cbranch(builder.icmp_signed("<=", builder.add(next_i, _LONG(step)), words), body, end)
+
+    builder.position_at_end(end)
+    results = []
+    for first, later in zip([*sums, place], [*following, next_i], strict=True):
+        phi = builder.phi(first.type)
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, body)
+        results.append(phi)
+    return results[:-1], results[-1]
+
+
+def _add_bytes(builder: Any, total: Any, word: Any, column: Any) -> Any:
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(_INTS, [_INTS] * 3), name)
+    return builder.call(function, [total, word, column])
+
+
+def _add_floats(builder: Any, total: Any, word: Any, column: Any) -> Any:
+    product = builder.fmul(builder.bitcast(word, _FLOATS), builder.bitcast(column, _FLOATS), flags=_FUSED)
+    return builder.fadd(total, product, flags=_FUSED)
+
+
+def _load(builder: Any, pointer: Any, row: int, kind: Any) -> Any:
+    return builder.load(builder.bitcast(builder.gep(pointer, [_LONG(row * LANES)]), kind.as_pointer()), align=4)
+
+
+def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
+    zeros = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lowest(typingctx: Any, mask: Any) -> Any:
+    """Return the number of the lowest bit that is set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.cttz(args[0], ir.Constant(ir.IntType(1), 1)), _LONG)
+
+    return types.int64(types.int32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def count_above(typingctx: Any, row: Any, value: Any) -> Any:
+    """Return how many of 16 numbers are larger than a value, and ``EQUAL`` times how many are equal to it."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        numbers = builder.load(builder.bitcast(args[0], _FLOATS.as_pointer()), align=4)
+        value = _broadcast(builder, args[1], _FLOATS)
+        counts = []
+        for relation in (">", "=="):
+            mask = builder.bitcast(builder.fcmp_ordered(relation, numbers, value), ir.IntType(LANES))
+            counts.append(builder.zext(builder.ctpop(mask), _LONG))
+        return builder.add(counts[0], builder.mul(counts[1], _LONG(EQUAL)))
+
+    return types.int64(types.CPointer(types.float32), types.float32), generate
+
+
+def _extreme(name: str) -> Any:
+    """Return an intrinsic that gives the least ("fmin") or the largest ("fmax") of 16 numbers that are not -inf."""
+    sign = "+" if name == "fmin" else "-"
+    none = ir.Constant(_FLOATS, [float(f"{sign}inf")] * LANES)
+    nothing = ir.Constant(_FLOATS, [float("-inf")] * LANES)
+
+    def extreme(typingctx: Any, row: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            full = f"llvm.vector.reduce.{name}.v16f32"
+            function = builder.module.globals.get(full)
+            if function is None:
+                function = ir.Function(builder.module, ir.FunctionType(_FLOAT, [_FLOATS]), full)
+            numbers = builder.load(builder.bitcast(args[0], _FLOATS.as_pointer()), align=4)
+            some = builder.fcmp_ordered(">", numbers, nothing)
+            return builder.call(function, [builder.select(some, numbers, none)])
+
+        return types.float32(types.CPointer(types.float32)), generate
+
+    return intrinsic(extreme)
+
+
+smallest, largest = _extreme("fmin"), _extreme("fmax")
+reach_floats_1, reach_floats_2, reach_floats_4, reach_floats_8 = (_reach(rows, False) for rows in (1, 2, 4, 8))
+raise_floats_8 = _raise_peaks(8, False)
+# Where the instruction is missing these are never called, but have to be compiled.
+reach_bytes_1, reach_bytes_2, reach_bytes_4, reach_bytes_8 = (_reach(rows, HAS_BYTES) for rows in (1, 2, 4, 8))
+raise_bytes_8 = _raise_peaks(8, HAS_BYTES)
