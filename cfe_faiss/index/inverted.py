@@ -500,7 +500,7 @@ def search_members(
         else:  # as they lie, neighbours come together
             D, I = _searched(self, Queries.of_rows(storage, np.arange(storage.n)), k, effort, None, progress)
         rows = self.members().rows
-        return D[rows], I[rows]
+        return D.take(rows, axis=0), I.take(rows, axis=0)
 
 
 def search_certified(

@@ -189,16 +189,17 @@ def scan_groups(
 @kernel
 def _begin(X: Floats, labels: Labels, in_bytes: bool, arrays: _Arrays) -> np.int32:
     """Write what is known of a group's queries to begin with, and return their label, if it is one."""
-    label = labels[0]
-    arrays.about[:, 3] = np.inf  # where there is no query nothing reaches it
+    label, number, d = labels[0], arrays.words.shape[1], X.shape[1]
+    all_X, all_words, own, about = X.ctypes.data, arrays.words.ctypes.data, arrays.own, arrays.about
+    about[:, 3] = np.inf  # where there is no query nothing reaches it
     arrays.floors[:] = -np.inf
     for q in range(X.shape[0]):
-        arrays.own[q] = labels[q]
+        own[q] = labels[q]
         label = label if labels[q] == label else _MIXED
-        words, about = arrays.words[q], arrays.about[q]
-        about[0], about[1], about[2] = encode(X[q], in_bytes, words)
+        words = carray(label_pointer(all_words + 4 * number * q), (number,))
+        about[q, 0], about[q, 1], about[q, 2] = encode(row_at(all_X, q, d), in_bytes, words)
         if in_bytes:
-            for i in range(words.shape[0]):
+            for i in range(number):
                 words[i] ^= AS_QUERY
     return np.int32(label)
 
