@@ -130,9 +130,10 @@ def main(argv: list[str] | None = None) -> None:
     kept = [peer for peer in peers if peer.name not in missing]
     for name in args.graphs or GRAPHS[args.form]:
         result["graphs"].append(graph_result(name, budget, kept, args.again, work))
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        pictures = plots.draw(result, path.with_suffix(""))
-        print(f"written to {path} and {page.write(result, path, pictures)}")
+    # Only now: a run that is stopped leaves the results of the last one.
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    pictures = plots.draw(result, path.with_suffix(""))
+    print(f"written to {path} and {page.write(result, path, pictures)}")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index.partition import assign
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.scan import product
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.jit import kernel
 from cfe_faiss.parallel import num_threads, run
-from cfe_faiss.partition import assign
 
 _LARGEST = 16
 _QUERIES = 1 << 12

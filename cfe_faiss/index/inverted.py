@@ -25,9 +25,9 @@ from cfe_faiss.index.filling import codes_of, fill, grown, sorted_order, stable_
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.grouping import Queries
 from cfe_faiss.index.mapped import in_memory, is_mapped
+from cfe_faiss.index.partition import assign, train_partitions
 from cfe_faiss.index.routing import FEW, Routes
 from cfe_faiss.index.storage import Storage
-from cfe_faiss.partition import assign, train_partitions
 
 _NPROBE = 16
 _ONE, _FLOAT32, _LABEL_TYPES = (1,), np.dtype(np.float32), (np.dtype(np.int64), np.dtype(np.int32))

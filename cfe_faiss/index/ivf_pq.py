@@ -14,9 +14,9 @@ from cfe_faiss.index import inverted, probing, shared
 from cfe_faiss.index.adc import CODEWORDS, Screening
 from cfe_faiss.index.gate import Gate
 from cfe_faiss.index.members import Members
+from cfe_faiss.index.partition import assign
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.storage import Storage
-from cfe_faiss.partition import assign
 
 _BITS = 8
 _MOST = 1e9

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import scan
+from cfe_faiss.index.partition import assign, nearest_centroids, spherical_kmeans
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
-from cfe_faiss.partition import assign, nearest_centroids, spherical_kmeans
 
 FEW = 4
 """Up to so many queries are searched at once in the calling thread, with nothing around it."""

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import clustered, unit
 
 from cfe_faiss.caps import cap_weight
-from cfe_faiss.partition import assign, nearest_centroids, spherical_kmeans, train_partitions
+from cfe_faiss.index.partition import assign, nearest_centroids, spherical_kmeans, train_partitions
 
 
 def parameters(niter: int = 10) -> faiss.ClusteringParameters:
