@@ -29,6 +29,7 @@ AS_QUERY = np.int32(-0x7F7F7F80)
 
 _ZERO = 128  # what a query's byte 0 is stored as: the instruction takes one factor without a sign
 _LARGEST = 127
+_NEXT_TO_NOTHING = np.float32(1e-30)  # below, the inverse of a scale may be infinite
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -60,7 +61,7 @@ def encode(x: Floats, in_bytes: bool, words: Words) -> tuple[np.float32, np.floa
     for i in range(x.shape[0]):
         greatest[0] = max(greatest[0], bits[i] & np.int32(0x7FFFFFFF))
     largest = greatest.view(np.float32)[0]
-    scale = np.float32(largest / _LARGEST) if largest > 0 else np.float32(1)
+    scale = np.float32(largest / _LARGEST) if largest > _NEXT_TO_NOTHING else np.float32(1)
     inverse = np.float32(1) / scale
     codes = words.view(np.int8)
     codes[x.shape[0] :] = 0

@@ -427,6 +427,8 @@ def _rank(m: int, memory: _Memory, D: Floats, I: Ints) -> None:
             for e in range(m):
                 rank += scores[e] == s and ids[e] < ids[c]
         ranked[rank], ranked_ids[rank] = s, ids[c]
+    for place in range(memory.k - m):
+        D[place], I[place] = PADDING, NO_ID
     for rank in range(min(m, memory.k)):
         D[memory.k - 1 - rank], I[memory.k - 1 - rank] = ranked[rank], ranked_ids[rank]
 

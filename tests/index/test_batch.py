@@ -202,3 +202,17 @@ def test_damaged_vectors_are_passed_over(rounding: str) -> None:
         I = index.search_members(None, 5, exact=True)[1]
     assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
     assert (labels[I[sound]] != labels[sound, None])[I[sound] >= 0].all()
+
+
+@pytest.mark.parametrize("value", [1e-38, 1e-35, 1e-20])
+def test_rows_that_hardly_differ_are_all_found(rounding: str, value: float) -> None:
+    X, labels = np.zeros((40, 3), np.float32), np.arange(40) % 2
+    X[:, 0], X[:, 1] = 1, np.where(labels, value, -value)
+    index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceFlat(3)
+    index.train(X)
+    for each in (index, flat):
+        each.add_with_labels(X, labels)
+    D, I = index.search_members(None, 3, exact=True)
+    expected_D, expected_I = flat.search_members(None, 3)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
