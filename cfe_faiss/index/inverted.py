@@ -495,11 +495,12 @@ def search_members(
         if ids is not None:
             queries = Queries.of_rows(storage, self.members().find(ids))
             return _searched(self, queries, k, effort, None, progress)
-        if effort.exact and not meet.HAS_BYTES:
+        nprobe, rows = _nprobe(self, effort, k, storage.n), self.members().rows
+        if nprobe >= self.partitions * self.nlist > 0 and not meet.HAS_BYTES:
             D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
         else:  # as they lie, neighbours come together
+            effort = Effort(nprobe, None, False, effort.memory)
             D, I = _searched(self, Queries.of_rows(storage, np.arange(storage.n)), k, effort, None, progress)
-        rows = self.members().rows
         return D.take(rows, axis=0), I.take(rows, axis=0)
 
 
@@ -614,23 +615,25 @@ def _searched(
 ) -> Results:
     if self.storage().n == 0:
         return padded(*scan.empty_heaps(len(queries), 0), k)
-    lists = self._all_lists()
-    if effort.exact:
-        nprobe = lists.number
-    elif effort.recall is not None:
-        nprobe = _calibrated(lists, k, effort.recall, len(queries))
-    else:
-        nprobe = as_count("nprobe", self.nprobe) if effort.nprobe is None else effort.nprobe
     return probing.search(
-        lists,
+        self._all_lists(),
         queries,
         k,
-        nprobe,
+        _nprobe(self, effort, k, len(queries)),
         complete=self.complete,
         allowed=allowed,
         memory=effort.memory,
         progress=progress,
     )
+
+
+def _nprobe(self: Any, effort: Effort, k: int, nq: int) -> int:
+    """Return in how many lists to search for so many queries."""
+    if effort.nprobe is not None or self.storage().n == 0:
+        return effort.nprobe or 1
+    if effort.recall is not None:
+        return _calibrated(self._all_lists(), k, effort.recall, nq)
+    return self.partitions * self.nlist if effort.exact else as_count("nprobe", self.nprobe)
 
 
 def all_lists(self: Any) -> probing.Lists:

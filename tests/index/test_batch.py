@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index import batch, grouping, meet, probing
+from cfe_faiss.index import batch, exact, grouping, inverted, meet, probing
 from cfe_faiss.index.grouping import Queries
 
 
@@ -214,5 +214,25 @@ def test_rows_that_hardly_differ_are_all_found(rounding: str, value: float) -> N
         each.add_with_labels(X, labels)
     D, I = index.search_members(None, 3, exact=True)
     expected_D, expected_I = flat.search_members(None, 3)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+
+
+def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, labels = unit(rng.normal(size=(600, 200))), rng.integers(0, 3, 600)  # nothing is near anything
+    index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceFlat(200)
+    index.train(X)
+    for each in (index, flat):
+        each.add_with_labels(X, labels)
+    monkeypatch.setattr(meet, "HAS_BYTES", False)
+    searched = []
+    monkeypatch.setattr(
+        inverted, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
+    )
+    assert index.nprobe_for(0.999, 5) == 12
+    D, I = index.search_members(None, 5, recall=0.999)
+    assert searched
+    expected_D, expected_I = flat.search_members(None, 5)
     assert_array_equal(I, expected_I)
     assert_array_equal(D, expected_D)

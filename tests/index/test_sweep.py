@@ -171,7 +171,8 @@ def test_what_was_found_before_stays_if_it_is_among_the_best(in_bytes: bool, cas
     rng = np.random.default_rng(seed)
     nq, k = len(case.X), case.k
     heaps = scan.empty_heaps(nq, k)
-    before = [rng.choice([1, 1, 3]) * k * (rng.random() < 0.7) for _ in range(nq)]  # full, more than full, or empty
+    # Full, less or more than full, or empty.
+    before = [int(rng.choice([rng.random(), 1, 3]) * k) * (rng.random() < 0.7) for _ in range(nq)]
     found = []
     for q in range(nq):
         scores = (rng.integers(-64, 65, before[q]) / 64).astype(np.float32)
