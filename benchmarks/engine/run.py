@@ -105,6 +105,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", nargs="+", default=[], help="peers to measure anew, as after a change of their code")
     parser.add_argument("--budget", type=float, help=f"seconds for a peer on a small graph (default: {BUDGETS})")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "cfe-engine", help="graphs, indexes")
+    parser.add_argument("--name", help="of the result, if it is not to be called as the form")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON, the plots and the page")
     return parser.parse_args(argv)
 
@@ -124,7 +125,7 @@ def main(argv: list[str] | None = None) -> None:
         "left_out": missing,
         "graphs": [],
     }
-    path = args.results / f"engine_{args.form}.json"
+    path = args.results / f"engine_{args.name or args.form}.json"
     args.results.mkdir(parents=True, exist_ok=True)
     budget, work = args.budget or BUDGETS[args.form], args.work.resolve() / args.form
     kept = [peer for peer in peers if peer.name not in missing]
