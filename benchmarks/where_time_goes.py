@@ -1,0 +1,99 @@
+"""Where does the time of an all-nodes search go, and what is left to gain?
+
+One thread, processor time for a query, k = 10, at the settings that engine_short.json found for recall@10 >= 0.95 and
+0.99. The parts are called one after the other, as a search does. *Products* is the sweep where no row can reach a
+heap: what is read and multiplied at least. *Keeping rows* is the rest of the sweep: thresholds, scores and their order.
+
+    CFE_DATA=... python benchmarks/where_time_goes.py
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import graphs
+import numpy as np
+from common import RESULTS, save
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+import cfe_faiss as cfe
+from cfe_faiss.index import batch, grouping, scan
+
+K = 10
+GRAPHS = ("bail", "facebook")
+REPEATS = 7
+OUT_OF_REACH = np.float32(1e9)
+
+
+def settings(name: str) -> dict[str, tuple[int, int]]:
+    """Return for each recall the number of lists and nprobe that were found for ours."""
+    content = json.loads((RESULTS / "engine_short.json").read_text())
+    found = next(graph for graph in content["graphs"] if graph["graph"] == name)["paired"]["all"]
+    return {recall: (rows["ours"]["parameters"]["nlist"], rows["ours"]["setting"]) for recall, rows in found.items()}
+
+
+def least(function: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a function returns, and the least processor time of this thread that it took."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.thread_time()
+        result = function()
+        times.append(time.thread_time() - start)
+    return result, min(times)
+
+
+def parts(index: Any, nprobe: int) -> dict[str, float]:
+    """Return the seconds that each part of a search of all nodes takes."""
+    lists = index._all_lists()
+    storage, routes = lists.storage, lists.routes
+    queries = grouping.Queries.of_rows(storage, np.arange(storage.n))
+    large, alike = least(lambda: grouping.alike(queries, routes))
+    everything = slice(0, len(large))
+    (groups, looked_into, X), routed = least(lambda: grouping.routed_some(large, everything, routes, queries, nprobe))
+    means = grouping.arranged(X, np.arange(len(X)), groups.starts)[1]
+    _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
+    labels = queries.labels[groups.order]
+
+    def sweep(heaps: Callable[[], tuple[NDArray[np.float32], NDArray[np.int64]]]) -> Any:
+        D, I = heaps()
+        batch._scan(storage, lists.panels, X, labels, groups.starts, looked_into, False, D, I)
+        return D, I
+
+    _, full = least(lambda: sweep(lambda: (np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64))))
+    (D, I), swept = least(lambda: sweep(lambda: scan.empty_heaps(len(X), K)))
+    found = np.empty_like(D), np.empty_like(I)
+    _, written = least(lambda: scan.write_sorted(D.copy(), I.copy(), groups.order, *found))
+    _, whole = least(lambda: index.search_members(k=K, nprobe=nprobe))
+    told = {
+        "groups": alike + routed - routing,
+        "routing": routing,
+        "products": full,
+        "keeping rows": swept - full,
+        "writing results": written,
+    }
+    return {**told, "everything else": whole - sum(told.values()), "whole": whole}
+
+
+def main() -> None:
+    results = []
+    for name in GRAPHS:
+        graph = graphs.graph(name)
+        for recall, (nlist, nprobe) in settings(name).items():
+            index = cfe.IndexEvidenceIVF(graph.X.shape[1], nlist)
+            index.train(graph.X)
+            index.add_with_labels(graph.X, graph.labels)
+            faiss.omp_set_num_threads(1)
+            with threadpool_limits(1):
+                index.search_members(k=K, nprobe=nprobe)  # makes what searches keep
+                seconds = parts(index, nprobe)
+            rows = {part: 1e6 * value / len(graph.X) for part, value in seconds.items()}
+            results.append({"graph": name, "recall": float(recall), "nlist": nlist, "nprobe": nprobe, "us": rows})
+            print(results[-1], flush=True)
+    save("where_time_goes", {"question": __doc__.splitlines()[0], "results": results})
+
+
+if __name__ == "__main__":
+    main()
