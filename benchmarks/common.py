@@ -10,6 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
 from cfe_faiss import parallel
 
 RESULTS = Path(__file__).parent / "results"
@@ -34,6 +38,29 @@ def save(name: str, result: Mapping[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"environment": environment(), **result}, indent=2) + "\n")
     return path
+
+
+def merged(parts: list[tuple[NDArray[np.float32], NDArray[np.int64]]]) -> Any:
+    """Return the best D, I of several searches with inner products for the same queries."""
+    if len(parts) == 1:
+        return parts[0]
+    D, I = (np.stack(arrays) for arrays in zip(*parts, strict=True))
+    return faiss.merge_knn_results(D, I, keep_max=True)
+
+
+def search_with_each(index: Any, xq: NDArray[np.float32], k: int, parameters: list[Any], nprobe: int) -> Any:
+    """Search an inverted file with each of several parameters after one coarse search; return what is best of all.
+
+    The index's ``parallel_mode`` has to be 3: otherwise this takes one thread.
+    """
+    near, lists = index.quantizer.search(xq, nprobe)
+    parts = []
+    for params in parameters:
+        D, I = np.empty((len(xq), k), np.float32), np.empty((len(xq), k), np.int64)
+        pointers = (faiss.swig_ptr(array) for array in (lists, near, D, I))
+        index.search_preassigned_c(len(xq), faiss.swig_ptr(xq), k, *pointers, False, params)
+        parts.append((D, I))
+    return merged(parts)
 
 
 def paired_times(

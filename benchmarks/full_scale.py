@@ -28,7 +28,7 @@ from typing import Any
 
 import faiss
 import numpy as np
-from common import RESULTS, paired_times, save
+from common import RESULTS, paired_times, save, search_with_each
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
@@ -249,7 +249,8 @@ def stock(job: Job) -> dict[str, Any]:
         for c, chosen in zip(classes, selectors, strict=True):
             own = np.flatnonzero(labels[nodes] == c)
             if len(own):
-                D[own], I[own] = selected(index, X[nodes[own]], chosen, nprobe)
+                params = [faiss.SearchParametersIVF(sel=selector, nprobe=nprobe) for selector in chosen]
+                D[own], I[own] = search_with_each(index, X[nodes[own]], K, params, nprobe)
         return D, order[I]
 
     settings: list[dict[str, Any]] = []
@@ -263,21 +264,6 @@ def stock(job: Job) -> dict[str, Any]:
             settings.append({"how": how, "nprobe": nprobe, "nodes_per_second": speed, "recall": recall})
             nprobe = math.ceil(1.5 * nprobe)
     return {"train_seconds": train_seconds, "add_seconds": add_seconds, "settings": settings}
-
-
-def selected(index: Any, xq: NDArray[np.float32], selectors: list[Any], nprobe: int) -> Any:
-    """Search with each of one or two selectors, after one coarse search, and merge what was found."""
-    near, lists = index.quantizer.search(xq, nprobe)
-    parts = []
-    for selector in selectors:
-        D, I = np.empty((len(xq), K), np.float32), np.empty((len(xq), K), np.int64)
-        pointers = (faiss.swig_ptr(array) for array in (lists, near, D, I))
-        params = faiss.SearchParametersIVF(sel=selector, nprobe=nprobe)
-        index.search_preassigned_c(len(xq), faiss.swig_ptr(xq), K, *pointers, False, params)
-        parts.append((D, I))
-    if len(parts) == 1:
-        return parts[0]
-    return faiss.merge_knn_results(*(np.stack(arrays) for arrays in zip(*parts, strict=True)), keep_max=True)
 
 
 def exact_evidence(job: Job, queries: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

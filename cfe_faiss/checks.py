@@ -40,19 +40,26 @@ def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float3
     ValueError
         If the shape is not (n, d), or a value is NaN, infinite or too large for float32.
     """
+    matrix = _as_float32(name, values, d)
+    _check_finite(name, matrix, _first_not_finite(matrix))
+    return matrix
+
+
+def _as_float32(name: str, values: Any, d: int | None) -> NDArray[np.float32]:
     array = as_array(name, values)
     expected = f"(n, {'d' if d is None else d})"
     if array.ndim != 2 or (d is not None and array.shape[1] != d) or array.shape[1] == 0:
         raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
     if array.dtype == np.float32:
-        matrix = np.ascontiguousarray(array)
-    else:
-        with np.errstate(over="ignore"):
-            matrix = np.ascontiguousarray(array, dtype=np.float32)
-    row = _first_not_finite(matrix)
+        return np.ascontiguousarray(array)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _check_finite(name: str, matrix: NDArray[np.float32], row: int) -> None:
+    """Raise ValueError if there is a row, the first that is not finite."""
     if row >= 0:
         raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
-    return matrix
 
 
 @kernel
@@ -83,16 +90,19 @@ def as_unit_row(x: NDArray[np.float32], unit: NDArray[np.float32]) -> bool:
 
 
 @kernel
-def _write_unit_rows(matrix: NDArray[np.float32], units: NDArray[np.float32]) -> None:
+def _write_unit_rows(matrix: NDArray[np.float32], units: NDArray[np.float32]) -> int:
+    """Write unit rows up to the first row that is not finite, and return that one, or -1."""
     for row in range(matrix.shape[0]):
-        as_unit_row(matrix[row], units[row])
+        if not as_unit_row(matrix[row], units[row]):
+            return row
+    return -1
 
 
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
     """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
-    matrix = as_matrix(name, values, d)
+    matrix = _as_float32(name, values, d)
     units = np.empty_like(matrix)
-    _write_unit_rows(matrix, units)
+    _check_finite(name, matrix, _write_unit_rows(matrix, units))
     return units
 
 

@@ -17,6 +17,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common import merged, search_with_each
 from benchmarks.engine import ours
 from benchmarks.engine.graphs import Graph, K
 from benchmarks.engine.searcher import FIRST_NPROBE, Results, Searcher
@@ -88,13 +89,6 @@ def nodes_of(order: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[
     """Return what turns places in the order by class into nodes, and padding into padding."""
     nodes = np.append(order, -1)
     return lambda I: nodes[I]
-
-
-def merged(parts: list[Results]) -> Results:
-    if len(parts) == 1:
-        return parts[0]
-    D, I = (np.stack(arrays) for arrays in zip(*parts, strict=True))
-    return faiss.merge_knn_results(D, I, keep_max=True)
 
 
 # --- exact ------------------------------------------------------------------------------------------------------------
@@ -187,22 +181,12 @@ def ivf_ranges_searcher(index: Any, graph: Graph) -> Searcher:
         selectors = [faiss.IDSelectorRange(low, high, True) for low, high in runs if low < high]
         return [faiss.SearchParametersIVF(sel=selector, nprobe=nprobe) for selector in selectors]
 
-    def batch(xq: NDArray[np.float32], selected: list[Any], nprobe: int) -> list[Results]:
-        near, lists = index.quantizer.search(xq, nprobe)
-        parts = []
-        for params in selected:
-            D, I = np.empty((len(xq), K), np.float32), np.empty((len(xq), K), np.int64)
-            pointers = (faiss.swig_ptr(array) for array in (lists, near, D, I))
-            index.search_preassigned_c(len(xq), faiss.swig_ptr(xq), K, *pointers, False, params)
-            parts.append((D, I))
-        return parts
-
     def search(xq: NDArray[np.float32], label: int, nprobe: int) -> Results:
         selected = parameters(label, nprobe)
         if len(xq) == 1:
             D, I = merged([index.search(xq, K, params=params) for params in selected])
         else:
-            D, I = merged(batch(xq, selected, nprobe))
+            D, I = search_with_each(index, xq, K, selected, nprobe)
         return D, nodes(I)
 
     return by_class(graph, search, largest=index.nlist, first=FIRST_NPROBE, lists=lists_of(index, order))

@@ -88,11 +88,8 @@ def packed(
     borders = np.append(0, np.cumsum(eligible))[places.starts]
     sizes = np.diff(borders)
     starts = np.append(0, np.cumsum(-(-sizes // meet.LANES)))
-    number = int(starts[-1])
     centres = np.empty((len(sizes), storage.d), np.float32)
-    P = np.empty((number, panels.words_of(storage.d, in_bytes), meet.LANES), np.int32)
-    facts = np.empty((number, panels.FACTS, meet.LANES), np.int32)
-    addresses, ids = np.empty((number, meet.LANES), np.int64), np.empty((number, meet.LANES), np.int64)
+    made = panels.room_for(int(starts[-1]), storage.d, in_bytes)
 
     def pack(cut: slice) -> None:
         own = rows[borders[cut.start] : borders[cut.stop]]
@@ -106,14 +103,11 @@ def packed(
             borders[cut.start : cut.stop + 1] - borders[cut.start],
             int(starts[cut.start]),
             centres[cut],
-            P,
-            facts,
-            addresses,
-            ids,
+            *made,
         )
 
     run(pack, slices(len(sizes), _LISTS_AT_ONCE), work=float(len(rows)) * storage.d)
-    return Panels(starts, centres, P, facts, addresses, ids)
+    return Panels(starts, centres, *made)
 
 
 def search(

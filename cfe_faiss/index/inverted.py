@@ -598,8 +598,7 @@ def _of_vectors(
         return padded(*scan.empty_heaps(len(X), 0), k)
     if len(X) <= FEW and effort.recall is None:
         lists = self._all_lists()
-        nprobe = lists.number if effort.exact else self.nprobe if effort.nprobe is None else effort.nprobe
-        found: Results | None = lists.few(X, labels, k, nprobe, allowed)
+        found: Results | None = lists.few(X, labels, k, _nprobe(self, effort, k, len(X)), allowed)
         if found is not None:
             return found
     return _searched(self, Queries.of_vectors(X, labels, self.centroids()[0]), k, effort, allowed, progress)

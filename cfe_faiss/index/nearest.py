@@ -121,11 +121,8 @@ Packed = tuple[Floats, NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], 
 def _packed(centroids: Floats) -> Packed:
     """Return the centroids as one list of panels, the arguments of :func:`sweep.scan_groups`."""
     nlist, d = centroids.shape
-    number = -(-nlist // meet.LANES)
-    rows, centres = np.arange(nlist), np.empty((1, d), np.float32)
-    P = np.empty((number, panels.words_of(d, True), meet.LANES), np.int32)
-    facts = np.empty((number, panels.FACTS, meet.LANES), np.int32)
-    addresses, ids = np.zeros((number, meet.LANES), np.int64), np.zeros((number, meet.LANES), np.int64)
+    rows = np.arange(nlist)
+    packed = np.empty((1, d), np.float32), *panels.room_for(-(-nlist // meet.LANES), d, True)
     panels.pack(
         centroids,
         rows,
@@ -135,13 +132,9 @@ def _packed(centroids: Floats) -> Packed:
         True,
         np.array([0, nlist]),
         0,
-        centres,
-        P,
-        facts,
-        addresses,
-        ids,
+        *packed,
     )
-    return centres, P, facts, addresses, ids
+    return packed
 
 
 def _improved(X: Floats, centroids: Floats, packed: Packed, guess: Labels) -> tuple[Floats, Labels]:

@@ -37,13 +37,20 @@ Words = NDArray[np.int32]
 Labels = NDArray[np.int32]
 
 
-# --- rows as words ----------------------------------------------------------------------------------------------------
-
-
 @kernel
 def words_of(d: int, in_bytes: bool) -> int:
     """Return how many words a row of length d takes."""
     return -(-d // 4) if in_bytes else d
+
+
+def room_for(number: int, d: int, in_bytes: bool) -> tuple[Words, Words, NDArray[np.int64], NDArray[np.int64]]:
+    """Return memory for so many panels of rows of length d: the last four arrays of :func:`pack`."""
+    return (
+        np.empty((number, words_of(d, in_bytes), LANES), np.int32),
+        np.empty((number, FACTS, LANES), np.int32),
+        np.empty((number, LANES), np.int64),
+        np.empty((number, LANES), np.int64),
+    )
 
 
 @fast_kernel
@@ -138,6 +145,3 @@ def pack(
                 lane_addresses[panel, lane] = addresses[rows[r]]
                 lane_ids[panel, lane] = ids[rows[r]]
             panel += 1
-
-
-# --- scanning ---------------------------------------------------------------------------------------------------------

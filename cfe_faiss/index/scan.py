@@ -655,13 +655,18 @@ def search_few(
 
 
 @kernel
+def few_of_one(X: Floats, label: int, nprobe: int) -> tuple[bool, Floats, Labels, Ints]:
+    """Return whether a query as it was handed in, (1, d), may be searched, and the arguments of :func:`route_few`."""
+    unit = np.empty_like(X)
+    fine = is_label(label) and as_unit_row(X[0], unit[0])
+    return fine, unit, np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
+
+
+@kernel
 def search_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
     """Do what :func:`search_few` does for one query as it was handed in, (1, d), among all rows.
 
     Return False, too, where the query or its label is to be refused.
     """
-    unit = np.empty_like(X)
-    if not (is_label(label) and as_unit_row(X[0], unit[0])):
-        return False
-    labels, lists = np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
-    return search_few(unit, labels, places, slack, np.empty(0, np.bool_), lists, D, I)
+    fine, unit, labels, lists = few_of_one(X, label, nprobe)
+    return fine and search_few(unit, labels, places, slack, np.empty(0, np.bool_), lists, D, I)

@@ -12,13 +12,12 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_unit_row, is_label
 from cfe_faiss.dot import sum_of_products
 from cfe_faiss.index import meet
 from cfe_faiss.index.codes import FLAT, float_pointer, int_pointer, label_pointer, score
 from cfe_faiss.index.meet import LANES
 from cfe_faiss.index.panels import AS_QUERY, FACTS, encode, words_of
-from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, route_few, row_at, sort_heaps
+from cfe_faiss.index.scan import NO_ID, PADDING, few_of_one, offer, offer_once, product, route_few, row_at, sort_heaps
 from cfe_faiss.jit import kernel
 
 _AT_ONCE = 8  # queries that meet a panel together
@@ -477,8 +476,5 @@ def search_few(
 @kernel
 def search_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
     """Do what :func:`scan.search_one` does, by the panels of :func:`search_few`."""
-    unit = np.empty_like(X)
-    if not (is_label(label) and as_unit_row(X[0], unit[0])):
-        return False
-    labels, lists = np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
-    return search_few(unit, labels, places, slack, lists, D, I)
+    fine, unit, labels, lists = few_of_one(X, label, nprobe)
+    return fine and search_few(unit, labels, places, slack, lists, D, I)
