@@ -7,7 +7,7 @@ OpenMP runtime they may be started from any number of callers at once, and a key
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
@@ -107,7 +107,7 @@ def single_threaded_blas() -> Iterator[None]:
 def run(
     function: Callable[[Task], None], tasks: Sequence[Task], *, work: float = math.inf, progress: str | None = None
 ) -> None:
-    """Call ``function`` once for every task, on up to :func:`num_threads` threads.
+    """Call ``function`` once for every task, on up to :func:`num_threads` threads, of which one is the caller's.
 
     Parameters
     ----------
@@ -139,7 +139,11 @@ def run(
                     task = next(pending, _NO_TASK)
                 if isinstance(task, _NoTask):
                     return
-                function(task)
+                try:
+                    function(task)
+                except BaseException:
+                    stop.set()
+                    raise
                 with taking:
                     bar.update()
 
@@ -147,10 +151,12 @@ def run(
             take_tasks()
             return
         # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
-        with single_threaded_blas(), ThreadPoolExecutor(workers, "cfe", faiss.omp_set_num_threads, (1,)) as pool:
-            futures = [pool.submit(take_tasks) for _ in range(workers)]
+        others = ThreadPoolExecutor(workers - 1, "cfe", faiss.omp_set_num_threads, (1,))
+        with single_threaded_blas(), faiss_threads(0), others:
+            futures = [others.submit(take_tasks) for _ in range(workers - 1)]
             try:
-                for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                take_tasks()
+                for future in futures:
                     future.result()
             finally:
                 stop.set()

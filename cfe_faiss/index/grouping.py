@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index.partition import assign
 from cfe_faiss.index.routing import Routes
-from cfe_faiss.index.scan import product
+from cfe_faiss.index.scan import lists_of, product
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.jit import kernel
 from cfe_faiss.parallel import num_threads, run
 
 _LARGEST = 16
-_QUERIES = 1 << 12
-_TASKS = 4  # for each thread
+_FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # that a thread takes at once
+_TASKS = 2  # for each thread, if what is left were cut evenly
 _MIXED = -2
 
 Floats = NDArray[np.float32]
@@ -41,33 +41,41 @@ class Queries:
     labels
         Label of each query, (nq,) int32.
     homes
-        Returns the list of the first partition that each query lies in or is nearest to, (nq,) int64.
+        Returns the list of the first partition that each of given queries lies in or is nearest to, (m,) int64.
+    order
+        All queries, (nq,) int64, in an order in which those of a list follow each other, if one is known.
     """
 
     fetch: Fetch
     labels: NDArray[np.int32]
-    homes: Callable[[], NDArray[np.int64]]
+    homes: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    order: NDArray[np.int64] | None = None
 
     @classmethod
-    def of_rows(cls, storage: Storage, rows: NDArray[np.int64]) -> "Queries":
+    def of_rows(cls, storage: Storage, rows: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> "Queries":
         """Return stored vectors as queries."""
         return cls(
             lambda chosen: storage.rows(rows[chosen])[0],
             storage.labels[rows],
-            lambda: np.searchsorted(storage.starts, rows, side="right") - 1,
+            lambda chosen: lists_of(rows[chosen], storage.starts),
+            order,
         )
 
     @classmethod
     def of_vectors(cls, X: NDArray[np.float32], labels: NDArray[np.int32], centroids: NDArray[np.float32]) -> "Queries":
         """Return any vectors as queries; ``centroids``, (nlist, d), are those of the first partition."""
-        return cls(lambda chosen: X[chosen], labels, lambda: assign(X, centroids[None])[0].astype(np.int64))
+        return cls(
+            lambda chosen: X[chosen],
+            labels,
+            lambda chosen: assign(X[chosen], centroids[None])[0].astype(np.int64),
+        )
 
     def chosen(self, queries: NDArray[np.int64]) -> "Queries":
         """Return some of the queries."""
         if len(queries) == len(self):
             return self
         fetch, homes = self.fetch, self.homes
-        return Queries(lambda some: fetch(queries[some]), self.labels[queries], lambda: homes()[queries])
+        return Queries(lambda some: fetch(queries[some]), self.labels[queries], lambda some: homes(queries[some]))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,24 +98,35 @@ class Groups:
         return slice(int(borders[0]), int(borders[-1])), borders - borders[0]
 
     def tasks(self) -> list[slice]:
-        """Cut the groups into runs of about so many queries; a group is never cut."""
-        share = max(1, min(_QUERIES, -(-len(self.order) // (_TASKS * num_threads()))))
-        firsts = np.searchsorted(self.starts[:-1], np.arange(0, len(self.order), share))
-        borders = np.unique(np.append(firsts, len(self)))
+        """Cut the groups into runs, the last ones smaller, so that threads end together; a group is never cut."""
+        n, first, firsts = len(self.order), 0, []
+        while first < n:
+            firsts.append(first)
+            first += min(_MOST_QUERIES, max(_FEWEST_QUERIES, (n - first) // (_TASKS * num_threads())))
+        borders = np.unique(np.append(np.searchsorted(self.starts[:-1], firsts), len(self)))
         return [slice(int(a), int(b)) for a, b in pairwise(borders)]
 
 
 def alike(queries: Queries, routes: Routes) -> Groups:
     """Return the queries of each list that are routed alike."""
-    known = np.flatnonzero(queries.labels != UNKNOWN)
-    labels, homes = queries.labels[known], queries.homes()[known]
-    routed_by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
-    # One key, in runs where queries are stored vectors in their order: sorted fast.
+    order = np.arange(len(queries)) if queries.order is None else queries.order
+    order = order[queries.labels[order] != UNKNOWN]
+    labels, homes = queries.labels[order], queries.homes(order)
+    runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
+    first_labels = labels[runs]
+    by = np.where(routes.has_entries(first_labels, homes[runs]), first_labels, _MIXED)
+    routed_by = np.repeat(by, np.diff(np.append(runs, len(order))))
+    # One key, in runs where queries are in the order of their lists: sorted fast.
     keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + routed_by
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-    return Groups(known[order], np.append(starts, len(order)), routed_by[order[starts]].astype(np.int32))
+    within = np.argsort(keys, kind="stable")
+    keys = keys[within]
+    starts = _runs(keys[1:] != keys[:-1], len(order))
+    return Groups(order[within], np.append(starts, len(order)), routed_by[within[starts]].astype(np.int32))
+
+
+def _runs(changes: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+    """Return where runs of n things begin, given after which of them there is a change, (n - 1,)."""
+    return np.flatnonzero(np.append(True, changes)[:n])
 
 
 def routed_some(

@@ -495,13 +495,12 @@ def search_members(
         if ids is not None:
             queries = Queries.of_rows(storage, self.members().find(ids))
             return _searched(self, queries, k, effort, None, progress)
-        nprobe, rows = _nprobe(self, effort, k, storage.n), self.members().rows
+        nprobe, members = _nprobe(self, effort, k, storage.n), self.members()
         if nprobe >= self.partitions * self.nlist > 0 and not meet.HAS_BYTES:
             D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
-        else:  # as they lie, neighbours come together
-            effort = Effort(nprobe, None, False, effort.memory)
-            D, I = _searched(self, Queries.of_rows(storage, np.arange(storage.n)), k, effort, None, progress)
-        return D.take(rows, axis=0), I.take(rows, axis=0)
+            return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
+        queries = Queries.of_rows(storage, members.rows, members.places)
+        return _searched(self, queries, k, Effort(nprobe, None, False, effort.memory), None, progress)
 
 
 def search_certified(

@@ -7,9 +7,9 @@ x, y, words
 facts
     Of each row of the panel, (5, 16): first sum, scale, error |x' - x^|, length |x^| and label.
 own
-    The queries' labels.
+    The queries' labels; only the first is read where all have one.
 query_facts
-    Of each query, (4,): scale, length, error, and one number more.
+    Of each query, (4,), each in units of its scale: length, error, 1, and one number more.
 """
 
 from typing import Any
@@ -25,6 +25,8 @@ LANES = 16
 HAS_BYTES = bool(llvm.get_host_cpu_features().get("avx512vnni"))
 """Whether this processor multiplies bytes."""
 
+_HAS_COMPRESS = bool(llvm.get_host_cpu_features().get("avx512f"))
+
 EQUAL = 1 << 16
 """What each equal number adds to the count of those that are larger."""
 
@@ -35,7 +37,7 @@ _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
 _FUSED = ("contract",)
 
 
-def _reach(rows: int, in_bytes: bool) -> Any:
+def _reach(rows: int, in_bytes: bool, mixed: bool = False) -> Any:
     """Return an intrinsic that tells which rows of a panel may reach the thresholds of ``rows`` queries.
 
     The number more of each query is its threshold. For each query, the set of rows that may reach it and have another
@@ -47,7 +49,7 @@ def _reach(rows: int, in_bytes: bool) -> Any:
             *about, sets = args
             write, end = builder.append_basic_block(), builder.append_basic_block()
             masks = []
-            for product, bound, threshold, other in _compare(builder, rows, in_bytes, *about):
+            for product, bound, threshold, other in _compare(builder, rows, in_bytes, mixed, *about):
                 reaches = builder.fcmp_ordered(">=", builder.fadd(product, bound, flags=_FUSED), threshold)
                 both = builder.and_(reaches, other)
                 masks.append(builder.zext(builder.bitcast(both, ir.IntType(LANES)), _INT))
@@ -69,66 +71,116 @@ def _reach(rows: int, in_bytes: bool) -> Any:
     return intrinsic(reach)
 
 
-def _raise_peaks(rows: int, in_bytes: bool) -> Any:
+def _raise_peaks(rows: int, in_bytes: bool, mixed: bool = False) -> Any:
     """Return an intrinsic that raises the peaks of ``rows`` queries to what the rows of a panel reach at least.
 
     The number more of each query is added to that. A query's peaks are 16 numbers, one for each lane, and begin
-    ``stride`` numbers after those of the query before.
+    ``stride`` numbers after those of the query before. What the rows reach at most is put at ``tops``, whose numbers of
+    each query begin ``tops_stride`` after those of the query before; -inf for a row that is not eligible.
     """
 
     def raise_peaks(
-        typingctx: Any, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any, peaks: Any, stride: Any
+        typingctx: Any,
+        x: Any,
+        y: Any,
+        words: Any,
+        facts: Any,
+        own: Any,
+        query_facts: Any,
+        peaks: Any,
+        stride: Any,
+        tops: Any,
+        tops_stride: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            *about, peaks, stride = args
-            for r, (product, bound, offset, other) in enumerate(_compare(builder, rows, in_bytes, *about)):
+            *about, peaks, stride, tops, tops_stride = args
+            nothing = ir.Constant(_FLOATS, [float("-inf")] * LANES)
+            for r, (product, bound, offset, other) in enumerate(_compare(builder, rows, in_bytes, mixed, *about)):
                 place = builder.bitcast(builder.gep(peaks, [builder.mul(stride, _LONG(r))]), _FLOATS.as_pointer())
                 before = builder.load(place, align=4)
-                least = builder.fadd(builder.fsub(product, bound, flags=_FUSED), offset, flags=_FUSED)
+                middle = builder.fadd(product, offset, flags=_FUSED)
+                least = builder.fsub(middle, bound, flags=_FUSED)
                 # Not where the numbers of a damaged file are NaN.
                 higher = builder.and_(builder.fcmp_ordered(">", least, before), other)
                 builder.store(builder.select(higher, least, before), place, align=4)
+                top = builder.select(other, builder.fadd(middle, bound, flags=_FUSED), nothing)
+                place = builder.gep(tops, [builder.mul(tops_stride, _LONG(r))])
+                builder.store(top, builder.bitcast(place, _FLOATS.as_pointer()), align=4)
             return context.get_dummy_value()
 
         ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
-        return types.void(ints, ints, types.int64, ints, ints, floats, floats, types.int64), generate
+        both = floats, types.int64
+        return types.void(ints, ints, types.int64, ints, ints, floats, *both, *both), generate
 
     return intrinsic(raise_peaks)
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def products(typingctx: Any, x: Any, y: Any, words: Any, out: Any) -> Any:
+    """Write the 16 products of a query with the rows of a panel of floats."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, y, words, out = args
+        sums = _sums(builder, 1, False, [x], y, words, [ir.Constant(_FLOATS, [0.0] * LANES)])
+        builder.store(sums[0], builder.bitcast(out, _FLOATS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
+    return types.void(ints, ints, types.int64, floats), generate
+
+
 def _compare(
-    builder: Any, rows: int, in_bytes: bool, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any
+    builder: Any,
+    rows: int,
+    in_bytes: bool,
+    mixed: bool,
+    x: Any,
+    y: Any,
+    words: Any,
+    facts: Any,
+    own: Any,
+    query_facts: Any,
 ) -> list[tuple[Any, Any, Any, Any]]:
-    """Return for each query: its products with the rows, their bounds, its number more, and which rows are eligible."""
-    add = _add_bytes if in_bytes else _add_floats
-    kind = _INTS if in_bytes else _FLOATS
+    """Return for each query: its products with the rows, their bounds, its number more, and which rows are eligible.
+
+    All but the last are in units of the query's scale.
+    """
     starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
-    chains = _CHAINS // rows  # a sum waits for its last addition: a few queries take several sums each
-    zero = ir.Constant(kind, [0] * LANES)
-    sums: list[Any] = [_load(builder, facts, 0, kind)] * rows + [zero] * (_CHAINS - rows)
-    place: Any = _LONG(0)
-    for step in sorted({chains, 1}, reverse=True):
-        sums, place = _add_words(builder, add, starts, y, words, step, sums, place)
+    first = _load(builder, facts, 0, _INTS if in_bytes else _FLOATS)
+    sums = _sums(builder, rows, in_bytes, starts, y, words, [first] * rows)
     scale, error, length = (_load(builder, facts, fact, _FLOATS) for fact in (1, 2, 3))
     labels = _load(builder, facts, 4, _INTS)
     known = builder.icmp_signed(">=", labels, ir.Constant(_INTS, [0] * LANES))
-    compared = []
+    eligible, compared = known, []
     for r in range(rows):
-        total = sums[r]
-        for later in sums[r + rows :: rows]:
-            total = builder.add(total, later) if in_bytes else builder.fadd(total, later)
-        if in_bytes:
-            total = builder.sitofp(total, _FLOATS)
-        own_scale, own_length, own_error, more = (
+        if mixed or r == 0:
+            label = _broadcast(builder, builder.load(builder.gep(own, [_LONG(r)])), _INTS)
+            eligible = builder.and_(known, builder.icmp_signed("!=", labels, label))
+        total = builder.sitofp(sums[r], _FLOATS) if in_bytes else sums[r]
+        own_length, own_error, _, more = (
             _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(4 * r + fact)])), _FLOATS)
             for fact in range(4)
         )
-        bound = builder.fmul(error, own_length, flags=_FUSED)
-        bound = builder.fadd(bound, builder.fmul(length, own_error, flags=_FUSED), flags=_FUSED)
-        product = builder.fmul(builder.fmul(total, scale), own_scale, flags=_FUSED)
-        label = _broadcast(builder, builder.load(builder.gep(own, [_LONG(r)])), _INTS)
-        compared.append((product, bound, more, builder.and_(known, builder.icmp_signed("!=", labels, label))))
+        bound = builder.fmul(length, own_error, flags=_FUSED)
+        bound = builder.fadd(builder.fmul(error, own_length, flags=_FUSED), bound, flags=_FUSED)
+        compared.append((builder.fmul(total, scale, flags=_FUSED), bound, more, eligible))
     return compared
+
+
+def _sums(builder: Any, rows: int, in_bytes: bool, starts: list[Any], y: Any, words: Any, firsts: list[Any]) -> Any:
+    """Return for each query the sums, to begin with given ones, of its products with the rows of a panel."""
+    add = _add_bytes if in_bytes else _add_floats
+    chains = _CHAINS // rows  # a sum waits for its last addition: a few queries take several sums each
+    zero = ir.Constant(firsts[0].type, [0] * LANES)
+    sums: list[Any] = [*firsts, *[zero] * (_CHAINS - rows)]
+    place: Any = _LONG(0)
+    for step in sorted({chains, 1}, reverse=True):
+        sums, place = _add_words(builder, add, starts, y, words, step, sums, place)
+    totals = sums[:rows]
+    for r in range(rows):
+        for later in sums[r + rows :: rows]:
+            totals[r] = builder.add(totals[r], later) if in_bytes else builder.fadd(totals[r], later)
+    return totals
 
 
 def _add_words(
@@ -168,16 +220,20 @@ def _add_words(
 
 
 def _add_bytes(builder: Any, total: Any, word: Any, column: Any) -> Any:
-    name = "llvm.x86.avx512.vpdpbusd.512"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(_INTS, [_INTS] * 3), name)
-    return builder.call(function, [total, word, column])
+    return _called(builder, "llvm.x86.avx512.vpdpbusd.512", _INTS, total, word, column)
 
 
 def _add_floats(builder: Any, total: Any, word: Any, column: Any) -> Any:
     product = builder.fmul(builder.bitcast(word, _FLOATS), builder.bitcast(column, _FLOATS), flags=_FUSED)
     return builder.fadd(total, product, flags=_FUSED)
+
+
+def _called(builder: Any, name: str, result: Any, *args: Any) -> Any:
+    """Call an intrinsic of LLVM."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [arg.type for arg in args]), name)
+    return builder.call(function, args)
 
 
 def _load(builder: Any, pointer: Any, row: int, kind: Any) -> Any:
@@ -198,6 +254,41 @@ def lowest(typingctx: Any, mask: Any) -> Any:
         return builder.zext(builder.cttz(args[0], ir.Constant(ir.IntType(1), 1)), _LONG)
 
     return types.int64(types.int32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def put(typingctx: Any, mask: Any, first: Any, out: Any) -> Any:
+    """Write ``first`` plus the number of each bit of 16 that is set, and return how many; 16 places are overwritten."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        mask, first, out = args
+        mask = builder.trunc(mask, ir.IntType(LANES))
+        lanes = builder.add(_broadcast(builder, first, _INTS), ir.Constant(_INTS, list(range(LANES))))
+        lanes, bits = builder.bitcast(lanes, _INTS), ir.VectorType(ir.IntType(1), LANES)
+        if _HAS_COMPRESS:
+            zero = ir.Constant(_INTS, [0] * LANES)
+            chosen = _called(
+                builder, "llvm.x86.avx512.mask.compress.v16i32", _INTS, lanes, zero, builder.bitcast(mask, bits)
+            )
+            builder.store(chosen, builder.bitcast(out, _INTS.as_pointer()), align=4)
+        else:
+            name = "llvm.masked.compressstore.v16i32"
+            _called(builder, name, ir.VoidType(), lanes, out, builder.bitcast(mask, bits))
+        return builder.zext(builder.ctpop(mask), _LONG)
+
+    return types.int64(types.int32, types.int32, types.CPointer(types.int32)), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def at_least(typingctx: Any, row: Any, value: Any) -> Any:
+    """Return which of 16 numbers are not less than a value, a bit for each."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        numbers = builder.load(builder.bitcast(args[0], _FLOATS.as_pointer()), align=4)
+        mask = builder.fcmp_ordered(">=", numbers, _broadcast(builder, args[1], _FLOATS))
+        return builder.zext(builder.bitcast(mask, ir.IntType(LANES)), _INT)
+
+    return types.int32(types.CPointer(types.float32), types.float32), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -224,13 +315,9 @@ def _extreme(name: str) -> Any:
 
     def extreme(typingctx: Any, row: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            full = f"llvm.vector.reduce.{name}.v16f32"
-            function = builder.module.globals.get(full)
-            if function is None:
-                function = ir.Function(builder.module, ir.FunctionType(_FLOAT, [_FLOATS]), full)
             numbers = builder.load(builder.bitcast(args[0], _FLOATS.as_pointer()), align=4)
             some = builder.fcmp_ordered(">", numbers, nothing)
-            return builder.call(function, [builder.select(some, numbers, none)])
+            return _called(builder, f"llvm.vector.reduce.{name}.v16f32", _FLOAT, builder.select(some, numbers, none))
 
         return types.float32(types.CPointer(types.float32)), generate
 
@@ -238,8 +325,11 @@ def _extreme(name: str) -> Any:
 
 
 smallest, largest = _extreme("fmin"), _extreme("fmax")
+# Queries of one label, or as many with labels of their own.
 reach_floats_1, reach_floats_2, reach_floats_4, reach_floats_8 = (_reach(rows, False) for rows in (1, 2, 4, 8))
-raise_floats_8 = _raise_peaks(8, False)
+raise_floats_4, raise_floats_8 = (_raise_peaks(rows, False) for rows in (4, 8))
+reach_mixed_floats, raise_mixed_floats = _reach(8, False, True), _raise_peaks(8, False, True)
 # Where the instruction is missing these are never called, but have to be compiled.
 reach_bytes_1, reach_bytes_2, reach_bytes_4, reach_bytes_8 = (_reach(rows, HAS_BYTES) for rows in (1, 2, 4, 8))
-raise_bytes_8 = _raise_peaks(8, HAS_BYTES)
+raise_bytes_4, raise_bytes_8 = (_raise_peaks(rows, HAS_BYTES) for rows in (4, 8))
+reach_mixed_bytes, raise_mixed_bytes = _reach(8, HAS_BYTES, True), _raise_peaks(8, HAS_BYTES, True)

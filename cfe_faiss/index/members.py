@@ -19,11 +19,14 @@ class Members:
     ----------
     ids, rows, labels
         Each id, its storage row and its label: (n,) int64, int64 and int32.
+    places
+        Of each storage row, which of the ids is its, (n,) int64.
     """
 
     ids: NDArray[np.int64]
     rows: NDArray[np.int64]
     labels: NDArray[np.int32]
+    places: NDArray[np.int64]
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
         """Return the storage rows of ``ids``; ValueError names the argument and the first id that is not stored."""
@@ -40,7 +43,9 @@ def of(storage: Storage) -> Members:
     """Return the members of an index."""
     ids = storage.ids()
     rows = np.argsort(ids, kind="stable")
-    return Members(ids[rows], rows, storage.labels[rows])
+    places = np.empty_like(rows)
+    places[rows] = np.arange(len(rows))
+    return Members(ids[rows], rows, storage.labels[rows], places)
 
 
 def check_unchanged(ntotal: int, labels: NDArray[np.int32]) -> None:

@@ -26,6 +26,7 @@ FEW = 4
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
 _SMALL_SHARE = 1 / 8
 _LISTS_AT_ONCE = 64
+_WORTH_A_PRODUCT = 1 << 12  # products of queries with the entries of their label
 MANY = 1 << 11
 """From so many lists on, of all partitions together, a query is compared with regions of lists first."""
 
@@ -235,21 +236,33 @@ class Routes:
             regions = self.regions.means, self.regions.starts, self.regions.lists
             scan.route(X, labels, self.means, self.filled, *by_label, *regions, best)
         else:
-            scan.rank(X @ self.means.T, X, labels, self.filled, *by_label, best)
+            scores, left = self._scores(X, labels, len(self.means), _WORTH_A_PRODUCT)
+            scan.rank(scores, X, left, self.filled, *by_label, best)
         return best
+
+    def _scores(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], lists: int, worth: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """Return each query's product with the means of the first lists, and the labels that remain to be left out.
+
+        A label whose queries have at least ``worth`` products with its entries is left out already, and ``UNKNOWN``.
+        """
+        scores: NDArray[np.float32] = X @ self.means[:lists].T
+        left = labels.copy()
+        queries = np.argsort(labels, kind="stable")
+        firsts, lasts = (np.searchsorted(labels, self.labels, side, sorter=queries) for side in ("left", "right"))
+        number = lasts - firsts
+        for i in np.flatnonzero((number > 0) & (number * np.diff(self.starts) >= worth)):
+            own = queries[firsts[i] : lasts[i]]
+            entries = slice(self.starts[i], self.starts[i + 1])
+            without = X[own] @ self.entry_means[entries].T
+            scan.scatter(without, own, self.entry_lists[entries], self.entry_filled[entries], scores)
+            left[own] = UNKNOWN
+        return scores, left
 
     def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
-        scores: NDArray[np.float32] = X @ self.means[: self.nlist].T
+        scores = self._scores(X, labels, self.nlist, 0)[0]
         scores[:, ~self.filled[: self.nlist]] = scan.NOWHERE
-        for label in np.unique(labels):
-            i = int(np.searchsorted(self.labels, label))
-            if i < len(self.labels) and self.labels[i] == label:
-                entries = np.arange(self.starts[i], self.starts[i + 1])
-                entries = entries[self.entry_lists[entries] < self.nlist]
-                own = np.flatnonzero(labels == label)
-                without = X[own] @ self.entry_means[entries].T
-                without[:, ~self.entry_filled[entries]] = scan.NOWHERE
-                scores[np.ix_(own, self.entry_lists[entries])] = without
         order = np.argsort(-scores, axis=1, kind="stable")
         return np.where(np.take_along_axis(scores, order, axis=1) > scan.NOWHERE, order, -1)

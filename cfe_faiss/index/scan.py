@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN, as_unit_row, is_label
 from cfe_faiss.dot import similarity
+from cfe_faiss.index import select
 from cfe_faiss.index.codes import (
     bool_pointer,
     byte_pointer,
@@ -23,6 +24,7 @@ from cfe_faiss.index.codes import (
     screen,
     weigh,
 )
+from cfe_faiss.index.meet import LANES
 from cfe_faiss.jit import fast_kernel, kernel
 
 PADDING = np.finfo(np.float32).min
@@ -310,6 +312,18 @@ def list_of(row: int, starts: Ints) -> int:
 
 
 @kernel
+def lists_of(rows: Ints, starts: Ints) -> Ints:
+    """Return the list that holds each of some storage rows; fast where rows of a list follow each other."""
+    lists = np.empty(rows.shape[0], np.int64)
+    j = 0
+    for i in range(rows.shape[0]):
+        if not starts[j] <= rows[i] < starts[j + 1]:
+            j = list_of(rows[i], starts)
+        lists[i] = j
+    return lists
+
+
+@kernel
 def gather(
     rows: Ints,
     starts: Ints,
@@ -558,21 +572,39 @@ def rank(
     best: Ints,
 ) -> None:
     """Do what :func:`route` does, given each query's products with the means of all lists, (nq, lists)."""
-    D, I = np.empty(best.shape[1], np.float32), np.empty(best.shape[1], np.int64)
+    total, nprobe = scores.shape[1], best.shape[1]
+    D, I = np.empty(nprobe, np.float32), np.empty(nprobe, np.int64)
     all_entries, d = entry_means.ctypes.data, X.shape[1]
+    some, memory = np.full(-(-total // LANES) * LANES, -np.inf, np.float32), select.room(total, nprobe)
+    counting = nprobe <= select.LARGEST_K
     for q in range(X.shape[0]):
         x = X[q]
         i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
         if i < labels.shape[0] and labels[i] == labels_q[q]:
             for e in range(starts[i], starts[i + 1]):
                 scores[q, entry_lists[e]] = product(x, row_at(all_entries, e, d)) if entry_filled[e] else NOWHERE
+        if counting:
+            for j in range(total):
+                some[j] = scores[q, j] if filled[j] and scores[q, j] > NOWHERE else -np.inf
+            if select.best(some, best[q], memory):
+                continue
         D[:] = NOWHERE
         I[:] = NO_ID
-        for j in range(scores.shape[1]):
+        for j in range(total):
             if scores[q, j] > D[0] and filled[j]:
                 offer(D, I, scores[q, j], np.int64(j))
         sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
         best[q] = I
+
+
+@kernel
+def scatter(without: Floats, queries: Ints, lists: Ints, filled: NDArray[np.bool_], scores: Floats) -> None:
+    """Write the products of some queries with entries, (queries, entries), to the scores of the entries' lists."""
+    for r in range(queries.shape[0]):
+        q = queries[r]
+        for e in range(lists.shape[0]):
+            if lists[e] < scores.shape[1]:
+                scores[q, lists[e]] = without[r, e] if filled[e] else NOWHERE
 
 
 # --- a few queries, in one call -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from numba import carray
 from numpy.typing import NDArray
 
 from cfe_faiss.dot import sum_of_products
-from cfe_faiss.index import meet
+from cfe_faiss.index import meet, select
 from cfe_faiss.index.codes import FLAT, float_pointer, int_pointer, label_pointer, score
 from cfe_faiss.index.meet import LANES
 from cfe_faiss.index.panels import AS_QUERY, FACTS, encode, words_of
@@ -23,11 +23,9 @@ from cfe_faiss.jit import kernel
 _AT_ONCE = 8  # queries that meet a panel together
 _ROOM = 64  # rows that wait for a query
 _SOON = 8  # of them are enough to be scored where no threshold is known yet
-_LARGEST_K = 128  # for more results, thresholds come from heaps alone
-_PEAKS_FOR_EACH = 3  # of those wanted
-_ROWS_FOR_EACH = 20
-_HALVINGS = 6
-_MOST = _ROOM + _LARGEST_K + LANES  # rows that are put in order together
+_FIRST_FOR_EACH = 2  # panels, of each result that is wanted, give the first thresholds
+_FEW = 4  # queries are multiplied with a centre one by one
+_MOST = _ROOM + select.LARGEST_K + LANES  # rows that are put in order together
 _MIXED = np.int32(-2)
 
 Floats = NDArray[np.float32]
@@ -36,16 +34,56 @@ Words = NDArray[np.int32]
 Labels = NDArray[np.int32]
 
 
-class _Arrays(NamedTuple):
-    """What is known of the queries of a group, a row each; there is room for whole times ``_AT_ONCE`` queries.
+class _Given(NamedTuple):
+    """The arguments of :func:`scan_groups`: arrays by where they begin, as one that is handed on is counted each time.
 
     Attributes
     ----------
-    words, own, about, along
-        Queries in words; their labels; their scale, length, error and threshold; their product with the centre of the
-        list that they meet.
-    peaks, floors
-        What similarities some rows have at least, and what follows for the k-th best.
+    d, number, k, nprobe, codec, in_bytes, once, slack
+        Dimensions, words of a query, results and lists; and arguments of :func:`scan_groups`.
+    X, labels, lists, D, I
+        Queries, their labels, the lists of their groups, and heaps.
+    starts, centres, P, facts, lane_addresses, lane_ids, levels, levels_width
+        Panels, and how rows are kept.
+    """
+
+    d: int
+    number: int
+    k: int
+    nprobe: int
+    codec: int
+    in_bytes: bool
+    once: bool
+    slack: float
+    X: int
+    labels: int
+    lists: int
+    D: int
+    I: int
+    starts: int
+    centres: int
+    P: int
+    facts: int
+    lane_addresses: int
+    lane_ids: int
+    levels: int
+    levels_width: int
+
+
+class _Work(NamedTuple):
+    """Where the arrays begin that a sweep works with.
+
+    Attributes
+    ----------
+    words, own, about
+        The queries of a group in words; their labels; their length, error, 1 and threshold, in units of their scale.
+    columns, along
+        The queries as panels of floats, 0 where they are few; and their products with the centre of a list.
+    peaks, tops, width, first, firsts
+        What similarities the rows of the first panels have at least and at most: ``width`` numbers of each query, and
+        as many as lanes of ``firsts`` panels, in units of the query's scale. The numbers of these panels.
+    floors, high
+        What follows for the k-th best of a query, and what it is found with.
     sets
         Which rows of a panel may reach each of the queries that meet it.
     waiting, counts
@@ -54,37 +92,21 @@ class _Arrays(NamedTuple):
         One row; and rows that are scored, before and after they are put in order.
     """
 
-    words: Words
-    own: Labels
-    about: Floats
-    along: Floats
-    peaks: Floats
-    floors: Floats
-    sets: Words
-    waiting: Ints
-    counts: Ints
-    row: Floats
-    scores: Floats
-    ids: Ints
-    ranked: Floats
-    ranked_ids: Ints
-
-
-class _Memory(NamedTuple):
-    """Where the arrays begin that :func:`_keep` needs, and their lengths.
-
-    Every array that is handed on by itself is counted, which takes longer than to score a row.
-    """
-
-    d: int
-    k: int
-    codec: int
-    once: bool
-    levels: int
-    levels_width: int
-    addresses: int
-    all_ids: int
+    words: int
+    own: int
+    about: int
+    columns: int
+    along: int
+    peaks: int
+    tops: int
+    width: int
+    first: int
+    firsts: int
+    floors: int
+    high: int
+    sets: int
     waiting: int
+    counts: int
     row: int
     scores: int
     ids: int
@@ -136,70 +158,111 @@ def scan_groups(
     How many rows were scored.
     """
     d, number, k = X.shape[1], P.shape[1], D.shape[1]
-    room = _AT_ONCE
+    largest = 0
     for g in range(groups.shape[0] - 1):
-        room = max(room, -(-(groups[g + 1] - groups[g]) // _AT_ONCE) * _AT_ONCE)
-    columns = 0 if once or k > _LARGEST_K else -(-_PEAKS_FOR_EACH * k // LANES)
-    arrays = _Arrays(
-        np.zeros((room, number), np.int32),
-        np.empty(room, np.int32),
-        np.zeros((room, 4), np.float32),
-        np.empty(room, np.float32),
-        np.empty((room, columns * LANES), np.float32),
-        np.empty(room, np.float32),
-        np.empty(_AT_ONCE, np.int32),
-        np.empty((room, _ROOM), np.int64),
-        np.zeros(room, np.int64),
-        np.empty(d, np.float32),
-        np.empty(_MOST, np.float32),
-        np.empty(_MOST, np.int64),
-        np.empty(_MOST, np.float32),
-        np.empty(_MOST, np.int64),
-    )
-    memory = _Memory(
+        largest = max(largest, groups[g + 1] - groups[g])
+    room, blocks = -(-largest // _AT_ONCE) * _AT_ONCE, -(-largest // LANES)
+    looking = not once and k <= select.LARGEST_K and largest > 1
+    width, firsts = (-(-select.PEAKS_FOR_EACH * k // LANES) * LANES, _FIRST_FOR_EACH * k) if looking else (0, 0)
+    words, own, about = np.zeros((room, number), np.int32), np.empty(room, np.int32), np.zeros((room, 4), np.float32)
+    columns = np.zeros((blocks if largest > _FEW else 0, d, LANES), np.float32)
+    numbers = np.empty(blocks * LANES + room * (width + firsts * LANES + 2) + d + 2 * _MOST, np.float32)
+    lanes, counts = np.empty(_AT_ONCE + room * _ROOM, np.int32), np.zeros(room, np.int64)
+    longs = np.empty(firsts + 2 * _MOST, np.int64)
+    along = numbers.ctypes.data
+    peaks = along + 4 * blocks * LANES
+    tops = peaks + 4 * room * width
+    floors = tops + 4 * room * firsts * LANES
+    row = floors + 8 * room
+    scores = row + 4 * d
+    ids = longs.ctypes.data + 8 * firsts
+    given = _Given(
         d,
+        number,
         k,
+        lists.shape[1],
         codec,
+        in_bytes,
         once,
-        levels.ctypes.data,
-        levels.shape[1],
+        slack,
+        X.ctypes.data,
+        labels.ctypes.data,
+        lists.ctypes.data,
+        D.ctypes.data,
+        I.ctypes.data,
+        starts.ctypes.data,
+        centres.ctypes.data,
+        P.ctypes.data,
+        facts.ctypes.data,
         lane_addresses.ctypes.data,
         lane_ids.ctypes.data,
-        arrays.waiting.ctypes.data,
-        arrays.row.ctypes.data,
-        arrays.scores.ctypes.data,
-        arrays.ids.ctypes.data,
-        arrays.ranked.ctypes.data,
-        arrays.ranked_ids.ctypes.data,
+        levels.ctypes.data,
+        levels.shape[1],
     )
+    work = _Work(
+        words.ctypes.data,
+        own.ctypes.data,
+        about.ctypes.data,
+        columns.ctypes.data if columns.shape[0] else 0,
+        along,
+        peaks,
+        tops,
+        width,
+        longs.ctypes.data,
+        firsts,
+        floors,
+        floors + 4 * room,
+        lanes.ctypes.data,
+        lanes.ctypes.data + 4 * _AT_ONCE,
+        counts.ctypes.data,
+        row,
+        scores,
+        ids,
+        scores + 4 * _MOST,
+        ids + 8 * _MOST,
+    )
+    return _scan_all(groups, given, work, (words, own, about, columns, numbers, lanes, counts, longs))
+
+
+@kernel
+def _scan_all(groups: Ints, given: _Given, work: _Work, alive: tuple[NDArray[np.int32] | Floats | Ints, ...]) -> int:
+    """Do it; ``alive`` are the arrays that ``work`` tells the addresses of, which live while they are handed on."""
     scored = 0
     for g in range(groups.shape[0] - 1):
-        cut = slice(groups[g], groups[g + 1])
-        label = _begin(X[cut], labels[cut], in_bytes, arrays)
-        begun = 0
-        if columns and groups[g + 1] - groups[g] > 1 and I[groups[g], 0] == NO_ID:
-            begun = _raise_floors(X[cut], lists[g], label, in_bytes, starts, centres, P, facts, slack, k, arrays)
-        scored += _scan_lists(
-            X[cut], lists[g], begun, label, in_bytes, starts, centres, P, facts, slack, arrays, memory, D[cut], I[cut]
-        )
+        first, size = groups[g], groups[g + 1] - groups[g]
+        label = _begin(first, size, given, work)
+        t, p = 0, 0
+        if work.firsts and size > 1 and carray(int_pointer(given.I + 8 * given.k * first), (1,))[0] == NO_ID:
+            t, p, filled = _look(g, first, size, label, given, work)
+            scored += _keep_first(first, size, filled, given, work)
+        scored += _scan_lists(g, first, size, t, p, label, given, work)
     return scored
 
 
 @kernel
-def _begin(X: Floats, labels: Labels, in_bytes: bool, arrays: _Arrays) -> np.int32:
+def _begin(first: int, size: int, given: _Given, work: _Work) -> np.int32:
     """Write what is known of a group's queries to begin with, and return their label, if it is one."""
-    label, number, d = labels[0], arrays.words.shape[1], X.shape[1]
-    all_X, all_words, own, about = X.ctypes.data, arrays.words.ctypes.data, arrays.own, arrays.about
-    about[:, 3] = np.inf  # where there is no query nothing reaches it
-    arrays.floors[:] = -np.inf
-    for q in range(X.shape[0]):
+    d, number = given.d, given.number
+    room = -(-size // _AT_ONCE) * _AT_ONCE
+    labels, own = carray(label_pointer(given.labels + 4 * first), (size,)), carray(label_pointer(work.own), (size,))
+    about = carray(float_pointer(work.about), (room, 4))
+    columns = carray(float_pointer(work.columns), (-(-size // LANES), d, LANES))
+    for q in range(size, room):
+        about[q, 3] = np.inf  # where there is no query nothing reaches it
+    label = labels[0]
+    for q in range(size):
         own[q] = labels[q]
         label = label if labels[q] == label else _MIXED
-        words = carray(label_pointer(all_words + 4 * number * q), (number,))
-        about[q, 0], about[q, 1], about[q, 2] = encode(row_at(all_X, q, d), in_bytes, words)
-        if in_bytes:
+        words = carray(label_pointer(work.words + 4 * number * q), (number,))
+        x = row_at(given.X, first + q, d)
+        scale, length, error = encode(x, given.in_bytes, words)
+        about[q, 0], about[q, 1], about[q, 2] = length / scale, error / scale, np.float32(1) / scale
+        if given.in_bytes:
             for i in range(number):
                 words[i] ^= AS_QUERY
+        if work.columns:
+            for i in range(d):
+                columns[q // LANES, i, q % LANES] = x[i]
     return np.int32(label)
 
 
@@ -211,225 +274,227 @@ def _all_of(label: np.int32, facts: int) -> bool:
 
 
 @kernel
-def _raise_floors(
-    X: Floats,
-    lists: Ints,
-    label: np.int32,
-    in_bytes: bool,
-    starts: Ints,
-    centres: Floats,
-    P: Words,
-    facts: Words,
-    slack: float,
-    k: int,
-    arrays: _Arrays,
-) -> int:
-    """Find thresholds for a group's queries from the first of its lists, and return from how many."""
-    size, d = X.shape
-    number, width = P.shape[1], arrays.peaks.shape[1]
-    all_X, all_centres, all_P, all_facts = X.ctypes.data, centres.ctypes.data, P.ctypes.data, facts.ctypes.data
-    all_words, all_own, all_about = arrays.words.ctypes.data, arrays.own.ctypes.data, arrays.about.ctypes.data
-    all_peaks, thresholds = arrays.peaks.ctypes.data, arrays.about[:, 3]
-    arrays.peaks[:] = -np.inf
-    met, begun = 0, 0
-    for j in lists:
-        if met >= _ROWS_FOR_EACH * k:
-            break
-        begun += 1
-        if j < 0:
-            continue
+def _meet_centre(j: int, first: int, size: int, given: _Given, work: _Work) -> None:
+    """Write the products of a group's queries with the centre of a list."""
+    d, centre = given.d, given.centres + 4 * given.d * j
+    if work.columns:
+        for block in range(-(-size // LANES)):
+            meet.products(
+                label_pointer(centre),
+                label_pointer(work.columns + 4 * LANES * d * block),
+                d,
+                float_pointer(work.along + 4 * LANES * block),
+            )
+    else:
+        along = row_at(work.along, 0, size)
         for q in range(size):
-            thresholds[q] = product(row_at(all_X, q, d), row_at(all_centres, j, d)) - slack
-        for p in range(starts[j], starts[j + 1]):
-            panel, about_panel = all_P + 4 * LANES * number * p, all_facts + 4 * LANES * FACTS * p
-            if _all_of(label, about_panel):
-                continue
-            met += LANES
-            y, of_rows = label_pointer(panel), label_pointer(about_panel)
-            for q in range(0, size, _AT_ONCE):
-                x, own = label_pointer(all_words + 4 * number * q), label_pointer(all_own + 4 * q)
-                about = float_pointer(all_about + 16 * q)
-                peaks = float_pointer(all_peaks + 4 * (width * q + LANES * p % width))
-                if in_bytes:
-                    meet.raise_bytes_8(x, y, number, of_rows, own, about, peaks, width)
-                else:
-                    meet.raise_floats_8(x, y, number, of_rows, own, about, peaks, width)
-    for q in range(size):
-        arrays.floors[q] = _reached(all_peaks + 4 * width * q, width, k)
-    return begun
+            along[q] = product(row_at(given.X, first + q, d), row_at(centre, 0, d))
 
 
 @kernel
-def _reached(peaks: int, width: int, k: int) -> np.float32:
-    """Return a number that at least k of the peaks reach, and not many more: -inf if there are fewer."""
-    low, high, count = np.float32(np.inf), np.float32(-np.inf), 0
-    for start in range(0, width, LANES):
-        some = float_pointer(peaks + 4 * start)
-        low, high = min(low, meet.smallest(some)), max(high, meet.largest(some))
-        count += meet.count_above(some, np.float32(-np.inf)) % meet.EQUAL
-    if count < k:
-        return np.float32(-np.inf)
-    for _ in range(_HALVINGS):
-        middle = np.float32(0.5) * (low + high)
-        count = 0
-        for start in range(0, width, LANES):
-            count += meet.count_above(float_pointer(peaks + 4 * start), middle) % meet.EQUAL
-        if count >= k:
-            low = middle
-        else:
-            high = middle
-    return low
+def _look(g: int, first: int, size: int, label: np.int32, given: _Given, work: _Work) -> tuple[int, int, int]:
+    """Look at the first panels of the lists of group g, and find thresholds for its queries.
+
+    Returns
+    -------
+    What comes then: a place among the lists and the number of a panel; and how many panels were looked at.
+    """
+    number, width, length = given.number, work.width, work.firsts * LANES
+    lists = carray(int_pointer(given.lists + 8 * given.nprobe * g), (given.nprobe,))
+    seen, along = carray(int_pointer(work.first), (work.firsts,)), row_at(work.along, 0, size)
+    about = carray(float_pointer(work.about), (size, 4))
+    row_at(work.peaks, 0, size * width)[:] = -np.inf
+    filled = 0
+    for t in range(given.nprobe):
+        j = lists[t]
+        start, stop = _panels_of(j, given, work)
+        if start == stop:
+            continue
+        _meet_centre(j, first, size, given, work)
+        for q in range(size):
+            about[q, 3] = (along[q] - given.slack) * about[q, 2]
+        for p in range(start, stop):
+            panel, about_panel = given.P + 4 * LANES * number * p, given.facts + 4 * LANES * FACTS * p
+            if _all_of(label, about_panel):
+                continue
+            if filled == work.firsts:
+                select.reached(work.peaks, size, width, given.k, work.floors, work.high)
+                return t, p, filled
+            y, of_rows = label_pointer(panel), label_pointer(about_panel)
+            q = 0
+            while q < size:
+                together = 8 if label == _MIXED or size - q > 4 else 4
+                x, own = label_pointer(work.words + 4 * number * q), label_pointer(work.own + 4 * q)
+                known = float_pointer(work.about + 16 * q)
+                peaks = float_pointer(work.peaks + 4 * (width * q + LANES * filled % width))
+                tops = float_pointer(work.tops + 4 * (length * q + LANES * filled))
+                if label == _MIXED:
+                    if given.in_bytes:
+                        meet.raise_mixed_bytes(x, y, number, of_rows, own, known, peaks, width, tops, length)
+                    else:
+                        meet.raise_mixed_floats(x, y, number, of_rows, own, known, peaks, width, tops, length)
+                elif given.in_bytes:
+                    if together == 8:
+                        meet.raise_bytes_8(x, y, number, of_rows, own, known, peaks, width, tops, length)
+                    else:
+                        meet.raise_bytes_4(x, y, number, of_rows, own, known, peaks, width, tops, length)
+                elif together == 8:
+                    meet.raise_floats_8(x, y, number, of_rows, own, known, peaks, width, tops, length)
+                else:
+                    meet.raise_floats_4(x, y, number, of_rows, own, known, peaks, width, tops, length)
+                q += together
+            seen[filled] = p
+            filled += 1
+    select.reached(work.peaks, size, width, given.k, work.floors, work.high)
+    return given.nprobe, 0, filled
+
+
+@kernel
+def _panels_of(j: int, given: _Given, work: _Work) -> tuple[int, int]:
+    """Return the first panel of list j and the one after its last; as many for no list."""
+    if j < 0:
+        return 0, 0
+    starts = carray(int_pointer(given.starts + 8 * j), (2,))
+    return starts[0], starts[1]
+
+
+@kernel
+def _keep_first(first: int, size: int, filled: int, given: _Given, work: _Work) -> int:
+    """Keep the best rows of the panels that were looked at, and return how many were scored."""
+    seen, floors = carray(int_pointer(work.first), (work.firsts,)), row_at(work.floors, 0, size)
+    about = carray(float_pointer(work.about), (size, 4))
+    scored = 0
+    for q in range(size):
+        threshold, count = np.float32(max(floors[q] - 2 * given.slack * about[q, 2], PADDING)), 0
+        tops, waiting = work.tops + 4 * LANES * work.firsts * q, work.waiting + 4 * _ROOM * q
+        for place in range(filled):
+            mask = meet.at_least(float_pointer(tops + 4 * LANES * place), threshold)
+            count += meet.put(mask, np.int32(LANES * seen[place]), label_pointer(waiting + 4 * count))
+            if count > _ROOM - LANES:
+                scored += count
+                _keep(first, q, count, given, work)
+                count = 0
+        if count:
+            scored += count
+            _keep(first, q, count, given, work)
+    return scored
 
 
 @kernel
 def _scan_lists(
-    X: Floats,
-    lists: Ints,
-    begun: int,
-    label: np.int32,
-    in_bytes: bool,
-    starts: Ints,
-    centres: Floats,
-    P: Words,
-    facts: Words,
-    slack: float,
-    arrays: _Arrays,
-    memory: _Memory,
-    D: Floats,
-    I: Ints,
+    g: int, first: int, size: int, first_list: int, first_panel: int, label: np.int32, given: _Given, work: _Work
 ) -> int:
-    """Keep the best rows of lists for a group's queries, and return how many were scored."""
-    size, d = X.shape
-    number = P.shape[1]
-    all_X, all_centres, all_P, all_facts = X.ctypes.data, centres.ctypes.data, P.ctypes.data, facts.ctypes.data
-    all_words, all_own, all_about = arrays.words.ctypes.data, arrays.own.ctypes.data, arrays.about.ctypes.data
-    all_D, all_I = D.ctypes.data, I.ctypes.data
-    thresholds, along, floors = arrays.about[:, 3], arrays.along, arrays.floors
-    sets, waiting, counts = arrays.sets, arrays.waiting, arrays.counts
-    enough = _ROOM - LANES if begun else _SOON
+    """Keep the best rows of group g's lists, from one panel of one of them on, and return how many were scored."""
+    number = given.number
+    lists = carray(int_pointer(given.lists + 8 * given.nprobe * g), (given.nprobe,))
+    about, along = carray(float_pointer(work.about), (size, 4)), row_at(work.along, 0, size)
+    worst = carray(float_pointer(given.D + 4 * given.k * first), (size, given.k))
+    sets, counts = carray(label_pointer(work.sets), (_AT_ONCE,)), carray(int_pointer(work.counts), (size,))
     scored = 0
-    for t in range(lists.shape[0]):
-        j = lists[t]
-        if j < 0 or starts[j] == starts[j + 1]:
+    for t in range(first_list, given.nprobe):
+        start, stop = _panels_of(lists[t], given, work)
+        if start == stop:
             continue
+        _meet_centre(lists[t], first, size, given, work)
         for q in range(size):
-            along[q] = product(row_at(all_X, q, d), row_at(all_centres, j, d)) + slack
-            thresholds[q] = max(D[q, 0], floors[q]) - along[q]
-        for p in range(starts[j], starts[j + 1]):
-            panel, about_panel = all_P + 4 * LANES * number * p, all_facts + 4 * LANES * FACTS * p
+            along[q] += given.slack
+            about[q, 3] = (worst[q, 0] - along[q]) * about[q, 2]
+        for p in range(max(start, first_panel), stop):
+            panel, about_panel = given.P + 4 * LANES * number * p, given.facts + 4 * LANES * FACTS * p
             if _all_of(label, about_panel):
                 continue
-            y, of_rows = label_pointer(panel), label_pointer(about_panel)
+            y, of_rows, found_sets = label_pointer(panel), label_pointer(about_panel), label_pointer(work.sets)
             q = 0
             while q < size:
-                x, own = label_pointer(all_words + 4 * number * q), label_pointer(all_own + 4 * q)
-                about = float_pointer(all_about + 16 * q)
+                x, own = label_pointer(work.words + 4 * number * q), label_pointer(work.own + 4 * q)
+                known = float_pointer(work.about + 16 * q)
                 left = size - q
-                together = 8 if left > 4 else 4 if left > 2 else left
-                if in_bytes:
-                    if together == 8:
-                        found = meet.reach_bytes_8(x, y, number, of_rows, own, about, sets.ctypes)
-                    elif together == 4:
-                        found = meet.reach_bytes_4(x, y, number, of_rows, own, about, sets.ctypes)
-                    elif together == 2:
-                        found = meet.reach_bytes_2(x, y, number, of_rows, own, about, sets.ctypes)
+                together = 8 if label == _MIXED or left > 4 else 4 if left > 2 else left
+                if label == _MIXED:
+                    if given.in_bytes:
+                        found = meet.reach_mixed_bytes(x, y, number, of_rows, own, known, found_sets)
                     else:
-                        found = meet.reach_bytes_1(x, y, number, of_rows, own, about, sets.ctypes)
+                        found = meet.reach_mixed_floats(x, y, number, of_rows, own, known, found_sets)
+                elif given.in_bytes:
+                    if together == 8:
+                        found = meet.reach_bytes_8(x, y, number, of_rows, own, known, found_sets)
+                    elif together == 4:
+                        found = meet.reach_bytes_4(x, y, number, of_rows, own, known, found_sets)
+                    elif together == 2:
+                        found = meet.reach_bytes_2(x, y, number, of_rows, own, known, found_sets)
+                    else:
+                        found = meet.reach_bytes_1(x, y, number, of_rows, own, known, found_sets)
                 elif together == 8:
-                    found = meet.reach_floats_8(x, y, number, of_rows, own, about, sets.ctypes)
+                    found = meet.reach_floats_8(x, y, number, of_rows, own, known, found_sets)
                 elif together == 4:
-                    found = meet.reach_floats_4(x, y, number, of_rows, own, about, sets.ctypes)
+                    found = meet.reach_floats_4(x, y, number, of_rows, own, known, found_sets)
                 elif together == 2:
-                    found = meet.reach_floats_2(x, y, number, of_rows, own, about, sets.ctypes)
+                    found = meet.reach_floats_2(x, y, number, of_rows, own, known, found_sets)
                 else:
-                    found = meet.reach_floats_1(x, y, number, of_rows, own, about, sets.ctypes)
+                    found = meet.reach_floats_1(x, y, number, of_rows, own, known, found_sets)
                 if found:
                     for c in range(q, min(q + together, size)):
                         mask = sets[c - q]
                         if mask == 0:
                             continue
-                        while mask != 0:
-                            waiting[c, counts[c]] = LANES * p + meet.lowest(mask)
-                            counts[c] += 1
-                            mask = np.int32(mask & (mask - 1))
-                        if counts[c] >= enough:
+                        end = label_pointer(work.waiting + 4 * (_ROOM * c + counts[c]))
+                        counts[c] += meet.put(mask, np.int32(LANES * p), end)
+                        if counts[c] >= _SOON:
                             scored += counts[c]
-                            _keep(c, counts[c], all_X, all_D, all_I, memory)
+                            _keep(first, c, counts[c], given, work)
                             counts[c] = 0
-                            thresholds[c] = max(D[c, 0], floors[c]) - along[c]
+                            about[c, 3] = (worst[c, 0] - along[c]) * about[c, 2]
                 q += together
-        if t + 1 >= begun:
-            scored += _keep_all(size, counts, all_X, all_D, all_I, memory)
-    return scored + _keep_all(size, counts, all_X, all_D, all_I, memory)
-
-
-@kernel
-def _keep_all(size: int, counts: Ints, all_X: int, all_D: int, all_I: int, memory: _Memory) -> int:
-    """Score all rows that wait for a group's queries, keep the best, and return how many were scored."""
-    scored = 0
-    for q in range(size):
-        if counts[q]:
-            scored += counts[q]
-            _keep(q, counts[q], all_X, all_D, all_I, memory)
-            counts[q] = 0
+        first_panel = 0
+        for q in range(size):
+            if counts[q]:
+                scored += counts[q]
+                _keep(first, q, counts[q], given, work)
+                counts[q] = 0
     return scored
 
 
 @kernel
-def _keep(q: int, count: int, all_X: int, all_D: int, all_I: int, memory: _Memory) -> None:
+def _keep(first: int, q: int, count: int, given: _Given, work: _Work) -> None:
     """Score the ``count`` rows that wait for query q of a group, and keep the best."""
-    d, k = memory.d, memory.k
-    x, levels = all_X + 4 * d * q, memory.levels
-    D, I = row_at(all_D, q, k), carray(int_pointer(all_I + 8 * k * q), (k,))
-    scores, ids = row_at(memory.scores, 0, _MOST), carray(int_pointer(memory.ids), (_MOST,))
-    ranking = k <= _LARGEST_K and not memory.once
+    d, k = given.d, given.k
+    x, levels = given.X + 4 * d * (first + q), given.levels
+    D, I = row_at(given.D, first + q, k), carray(int_pointer(given.I + 8 * k * (first + q)), (k,))
+    scores, ids = row_at(work.scores, 0, _MOST), carray(int_pointer(work.ids), (_MOST,))
+    ranking = k <= select.LARGEST_K and not given.once
     m = 0
     if ranking:
         for place in range(k):
-            if I[place] != NO_ID:
-                scores[m], ids[m] = D[place], I[place]
-                m += 1
-    for lane in carray(int_pointer(memory.waiting + 8 * _ROOM * q), (count,)):
-        address = carray(int_pointer(memory.addresses + 8 * lane), (1,))[0]
-        i = carray(int_pointer(memory.all_ids + 8 * lane), (1,))[0]
-        if memory.codec == FLAT:
+            scores[m], ids[m] = D[place], I[place]
+            m += I[place] != NO_ID
+    for lane in carray(label_pointer(work.waiting + 4 * _ROOM * q), (count,)):
+        address = carray(int_pointer(given.lane_addresses + 8 * lane), (1,))[0]
+        i = carray(int_pointer(given.lane_ids + 8 * lane), (1,))[0]
+        if given.codec == FLAT:
             s = np.float32(sum_of_products(float_pointer(x), float_pointer(address), d))
         else:
-            table = carray(float_pointer(levels), (2, memory.levels_width))
-            s = score(memory.codec, table, row_at(x, 0, d), address, row_at(memory.row, 0, d))
+            table = carray(float_pointer(levels), (2, given.levels_width))
+            s = score(given.codec, table, row_at(x, 0, d), address, row_at(work.row, 0, d))
         if ranking:
             scores[m], ids[m] = s, i
             m += 1
-        elif memory.once:
+        elif given.once:
             offer_once(D, I, s, i)
         else:
             offer(D, I, s, i)
     if ranking:
-        _rank(m, memory, D, I)
+        _settle(m, given, work, D, I)
 
 
 @kernel
-def _rank(m: int, memory: _Memory, D: Floats, I: Ints) -> None:
+def _settle(m: int, given: _Given, work: _Work, D: Floats, I: Ints) -> None:
     """Write the best of m scores and their ids to D and I, worst first: a heap, too."""
-    scores, ids = row_at(memory.scores, 0, _MOST), carray(int_pointer(memory.ids), (_MOST,))
-    ranked, ranked_ids = row_at(memory.ranked, 0, _MOST), carray(int_pointer(memory.ranked_ids), (_MOST,))
-    padded = -(-m // LANES) * LANES
-    for c in range(m, padded):
-        scores[c] = -np.inf
-    for c in range(m):
-        s = scores[c]
-        better = 0
-        for start in range(0, padded, LANES):
-            better += meet.count_above(float_pointer(memory.scores + 4 * start), s)
-        rank = better % meet.EQUAL
-        if better >= 2 * meet.EQUAL:
-            for e in range(m):
-                rank += scores[e] == s and ids[e] < ids[c]
-        ranked[rank], ranked_ids[rank] = s, ids[c]
-    for place in range(memory.k - m):
+    select.put_in_order(m, work.scores, work.ids, work.ranked, work.ranked_ids)
+    ranked, ranked_ids = row_at(work.ranked, 0, _MOST), carray(int_pointer(work.ranked_ids), (_MOST,))
+    for place in range(given.k - m):
         D[place], I[place] = PADDING, NO_ID
-    for rank in range(min(m, memory.k)):
-        D[memory.k - 1 - rank], I[memory.k - 1 - rank] = ranked[rank], ranked_ids[rank]
+    for rank in range(min(m, given.k)):
+        D[given.k - 1 - rank], I[given.k - 1 - rank] = ranked[rank], ranked_ids[rank]
 
 
 @kernel

@@ -1,6 +1,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -93,9 +94,9 @@ def test_the_mean_of_rows_that_cancel_out_is_zero() -> None:
 # --- queries that are routed alike ------------------------------------------------------------------------------------
 
 
-def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64]) -> Queries:
+def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> Queries:
     X = np.arange(len(labels), dtype=np.float32)[:, None]
-    return Queries(lambda chosen: X[chosen], labels, lambda: homes)
+    return Queries(lambda chosen: X[chosen], labels, lambda chosen: homes[chosen], order)
 
 
 def routes_with(entries: NDArray[np.bool_]) -> Routes:
@@ -116,22 +117,33 @@ def routes_with(entries: NDArray[np.bool_]) -> Routes:
     )
 
 
-@given(st.integers(0, 80), st.integers(1, 6), st.integers(1, 5), st.sampled_from([0, 30_000, 2**20]), seeds)
+@given(
+    st.integers(0, 80),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.sampled_from([0, 30_000, 2**20]),
+    st.sampled_from(["none", "by list", "any"]),
+    seeds,
+)
 def test_queries_of_a_list_are_together_that_have_its_entry_or_none(
-    n: int, nlist: int, classes: int, lowest: int, seed: int
+    n: int, nlist: int, classes: int, lowest: int, known_order: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     entries = np.zeros((lowest + classes, nlist), bool)
     entries[lowest:] = rng.random((classes, nlist)) < 0.5
     labels = np.where(rng.random(n) < 0.1, -1, lowest + rng.integers(0, classes, n)).astype(np.int32)
     homes = rng.integers(0, nlist, n)
-    groups = alike(queries_of(labels, homes), routes_with(entries))
+    order, of_list = np.arange(n), rng.permutation(n)
+    if known_order != "none":
+        order = of_list[np.argsort(homes[of_list], kind="stable")] if known_order == "by list" else of_list
+    groups = alike(queries_of(labels, homes, None if known_order == "none" else order), routes_with(entries))
+    places = np.argsort(order)
     assert_array_equal(np.sort(groups.order), np.flatnonzero(labels >= 0))
     routed_by = np.where(entries[labels, homes], labels, MIXED)
     seen = []
     for g in range(len(groups)):
         own = groups.order[groups.starts[g] : groups.starts[g + 1]]
-        assert_array_equal(own, np.sort(own))
+        assert_array_equal(places[own], np.sort(places[own]))
         assert_array_equal(routed_by[own], groups.labels[g])
         assert len(set(homes[own].tolist())) == 1
         seen.append((homes[own[0]], groups.labels[g]))
@@ -154,12 +166,18 @@ def test_tasks_cover_all_groups_and_cut_none(sizes: list[int]) -> None:
         places, borders = groups.of_task(task)
         assert_array_equal(borders, starts[task.start : task.stop + 1] - starts[task.start])
         assert (places.start, places.stop) == (starts[task.start], starts[task.stop])
-        assert borders[-1] < grouping._QUERIES + max(sizes)
+        assert borders[-1] < grouping._MOST_QUERIES + max(sizes)
 
 
-def test_every_thread_gets_a_task() -> None:
-    starts = np.arange(10_001)
-    assert len(Groups(starts[:-1], starts, np.zeros(10_000, np.int32)).tasks()) >= num_threads()
+@pytest.mark.parametrize("share", [grouping._FEWEST_QUERIES, 10_000])
+def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
+    n = share * num_threads()
+    starts = np.arange(n + 1)
+    made = [task.stop - task.start for task in Groups(starts[:-1], starts, np.zeros(n, np.int32)).tasks()]
+    assert len(made) >= num_threads()
+    assert made == sorted(made, reverse=True)
+    assert made[0] <= grouping._MOST_QUERIES
+    assert made[-1] <= grouping._FEWEST_QUERIES
 
 
 # --- the two together -------------------------------------------------------------------------------------------------
@@ -170,14 +188,20 @@ def test_some_of_the_queries_are_queries() -> None:
     index = cfe.IndexEvidenceIVF(5, 4)
     index.train(X)
     index.add_with_labels(X, labels)
+    homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
     for queries in (
         Queries.of_vectors(unit(X), labels.astype(np.int32), index.centroids()[0]),
         Queries.of_rows(index.storage(), index.members().rows),
+        Queries.of_rows(index.storage(), index.members().rows, index.members().places),
     ):
         some = np.array([80, 3, 3, 41])
         chosen = queries.chosen(some)
         assert len(chosen) == 4
         assert_array_equal(chosen.labels, labels[some])
-        assert_array_equal(chosen.homes(), queries.homes()[some])
+        for whole in (queries, chosen):
+            every = np.arange(len(whole))
+            assert_array_equal(np.sort(every if whole.order is None else whole.order), every)
+        assert_array_equal(chosen.homes(np.array([3, 1, 0])), queries.homes(np.arange(90))[[41, 3, 80]])
+        assert_array_equal(queries.homes(np.arange(90)), homes)
         assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])
         assert queries.chosen(np.arange(90)) is queries

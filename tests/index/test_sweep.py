@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from packed import Packed, packed
 from reference import PADDING, unit
 
+from cfe_faiss.dot import pair_similarities
 from cfe_faiss.index import batch, codes, meet, scan, sweep
 from cfe_faiss.index.meet import LANES
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
+Rows = Callable[[np.random.Generator, int, int], NDArray[np.float32]]
 
 seeds = st.integers(0, 2**32 - 1)
 in_bytes_or_floats = pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def close(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
 @st.composite
 def cases(draw: st.DrawFn, once: bool = False) -> Case:
     rng = np.random.default_rng(draw(seeds))
-    rows_of: Callable[..., NDArray[np.float32]] = draw(st.sampled_from([grid, copies, close]))
+    rows_of: Rows = draw(st.sampled_from([grid, copies, close]))
     d, k = draw(st.integers(1, 40)), draw(st.sampled_from([1, 2, 3, 10, 40, 128, 129, 150]))
     sizes = draw(st.lists(st.sampled_from([0, 1, 15, 16, 17, 40, 150]), min_size=1, max_size=8))
     sizes_of_groups = draw(st.lists(st.integers(1, 40), max_size=4))
@@ -125,7 +127,7 @@ def ranked(scores: NDArray[np.float32], ids: NDArray[np.int64], k: int) -> Found
 
 
 def similarities(case: Case, q: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    return (case.Y[rows].astype(np.float64) @ case.X[q].astype(np.float64)).astype(np.float32)
+    return pair_similarities(case.Y[rows], np.tile(case.X[q], (len(rows), 1)))
 
 
 def assert_best(case: Case, heaps: Found) -> None:
@@ -138,14 +140,20 @@ def assert_best(case: Case, heaps: Found) -> None:
         assert_array_equal(heaps[0][q], expected_D)
 
 
-@in_bytes_or_floats
-@given(cases())
-def test_groups_find_the_best_of_their_lists(in_bytes: bool, case: Case) -> None:
+def assert_finds_the_best(case: Case, in_bytes: bool) -> int:
+    """Sweep, hold what is found against brute force, and return how many rows were scored."""
     heaps = scan.empty_heaps(len(case.X), case.k)
     scored = swept(case, in_bytes, heaps)
     assert_best(case, heaps)
     eligible = sum(len(eligible_rows(case, q)) for q in range(len(case.X)))
     assert (heaps[1] >= 0).sum() <= scored <= eligible
+    return scored
+
+
+@in_bytes_or_floats
+@given(cases())
+def test_groups_find_the_best_of_their_lists(in_bytes: bool, case: Case) -> None:
+    assert_finds_the_best(case, in_bytes)
 
 
 @in_bytes_or_floats
@@ -281,19 +289,87 @@ def test_rows_are_scored_as_they_are_kept(in_bytes: bool) -> None:
     assert_best(case, heaps)
 
 
-peaks = st.lists(st.one_of(st.just(-np.inf), st.sampled_from([-1.0, 0.0, 0.5]), st.floats(-2, 2, width=32)))
+# --- the first panels -------------------------------------------------------------------------------------------------
 
 
-@given(peaks, st.integers(1, 40))
-def test_a_floor_is_reached_by_k_peaks_and_hardly_more(values: list[float], k: int) -> None:
-    width = -(-max(len(values), 1) // LANES) * LANES
-    row = np.full(width, -np.inf, np.float32)
-    row[: len(values)] = values
-    floor = sweep._reached(row.ctypes.data, width, k)
-    some = row[row > -np.inf].astype(np.float64)
-    if len(some) < k:
-        assert floor == -np.inf
-    else:
-        assert (some >= floor).sum() >= k
-        finest = (some.max() - some.min()) / 2**sweep._HALVINGS
-        assert (some > floor + finest + 1e-6).sum() < k
+def first_panels(
+    rng: np.random.Generator, rows_of: Rows, sizes_of_groups: list[int], k: int, sizes: list[int], mixed: bool
+) -> Case:
+    """Return groups that meet no list, an empty one, lists of such sizes, none, and last the list of panel 0."""
+    d, n, nq = 12, 40 + sum(sizes), sum(sizes_of_groups)
+    labels = rng.integers(-1, 3, n).astype(np.int32)
+    members = np.split(rng.permutation(n), np.cumsum([40, 0, *sizes]))[:-1]
+    order = [-1, 1, *range(2, len(members)), -1, 0]
+    groups = np.append(0, np.cumsum(sizes_of_groups)).astype(np.int64)
+    own = rng.integers(0, 4, nq if mixed else len(sizes_of_groups))
+    return Case(
+        Y=rows_of(rng, n, d),
+        labels=labels,
+        ids=rng.choice(2**62, n, replace=False),
+        members=[rows[np.argsort(labels[rows], kind="stable")] for rows in members],
+        X=rows_of(rng, nq, d),
+        own=(own if mixed else np.repeat(own, sizes_of_groups)).astype(np.int32),
+        groups=groups,
+        lists=np.tile(np.array(order, np.int64), (len(sizes_of_groups), 1)),
+        k=k,
+        once=False,
+    )
+
+
+kinds_of_rows = pytest.mark.parametrize("rows_of", [grid, copies, close])
+
+
+@in_bytes_or_floats
+@kinds_of_rows
+@pytest.mark.parametrize("k", [1, 10, 128, 129])
+@pytest.mark.parametrize("sizes_of_groups", [[1], [2], [4], [5], [9], [16], [17], [40], [1, 17, 2, 9, 1, 4]])
+def test_the_first_list_alone_may_have_more_than_the_first_panels(
+    in_bytes: bool, rows_of: Rows, k: int, sizes_of_groups: list[int]
+) -> None:
+    rng = np.random.default_rng(k)
+    for mixed in (False, True):
+        # A quarter of its panels has the label of a group.
+        case = first_panels(rng, rows_of, sizes_of_groups, k, [4 * LANES * k + 21, 33], mixed)
+        assert_finds_the_best(case, in_bytes)
+
+
+@in_bytes_or_floats
+@given(
+    st.sampled_from([grid, copies, close]),
+    st.lists(st.sampled_from([1, 2, 4, 5, 9, 16, 17, 40]), min_size=1, max_size=3),
+    st.sampled_from([1, 2, 3, 10]),
+    st.integers(0, 4),
+    st.integers(-17, 17),
+    st.booleans(),
+    seeds,
+)
+def test_the_first_panels_may_end_wherever_lists_end(
+    in_bytes: bool, rows_of: Rows, groups: list[int], k: int, before: int, more: int, mixed: bool, seed: int
+) -> None:
+    rng, first = np.random.default_rng(seed), sweep._FIRST_FOR_EACH * k
+    # A few panels of several lists, then a list that ends near the last of the first panels, and one after it.
+    few = rng.integers(1, LANES + 1, min(before, first - 1)).tolist()
+    case = first_panels(rng, rows_of, groups, k, [*few, max(0, LANES * (first - len(few)) + more), 20], mixed)
+    case.labels[rng.random(len(case.labels)) < rng.choice([0, 0.5, 0.99])] = -1
+    members = [own[np.argsort(case.labels[own], kind="stable")] for own in case.members]
+    own = (case.own + rng.choice([0, 9])).astype(np.int32)  # a label of no row, too
+    assert_finds_the_best(case._replace(members=members, own=own), in_bytes)
+
+
+@in_bytes_or_floats
+@pytest.mark.parametrize("size", [2, 5, 17])
+def test_rows_that_are_tied_with_the_last_are_told_apart_by_their_ids(in_bytes: bool, size: int) -> None:
+    rng = np.random.default_rng(size)
+    for k in (1, 10, 128):
+        case = first_panels(rng, grid, [size], k, [2 * LANES * k + 50, 100], mixed=True)
+        case.Y[:] = case.Y[0]  # whatever is not found is tied with what is
+        case.Y[rng.choice(len(case.Y), k // 2, replace=False)] = case.X[0]
+        assert_finds_the_best(case, in_bytes)
+
+
+@in_bytes_or_floats
+def test_few_of_the_first_panels_rows_are_scored(in_bytes: bool) -> None:
+    case = many_alike(5)  # the first panels are all of the first list, where what is near is
+    first_only = case._replace(lists=np.ascontiguousarray(case.lists[:, :1]), own=np.full(16, 3, np.int32))
+    assert len(first_only.members[0]) > LANES * sweep._FIRST_FOR_EACH * case.k
+    assert assert_finds_the_best(first_only, in_bytes) < 16 * 4 * case.k
