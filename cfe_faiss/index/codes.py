@@ -81,6 +81,7 @@ def _pointer_to(element: Any) -> Any:
 
 
 float_pointer = _pointer_to(types.float32)
+double_pointer = _pointer_to(types.float64)
 int_pointer = _pointer_to(types.int64)
 label_pointer = _pointer_to(types.int32)
 bool_pointer = _pointer_to(types.boolean)

@@ -257,6 +257,19 @@ def lowest(typingctx: Any, mask: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        to_read, to_keep, data = _INT(0), _INT(3), _INT(1)
+        _called(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, to_read, to_keep, data)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def put(typingctx: Any, mask: Any, first: Any, out: Any) -> Any:
     """Write ``first`` plus the number of each bit of 16 that is set, and return how many; 16 places are overwritten."""
 

@@ -12,9 +12,9 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from cfe_faiss.dot import sum_of_products
+from cfe_faiss.dot import sum_of_wide_products
 from cfe_faiss.index import meet, select
-from cfe_faiss.index.codes import FLAT, float_pointer, int_pointer, label_pointer, score
+from cfe_faiss.index.codes import FLAT, double_pointer, float_pointer, int_pointer, label_pointer, score
 from cfe_faiss.index.meet import LANES
 from cfe_faiss.index.panels import AS_QUERY, FACTS, encode, words_of
 from cfe_faiss.index.scan import NO_ID, PADDING, few_of_one, offer, offer_once, product, route_few, row_at, sort_heaps
@@ -26,6 +26,8 @@ _SOON = 8  # of them are enough to be scored where no threshold is known yet
 _FIRST_FOR_EACH = 2  # panels, of each result that is wanted, give the first thresholds
 _FEW = 4  # queries are multiplied with a centre one by one
 _MOST = _ROOM + select.LARGEST_K + LANES  # rows that are put in order together
+_LINE = 64  # bytes of a cache line
+_WORTH_ASKING = 64  # dimensions, for rows to be asked for before the first is read
 _MIXED = np.int32(-2)
 
 Floats = NDArray[np.float32]
@@ -88,8 +90,8 @@ class _Work(NamedTuple):
         Which rows of a panel may reach each of the queries that meet it.
     waiting, counts
         Lanes, numbered over all panels, of the rows that are to be scored, and how many.
-    row, scores, ids, ranked, ranked_ids
-        One row; and rows that are scored, before and after they are put in order.
+    row, wide, scores, ids, ranked, ranked_ids
+        One row; a query in float64; and rows that are scored, before and after they are put in order.
     """
 
     words: int
@@ -108,6 +110,7 @@ class _Work(NamedTuple):
     waiting: int
     counts: int
     row: int
+    wide: int
     scores: int
     ids: int
     ranked: int
@@ -167,6 +170,7 @@ def scan_groups(
     words, own, about = np.zeros((room, number), np.int32), np.empty(room, np.int32), np.zeros((room, 4), np.float32)
     columns = np.zeros((blocks if largest > _FEW else 0, d, LANES), np.float32)
     numbers = np.empty(blocks * LANES + room * (width + firsts * LANES + 2) + d + 2 * _MOST, np.float32)
+    wide = np.empty(d, np.float64)
     lanes, counts = np.empty(_AT_ONCE + room * _ROOM, np.int32), np.zeros(room, np.int64)
     longs = np.empty(firsts + 2 * _MOST, np.int64)
     along = numbers.ctypes.data
@@ -216,16 +220,19 @@ def scan_groups(
         lanes.ctypes.data + 4 * _AT_ONCE,
         counts.ctypes.data,
         row,
+        wide.ctypes.data,
         scores,
         ids,
         scores + 4 * _MOST,
         ids + 8 * _MOST,
     )
-    return _scan_all(groups, given, work, (words, own, about, columns, numbers, lanes, counts, longs))
+    return _scan_all(groups, given, work, (words, own, about, columns, numbers, wide, lanes, counts, longs))
 
 
 @kernel
-def _scan_all(groups: Ints, given: _Given, work: _Work, alive: tuple[NDArray[np.int32] | Floats | Ints, ...]) -> int:
+def _scan_all(
+    groups: Ints, given: _Given, work: _Work, alive: tuple[Words | Floats | NDArray[np.float64] | Ints, ...]
+) -> int:
     """Do it; ``alive`` are the arrays that ``work`` tells the addresses of, which live while they are handed on."""
     scored = 0
     for g in range(groups.shape[0] - 1):
@@ -467,11 +474,20 @@ def _keep(first: int, q: int, count: int, given: _Given, work: _Work) -> None:
         for place in range(k):
             scores[m], ids[m] = D[place], I[place]
             m += I[place] != NO_ID
-    for lane in carray(label_pointer(work.waiting + 4 * _ROOM * q), (count,)):
+    wide, narrow = carray(double_pointer(work.wide), (d,)), row_at(x, 0, d)
+    for i in range(d):
+        wide[i] = narrow[i]
+    lanes = carray(label_pointer(work.waiting + 4 * _ROOM * q), (count,))
+    if d >= _WORTH_ASKING:
+        for lane in lanes:
+            address = carray(int_pointer(given.lane_addresses + 8 * lane), (1,))[0]
+            for offset in range(0, 4 * d, _LINE):
+                meet.prefetch(address + offset)
+    for lane in lanes:
         address = carray(int_pointer(given.lane_addresses + 8 * lane), (1,))[0]
         i = carray(int_pointer(given.lane_ids + 8 * lane), (1,))[0]
         if given.codec == FLAT:
-            s = np.float32(sum_of_products(float_pointer(x), float_pointer(address), d))
+            s = np.float32(sum_of_wide_products(double_pointer(work.wide), float_pointer(address), d))
         else:
             table = carray(float_pointer(levels), (2, given.levels_width))
             s = score(given.codec, table, row_at(x, 0, d), address, row_at(work.row, 0, d))
