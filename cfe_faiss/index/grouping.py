@@ -197,11 +197,10 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
                 starts[count], of_group[count] = first, g
                 count += 1
                 continue
-            one = _farthest(X, order, first, last, order[first])
-            other = _farthest(X, order, first, last, one)
+            one = _farthest(X, order, first, last, order[first], along)
+            other = _farthest(X, order, first, last, one, along)
             for place in range(first, last):
-                row = order[place]
-                along[place] = product(X[row], X[one]) - product(X[row], X[other])
+                along[place] -= product(X[order[place]], X[other])
             order[first:last] = order[first:last][np.argsort(along[first:last], kind="mergesort")]
             middle = (first + last) // 2
             # The later half waits longer, so that groups come out in order; at most one waits at each depth.
@@ -213,12 +212,13 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
 
 
 @kernel
-def _farthest(X: Floats, order: Ints, first: int, last: int, row: int) -> int:
+def _farthest(X: Floats, order: Ints, first: int, last: int, row: int, products: Floats) -> int:
+    """Return the row that is farthest from one, and write the products of all in a range of the order with it."""
     farthest, least = row, np.float32(np.inf)
     for place in range(first, last):
-        s = product(X[order[place]], X[row])
-        if s < least:
-            farthest, least = order[place], s
+        products[place] = product(X[order[place]], X[row])
+        if products[place] < least:
+            farthest, least = order[place], products[place]
     return farthest
 
 

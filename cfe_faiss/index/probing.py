@@ -230,7 +230,7 @@ def search(
     """
     width = min(k, lists.storage.n)
     mask = _EVERYTHING if allowed is None else allowed
-    pending = np.arange(len(queries))
+    pending = np.arange(len(queries)) if queries.order is None else queries.order
     D, I = scan.empty_heaps(len(queries), width)
     while len(pending):
         grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
