@@ -5,11 +5,12 @@ LLVM code of what :mod:`cfe_faiss.index.panels` says of bounds. Its arguments ar
 x, y, words
     The queries' words, one query after the other; the panel's words, (words, 16); how many there are.
 facts
-    Of each row of the panel, (5, 16): first sum, scale, error |x' - x^|, length |x^| and label.
+    Of each row of the panel, (7, 16): first sum, scale, error |x' - x^|, length |x^|; the part of the first sum that
+    belongs to the words after the head, and the length of x' there; label.
 own
     The queries' labels; only the first is read where all have one.
 query_facts
-    Of each query, (4,), each in units of its scale: length, error, 1, and one number more.
+    Of each query, (5,), each in units of its scale: length, error, 1, one number more, and its length after the head.
 """
 
 from typing import Any
@@ -27,6 +28,9 @@ HAS_BYTES = bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 _HAS_COMPRESS = bool(llvm.get_host_cpu_features().get("avx512f"))
 
+FACTS, QUERY_FACTS = 7, 5
+"""How many facts there are of a row of a panel, the label last, and of a query."""
+
 EQUAL = 1 << 16
 """What each equal number adds to the count of those that are larger."""
 
@@ -41,34 +45,85 @@ def _reach(rows: int, in_bytes: bool, mixed: bool = False) -> Any:
     """Return an intrinsic that tells which rows of a panel may reach the thresholds of ``rows`` queries.
 
     The number more of each query is its threshold. For each query, the set of rows that may reach it and have another
-    label is put at ``sets``. The intrinsic returns whether there is any; only then are the sets written.
+    label is put at ``sets``. The intrinsic returns whether there is any; only then are the sets written. Bytes are
+    looked at up to ``head`` words first, and the others only if a row could still reach a query by their lengths.
     """
 
-    def reach(typingctx: Any, x: Any, y: Any, words: Any, facts: Any, own: Any, query_facts: Any, sets: Any) -> Any:
+    def reach(
+        typingctx: Any, x: Any, y: Any, words: Any, head: Any, facts: Any, own: Any, query_facts: Any, sets: Any
+    ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            *about, sets = args
-            write, end = builder.append_basic_block(), builder.append_basic_block()
-            masks = []
-            for product, bound, threshold, other in _compare(builder, rows, in_bytes, mixed, *about):
-                reaches = builder.fcmp_ordered(">=", builder.fadd(product, bound, flags=_FUSED), threshold)
-                both = builder.and_(reaches, other)
-                masks.append(builder.zext(builder.bitcast(both, ir.IntType(LANES)), _INT))
-            anything = masks[0]
-            for mask in masks[1:]:
-                anything = builder.or_(anything, mask)
-            found = builder.icmp_signed("!=", anything, _INT(0))
+            x, y, words, head, facts, own, query_facts, sets = args
+            starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
+            whole = _load(builder, facts, 0, _INTS if in_bytes else _FLOATS)
+            test, more, finish, write, end = (builder.append_basic_block() for _ in range(5))
+
+            def reaching(sums: list[Any], with_rest: bool) -> tuple[list[Any], Any]:
+                masks = []
+                compared = _compare(builder, in_bytes, mixed, sums, facts, own, query_facts)
+                for r, (product, bound, threshold, other) in enumerate(compared):
+                    if with_rest:
+                        length = _load(builder, facts, 5, _FLOATS)
+                        rest = builder.fmul(length, _of_query(builder, query_facts, r, 4), flags=_FUSED)
+                        bound = builder.fadd(bound, rest, flags=_FUSED)
+                    reaches = builder.fcmp_ordered(">=", builder.fadd(product, bound, flags=_FUSED), threshold)
+                    both = builder.and_(reaches, other)
+                    masks.append(builder.zext(builder.bitcast(both, ir.IntType(LANES)), _INT))
+                anything = masks[0]
+                for mask in masks[1:]:
+                    anything = builder.or_(anything, mask)
+                return masks, builder.icmp_signed("!=", anything, _INT(0))
+
+            rest = _load(builder, facts, 4, _INTS)
+            first = builder.sub(whole, rest) if in_bytes else whole
+            sums = _sums(builder, rows, in_bytes, starts, y, head, [first] * rows)
+            after_head = builder.block
+            builder.cbranch(builder.icmp_signed("==", head, words), finish, test)
+
+            builder.position_at_end(test)
+            _, may_reach = reaching(sums, with_rest=True)
+            after_test = builder.block
+            builder.cbranch(may_reach, more, end)
+
+            builder.position_at_end(more)
+            rest_starts = [builder.gep(start, [head]) for start in starts]
+            rest_y = builder.gep(y, [builder.mul(head, _LONG(LANES))])
+            so_far = [builder.add(total, rest) if in_bytes else total for total in sums]
+            rest_sums = _sums(builder, rows, in_bytes, rest_starts, rest_y, builder.sub(words, head), so_far)
+            after_more = builder.block
+            builder.branch(finish)
+
+            builder.position_at_end(finish)
+            totals = []
+            for total, rest_total in zip(sums, rest_sums, strict=True):
+                totals.append(_either(builder, total, after_head, rest_total, after_more))
+            masks, found = reaching(totals, with_rest=False)
+            after_finish = builder.block
             builder.cbranch(found, write, end)
+
             builder.position_at_end(write)
             for r, mask in enumerate(masks):
                 builder.store(mask, builder.gep(sets, [_LONG(r)]))
             builder.branch(end)
-            builder.position_at_end(end)
-            return found
 
-        ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
-        return types.boolean(ints, ints, types.int64, ints, ints, floats, ints), generate
+            builder.position_at_end(end)
+            result = builder.phi(ir.IntType(1))
+            for value, block in ((0, after_test), (0, after_finish), (1, write)):
+                result.add_incoming(ir.IntType(1)(value), block)
+            return result
+
+        ints, floats, number = types.CPointer(types.int32), types.CPointer(types.float32), types.int64
+        return types.boolean(ints, ints, number, number, ints, ints, floats, ints), generate
 
     return intrinsic(reach)
+
+
+def _either(builder: Any, one: Any, from_one: Any, other: Any, from_other: Any) -> Any:
+    """Return a value that was found in one of two blocks that lead here."""
+    value = builder.phi(one.type)
+    value.add_incoming(one, from_one)
+    value.add_incoming(other, from_other)
+    return value
 
 
 def _raise_peaks(rows: int, in_bytes: bool, mixed: bool = False) -> Any:
@@ -93,9 +148,13 @@ def _raise_peaks(rows: int, in_bytes: bool, mixed: bool = False) -> Any:
         tops_stride: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            *about, peaks, stride, tops, tops_stride = args
+            x, y, words, facts, own, query_facts, peaks, stride, tops, tops_stride = args
             nothing = ir.Constant(_FLOATS, [float("-inf")] * LANES)
-            for r, (product, bound, offset, other) in enumerate(_compare(builder, rows, in_bytes, mixed, *about)):
+            starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
+            first = _load(builder, facts, 0, _INTS if in_bytes else _FLOATS)
+            sums = _sums(builder, rows, in_bytes, starts, y, words, [first] * rows)
+            compared = _compare(builder, in_bytes, mixed, sums, facts, own, query_facts)
+            for r, (product, bound, offset, other) in enumerate(compared):
                 place = builder.bitcast(builder.gep(peaks, [builder.mul(stride, _LONG(r))]), _FLOATS.as_pointer())
                 before = builder.load(place, align=4)
                 middle = builder.fadd(product, offset, flags=_FUSED)
@@ -130,41 +189,30 @@ def products(typingctx: Any, x: Any, y: Any, words: Any, out: Any) -> Any:
 
 
 def _compare(
-    builder: Any,
-    rows: int,
-    in_bytes: bool,
-    mixed: bool,
-    x: Any,
-    y: Any,
-    words: Any,
-    facts: Any,
-    own: Any,
-    query_facts: Any,
+    builder: Any, in_bytes: bool, mixed: bool, sums: list[Any], facts: Any, own: Any, query_facts: Any
 ) -> list[tuple[Any, Any, Any, Any]]:
     """Return for each query: its products with the rows, their bounds, its number more, and which rows are eligible.
 
     All but the last are in units of the query's scale.
     """
-    starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
-    first = _load(builder, facts, 0, _INTS if in_bytes else _FLOATS)
-    sums = _sums(builder, rows, in_bytes, starts, y, words, [first] * rows)
     scale, error, length = (_load(builder, facts, fact, _FLOATS) for fact in (1, 2, 3))
-    labels = _load(builder, facts, 4, _INTS)
+    labels = _load(builder, facts, 6, _INTS)
     known = builder.icmp_signed(">=", labels, ir.Constant(_INTS, [0] * LANES))
     eligible, compared = known, []
-    for r in range(rows):
+    for r, total in enumerate(sums):
         if mixed or r == 0:
             label = _broadcast(builder, builder.load(builder.gep(own, [_LONG(r)])), _INTS)
             eligible = builder.and_(known, builder.icmp_signed("!=", labels, label))
-        total = builder.sitofp(sums[r], _FLOATS) if in_bytes else sums[r]
-        own_length, own_error, _, more = (
-            _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(4 * r + fact)])), _FLOATS)
-            for fact in range(4)
-        )
+        own_length, own_error, more = (_of_query(builder, query_facts, r, fact) for fact in (0, 1, 3))
         bound = builder.fmul(length, own_error, flags=_FUSED)
         bound = builder.fadd(builder.fmul(error, own_length, flags=_FUSED), bound, flags=_FUSED)
+        total = builder.sitofp(total, _FLOATS) if in_bytes else total
         compared.append((builder.fmul(total, scale, flags=_FUSED), bound, more, eligible))
     return compared
+
+
+def _of_query(builder: Any, query_facts: Any, r: int, fact: int) -> Any:
+    return _broadcast(builder, builder.load(builder.gep(query_facts, [_LONG(QUERY_FACTS * r + fact)])), _FLOATS)
 
 
 def _sums(builder: Any, rows: int, in_bytes: bool, starts: list[Any], y: Any, words: Any, firsts: list[Any]) -> Any:

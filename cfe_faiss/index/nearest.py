@@ -121,18 +121,20 @@ Packed = tuple[Floats, NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], 
 def _packed(centroids: Floats) -> Packed:
     """Return the centroids as one list of panels, the arguments of :func:`sweep.scan_groups`."""
     nlist, d = centroids.shape
-    rows = np.arange(nlist)
-    packed = np.empty((1, d), np.float32), *panels.room_for(-(-nlist // meet.LANES), d, True)
+    rows, borders, mean = np.arange(nlist), np.array([0, nlist]), np.empty((1, d), np.float32)
+    packed = mean, *panels.room_for(-(-nlist // meet.LANES), d, True)
     panels.pack(
-        centroids,
+        panels.centre(centroids, borders, mean),
         rows,
         np.zeros(nlist, np.int32),
         centroids.ctypes.data + centroids.itemsize * d * rows,
         rows,
         True,
-        np.array([0, nlist]),
+        panels.words_of(d, True),
+        0.0,
+        borders,
         0,
-        *packed,
+        *packed[1:],
     )
     return packed
 
@@ -141,6 +143,9 @@ def _improved(X: Floats, centroids: Floats, packed: Packed, guess: Labels) -> tu
     D, I = pair_similarities(X, centroids[guess])[:, None], guess.astype(np.int64)[:, None]
     sweep.scan_groups(
         X,
+        X,
+        panels.words_of(X.shape[1], True),
+        0.0,
         True,
         np.ones(len(X), np.int32),  # another label than that of all centroids
         np.array([0, len(X)]),

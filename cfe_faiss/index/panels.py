@@ -11,18 +11,19 @@ Rows are screened in bytes. With c the mean of the rows of a list and x' = x - c
 where q^ and x^ are q and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound is
 rigorous, and tight, since x' is short where the rows of a list are alike. Where the processor has no instruction for
 products of bytes (AVX-512 VNNI), q^ and x^ are q and x' in float32. Either way a row is a sequence of 4-byte words.
+
+In many dimensions, all are turned first, to the directions in which x' varies most. What comes after the first of
+these, the head, is short, and by its length alone most rows are out of reach (Cauchy-Schwarz again). Turning in float32
+is not exact; by how much goes into the errors |q - q^| and |x' - x^|.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index.meet import LANES
+from cfe_faiss.index.meet import FACTS, LANES
 from cfe_faiss.index.scan import product
 from cfe_faiss.jit import fast_kernel, kernel
-
-FACTS = 5
-"""What is known of each row of a panel besides its words."""
 
 AS_QUERY = np.int32(-0x7F7F7F80)
 """Makes the words of a row those of a query, by exclusive or: it adds 128 to each byte."""
@@ -80,6 +81,42 @@ def encode(x: Floats, in_bytes: bool, words: Words) -> tuple[np.float32, np.floa
     return scale, length, np.float32(np.sqrt(error))
 
 
+def blur(d: int) -> float:
+    """Bound how far a vector of length 1 is from where it should be after it was turned in float32.
+
+    The classical bound of a product of d terms (Higham, Accuracy and Stability of Numerical Algorithms, section 3.5),
+    for d of them, with a matrix that is rounded to float32 and whose columns have length 1.
+    """
+    return float((d + 16) * 2.0**-24 * d**0.5)
+
+
+@kernel
+def turn(X: Floats, R: Floats) -> Floats:
+    """Return a few rows times a matrix, (d, d)."""
+    turned = np.zeros_like(X)
+    for r in range(X.shape[0]):
+        for i in range(X.shape[1]):
+            for j in range(X.shape[1]):
+                turned[r, j] += X[r, i] * R[i, j]
+    return turned
+
+
+@kernel
+def centre(X: Floats, borders: Ints, centres: Floats) -> Floats:
+    """Write the mean of each list, whose rows are ``borders[j]:borders[j + 1]``, and return the rows without it."""
+    rest = np.empty_like(X)
+    for j in range(borders.shape[0] - 1):
+        centres[j] = 0
+        for r in range(borders[j], borders[j + 1]):
+            for i in range(X.shape[1]):
+                centres[j, i] += X[r, i]
+        centres[j] /= max(1, borders[j + 1] - borders[j])
+        for r in range(borders[j], borders[j + 1]):
+            for i in range(X.shape[1]):
+                rest[r, i] = X[r, i] - centres[j, i]
+    return rest
+
+
 @kernel
 def pack(
     X: Floats,
@@ -88,9 +125,10 @@ def pack(
     addresses: Ints,
     ids: Ints,
     in_bytes: bool,
+    head: int,
+    blur: float,
     borders: Ints,
     first: int,
-    centres: Floats,
     P: Words,
     facts: Words,
     lane_addresses: Ints,
@@ -101,47 +139,53 @@ def pack(
     Parameters
     ----------
     X, rows
-        Rows of the lists one after the other, (m, d): list j has ``borders[j]:borders[j + 1]``. And their storage rows.
+        Rows of the lists without the lists' means, one list after the other, (m, d): list j has
+        ``borders[j]:borders[j + 1]``. And their storage rows.
     labels, addresses, ids
         Of all storage rows.
-    centres
-        The mean of each list, (lists, d), is written there.
+    head, blur
+        Words of the head; and how far a row of length 1 may be from where it should be.
     P, facts, lane_addresses, lane_ids
-        Panels, (panels, words, 16), their facts, (panels, 5, 16), and address and id of the row in each lane,
+        Panels, (panels, words, 16), their facts, (panels, 7, 16), and address and id of the row in each lane,
         (panels, 16). A lane without a row reaches nothing.
     """
-    d, panel = X.shape[1], first
+    panel = first
     float_facts = facts.view(np.float32)
     words = np.empty(P.shape[1], np.int32)
-    x = np.empty(d, np.float32)
+    codes = words.view(np.int8)
     for j in range(borders.shape[0] - 1):
-        centres[j] = 0
-        for r in range(borders[j], borders[j + 1]):
-            for i in range(d):
-                centres[j, i] += X[r, i]
-        centres[j] /= max(1, borders[j + 1] - borders[j])
         for start in range(borders[j], borders[j + 1], LANES):
             for lane in range(LANES):
                 r = start + lane
                 if r >= borders[j + 1]:
                     P[panel, :, lane] = 0
                     facts[panel, :, lane] = 0
-                    facts[panel, 4, lane] = UNKNOWN
+                    facts[panel, FACTS - 1, lane] = UNKNOWN
                     continue
-                for i in range(d):
-                    x[i] = X[r, i] - centres[j, i]
-                scale, length, error = encode(x, in_bytes, words)
-                total = 0
+                scale, length, error = encode(X[r], in_bytes, words)
+                error += blur * length
+                in_head, in_rest = 0, 0
                 if in_bytes:
-                    for i in range(words.view(np.int8).shape[0]):
-                        total += words.view(np.int8)[i]
+                    for i in range(4 * head):
+                        in_head += codes[i]
+                    for i in range(4 * head, codes.shape[0]):
+                        in_rest += codes[i]
                 for i in range(words.shape[0]):
                     P[panel, i, lane] = words[i]
-                facts[panel, 0, lane] = -_ZERO * total
+                facts[panel, 0, lane] = -_ZERO * (in_head + in_rest)
                 float_facts[panel, 1, lane] = scale
                 float_facts[panel, 2, lane] = error
                 float_facts[panel, 3, lane] = length + error
-                facts[panel, 4, lane] = labels[rows[r]]
+                facts[panel, 4, lane] = -_ZERO * in_rest
+                float_facts[panel, 5, lane] = length_after(X[r], head, in_bytes) + blur * length
+                facts[panel, FACTS - 1, lane] = labels[rows[r]]
                 lane_addresses[panel, lane] = addresses[rows[r]]
                 lane_ids[panel, lane] = ids[rows[r]]
             panel += 1
+
+
+@kernel
+def length_after(x: Floats, head: int, in_bytes: bool) -> np.float32:
+    """Return the length of what comes after the first ``head`` words of a row."""
+    rest = x[min(4 * head if in_bytes else head, x.shape[0]) :]
+    return np.float32(np.sqrt(product(rest, rest)))

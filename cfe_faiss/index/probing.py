@@ -116,6 +116,7 @@ class Lists:
         if self.panels is not None:
             kept = self.panels
             arrays += (kept.starts, kept.centres, kept.P, kept.facts, kept.addresses, kept.ids)
+            arrays += (kept.R, np.array([kept.head], np.int64), np.array([kept.blur]))
         held = [np.ascontiguousarray(array) for array in arrays]
         return np.array([number for array in held for number in (array.ctypes.data, len(array))], np.int64), held
 

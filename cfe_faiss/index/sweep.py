@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from cfe_faiss.dot import sum_of_wide_products
 from cfe_faiss.index import meet, select
 from cfe_faiss.index.codes import FLAT, double_pointer, float_pointer, int_pointer, label_pointer, score
-from cfe_faiss.index.meet import LANES
-from cfe_faiss.index.panels import AS_QUERY, FACTS, encode, words_of
+from cfe_faiss.index.meet import FACTS, LANES, QUERY_FACTS
+from cfe_faiss.index.panels import AS_QUERY, encode, length_after, turn, words_of
 from cfe_faiss.index.scan import NO_ID, PADDING, few_of_one, offer, offer_once, product, route_few, row_at, sort_heaps
 from cfe_faiss.jit import kernel
 
@@ -41,10 +41,10 @@ class _Given(NamedTuple):
 
     Attributes
     ----------
-    d, number, k, nprobe, codec, in_bytes, once, slack
+    d, number, k, nprobe, head, codec, in_bytes, once, slack, blur
         Dimensions, words of a query, results and lists; and arguments of :func:`scan_groups`.
-    X, labels, lists, D, I
-        Queries, their labels, the lists of their groups, and heaps.
+    X, turned, labels, lists, D, I
+        Queries, as panels are turned, too, their labels, the lists of their groups, and heaps.
     starts, centres, P, facts, lane_addresses, lane_ids, levels, levels_width
         Panels, and how rows are kept.
     """
@@ -53,11 +53,14 @@ class _Given(NamedTuple):
     number: int
     k: int
     nprobe: int
+    head: int
     codec: int
     in_bytes: bool
     once: bool
     slack: float
+    blur: float
     X: int
+    turned: int
     labels: int
     lists: int
     D: int
@@ -78,7 +81,8 @@ class _Work(NamedTuple):
     Attributes
     ----------
     words, own, about
-        The queries of a group in words; their labels; their length, error, 1 and threshold, in units of their scale.
+        The queries of a group in words; their labels; their length, error, 1, threshold, and length after the head, in
+        units of their scale.
     columns, along
         The queries as panels of floats, 0 where they are few; and their products with the centre of a list.
     peaks, tops, width, first, firsts
@@ -120,6 +124,9 @@ class _Work(NamedTuple):
 @kernel
 def scan_groups(
     X: Floats,
+    turned: Floats,
+    head: int,
+    blur: float,
     in_bytes: bool,
     labels: Labels,
     groups: Ints,
@@ -141,8 +148,10 @@ def scan_groups(
 
     Parameters
     ----------
-    X, labels
-        Queries, (m, d), and their labels, (m,).
+    X, turned, labels
+        Queries, (m, d), the same as the rows of panels are turned, and their labels, (m,).
+    head, blur
+        As in :func:`panels.pack`, for the panels and for ``turned``.
     in_bytes
         Whether panels hold bytes.
     starts, centres, P, facts, lane_addresses, lane_ids
@@ -167,7 +176,11 @@ def scan_groups(
     room, blocks = -(-largest // _AT_ONCE) * _AT_ONCE, -(-largest // LANES)
     looking = not once and k <= select.LARGEST_K and largest > 1
     width, firsts = (-(-select.PEAKS_FOR_EACH * k // LANES) * LANES, _FIRST_FOR_EACH * k) if looking else (0, 0)
-    words, own, about = np.zeros((room, number), np.int32), np.empty(room, np.int32), np.zeros((room, 4), np.float32)
+    words, own, about = (
+        np.zeros((room, number), np.int32),
+        np.empty(room, np.int32),
+        np.zeros((room, QUERY_FACTS), np.float32),
+    )
     columns = np.zeros((blocks if largest > _FEW else 0, d, LANES), np.float32)
     numbers = np.empty(blocks * LANES + room * (width + firsts * LANES + 2) + d + 2 * _MOST, np.float32)
     wide = np.empty(d, np.float64)
@@ -185,11 +198,14 @@ def scan_groups(
         number,
         k,
         lists.shape[1],
+        head,
         codec,
         in_bytes,
         once,
         slack,
+        blur,
         X.ctypes.data,
+        turned.ctypes.data,
         labels.ctypes.data,
         lists.ctypes.data,
         D.ctypes.data,
@@ -252,7 +268,7 @@ def _begin(first: int, size: int, given: _Given, work: _Work) -> np.int32:
     d, number = given.d, given.number
     room = -(-size // _AT_ONCE) * _AT_ONCE
     labels, own = carray(label_pointer(given.labels + 4 * first), (size,)), carray(label_pointer(work.own), (size,))
-    about = carray(float_pointer(work.about), (room, 4))
+    about = carray(float_pointer(work.about), (room, QUERY_FACTS))
     columns = carray(float_pointer(work.columns), (-(-size // LANES), d, LANES))
     for q in range(size, room):
         about[q, 3] = np.inf  # where there is no query nothing reaches it
@@ -261,9 +277,12 @@ def _begin(first: int, size: int, given: _Given, work: _Work) -> np.int32:
         own[q] = labels[q]
         label = label if labels[q] == label else _MIXED
         words = carray(label_pointer(work.words + 4 * number * q), (number,))
-        x = row_at(given.X, first + q, d)
-        scale, length, error = encode(x, given.in_bytes, words)
-        about[q, 0], about[q, 1], about[q, 2] = length / scale, error / scale, np.float32(1) / scale
+        x, turned = row_at(given.X, first + q, d), row_at(given.turned, first + q, d)
+        scale, length, error = encode(turned, given.in_bytes, words)
+        rest = length_after(turned, given.head, given.in_bytes)
+        blur = np.float32(given.blur * length)
+        about[q, 0], about[q, 1], about[q, 2] = (length + blur) / scale, (error + blur) / scale, np.float32(1) / scale
+        about[q, 4] = (rest + blur) / scale
         if given.in_bytes:
             for i in range(number):
                 words[i] ^= AS_QUERY
@@ -309,7 +328,7 @@ def _look(g: int, first: int, size: int, label: np.int32, given: _Given, work: _
     number, width, length = given.number, work.width, work.firsts * LANES
     lists = carray(int_pointer(given.lists + 8 * given.nprobe * g), (given.nprobe,))
     seen, along = carray(int_pointer(work.first), (work.firsts,)), row_at(work.along, 0, size)
-    about = carray(float_pointer(work.about), (size, 4))
+    about = carray(float_pointer(work.about), (size, QUERY_FACTS))
     row_at(work.peaks, 0, size * width)[:] = -np.inf
     filled = 0
     for t in range(given.nprobe):
@@ -332,7 +351,7 @@ def _look(g: int, first: int, size: int, label: np.int32, given: _Given, work: _
             while q < size:
                 together = 8 if label == _MIXED or size - q > 4 else 4
                 x, own = label_pointer(work.words + 4 * number * q), label_pointer(work.own + 4 * q)
-                known = float_pointer(work.about + 16 * q)
+                known = float_pointer(work.about + 4 * QUERY_FACTS * q)
                 peaks = float_pointer(work.peaks + 4 * (width * q + LANES * filled % width))
                 tops = float_pointer(work.tops + 4 * (length * q + LANES * filled))
                 if label == _MIXED:
@@ -369,7 +388,7 @@ def _panels_of(j: int, given: _Given, work: _Work) -> tuple[int, int]:
 def _keep_first(first: int, size: int, filled: int, given: _Given, work: _Work) -> int:
     """Keep the best rows of the panels that were looked at, and return how many were scored."""
     seen, floors = carray(int_pointer(work.first), (work.firsts,)), row_at(work.floors, 0, size)
-    about = carray(float_pointer(work.about), (size, 4))
+    about = carray(float_pointer(work.about), (size, QUERY_FACTS))
     scored = 0
     for q in range(size):
         threshold, count = np.float32(max(floors[q] - 2 * given.slack * about[q, 2], PADDING)), 0
@@ -394,7 +413,7 @@ def _scan_lists(
     """Keep the best rows of group g's lists, from one panel of one of them on, and return how many were scored."""
     number = given.number
     lists = carray(int_pointer(given.lists + 8 * given.nprobe * g), (given.nprobe,))
-    about, along = carray(float_pointer(work.about), (size, 4)), row_at(work.along, 0, size)
+    about, along = carray(float_pointer(work.about), (size, QUERY_FACTS)), row_at(work.along, 0, size)
     worst = carray(float_pointer(given.D + 4 * given.k * first), (size, given.k))
     sets, counts = carray(label_pointer(work.sets), (_AT_ONCE,)), carray(int_pointer(work.counts), (size,))
     scored = 0
@@ -414,31 +433,31 @@ def _scan_lists(
             q = 0
             while q < size:
                 x, own = label_pointer(work.words + 4 * number * q), label_pointer(work.own + 4 * q)
-                known = float_pointer(work.about + 16 * q)
+                known = float_pointer(work.about + 4 * QUERY_FACTS * q)
                 left = size - q
                 together = 8 if label == _MIXED or left > 4 else 4 if left > 2 else left
                 if label == _MIXED:
                     if given.in_bytes:
-                        found = meet.reach_mixed_bytes(x, y, number, of_rows, own, known, found_sets)
+                        found = meet.reach_mixed_bytes(x, y, number, given.head, of_rows, own, known, found_sets)
                     else:
-                        found = meet.reach_mixed_floats(x, y, number, of_rows, own, known, found_sets)
+                        found = meet.reach_mixed_floats(x, y, number, given.head, of_rows, own, known, found_sets)
                 elif given.in_bytes:
                     if together == 8:
-                        found = meet.reach_bytes_8(x, y, number, of_rows, own, known, found_sets)
+                        found = meet.reach_bytes_8(x, y, number, given.head, of_rows, own, known, found_sets)
                     elif together == 4:
-                        found = meet.reach_bytes_4(x, y, number, of_rows, own, known, found_sets)
+                        found = meet.reach_bytes_4(x, y, number, given.head, of_rows, own, known, found_sets)
                     elif together == 2:
-                        found = meet.reach_bytes_2(x, y, number, of_rows, own, known, found_sets)
+                        found = meet.reach_bytes_2(x, y, number, given.head, of_rows, own, known, found_sets)
                     else:
-                        found = meet.reach_bytes_1(x, y, number, of_rows, own, known, found_sets)
+                        found = meet.reach_bytes_1(x, y, number, given.head, of_rows, own, known, found_sets)
                 elif together == 8:
-                    found = meet.reach_floats_8(x, y, number, of_rows, own, known, found_sets)
+                    found = meet.reach_floats_8(x, y, number, given.head, of_rows, own, known, found_sets)
                 elif together == 4:
-                    found = meet.reach_floats_4(x, y, number, of_rows, own, known, found_sets)
+                    found = meet.reach_floats_4(x, y, number, given.head, of_rows, own, known, found_sets)
                 elif together == 2:
-                    found = meet.reach_floats_2(x, y, number, of_rows, own, known, found_sets)
+                    found = meet.reach_floats_2(x, y, number, given.head, of_rows, own, known, found_sets)
                 else:
-                    found = meet.reach_floats_1(x, y, number, of_rows, own, known, found_sets)
+                    found = meet.reach_floats_1(x, y, number, given.head, of_rows, own, known, found_sets)
                 if found:
                     for c in range(q, min(q + together, size)):
                         mask = sets[c - q]
@@ -528,11 +547,19 @@ def search_few(
     The panels' arrays follow those of the index in ``places``.
     """
     d, total, number = X.shape[1], places[3], places[41]
+    head = carray(int_pointer(places[50]), (1,))[0]
+    turned, blur = X, 0.0
+    if places[49]:
+        turned = turn(X, carray(float_pointer(places[48]), (d, d)))
+        blur = carray(double_pointer(places[52]), (1,))[0]
     route_few(X, labels_q, places, lists)
     D[:] = PADDING
     I[:] = NO_ID
     scan_groups(
         X,
+        turned,
+        head,
+        blur,
         True,
         labels_q,
         np.arange(X.shape[0] + 1),

@@ -236,3 +236,68 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     expected_D, expected_I = flat.search_members(None, 5)
     assert_array_equal(I, expected_I)
     assert_array_equal(D, expected_D)
+
+
+# --- turned rows ------------------------------------------------------------------------------------------------------
+
+
+needs_bytes = pytest.mark.skipif(not meet.HAS_BYTES, reason="only bytes are turned")
+
+
+def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    return index
+
+
+@needs_bytes
+@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
+def test_turned_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = near_twins(700, 42, noise)
+    found = []
+    for turned in (False, True):
+        if turned:
+            monkeypatch.setattr(batch, "_WORTH_TURNING", 1)
+            monkeypatch.setattr(batch, "_HEAD", 2)
+            monkeypatch.setattr(batch, "_LONGEST_REST", 1.0)
+        index = indexed(X, labels, 12)
+        kept = index._all_lists().panels
+        assert kept is not None
+        assert len(kept.R) == (42 if turned else 0)
+        results = [index.search_members(k=10, nprobe=nprobe) for nprobe in (1, 4, 12)]
+        results += [index.search_members(k=10, nprobe=4, memory=1)]
+        results += [
+            index.search_evidence(X[i : i + m], labels[i : i + m], 10, 3) for i in range(3, 600, 50) for m in (1, 3)
+        ]
+        found.append(results)
+    for before, after in zip(*found, strict=True):
+        for expected, result in zip(before, after, strict=True):
+            assert_array_equal(result, expected)
+
+
+@needs_bytes
+def test_rows_are_turned_to_where_they_vary_most_if_the_rest_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_WORTH_TURNING", 500)
+    rng, d, head = np.random.default_rng(0), 320, 4 * batch._HEAD
+    labels = rng.integers(0, 3, 600)
+    everywhere = rng.normal(size=(600, d))
+    turning = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ turning
+    for X, pays in ((everywhere, False), (flat, True), (flat[:400], False)):
+        kept = indexed(X.astype(np.float32), labels[: len(X)], 4)._all_lists().panels
+        assert kept is not None
+        assert len(kept.R) == (d if pays else 0)
+        assert kept.head == (batch._HEAD if pays else d // 4)
+        if pays:
+            assert np.abs(kept.R.T @ kept.R - np.eye(d)).max() < 1e-5
+            assert np.linalg.norm(kept.R[:, :head].T @ turning[:20].T, axis=0).min() > 0.99
+
+
+@needs_bytes
+def test_damaged_rows_are_not_turned() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 70)).astype(np.float32)
+    for value in (np.nan, np.inf, 3e38):
+        X[7] = value
+        R, rest = batch._directions(lambda lists: X[20 * lists.start : 20 * lists.stop], np.array([0, 20, 40]))
+        assert (len(R), rest) == (0, np.inf)

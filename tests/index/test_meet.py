@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from packed import packed
+from packed import packed, turning
 from reference import unit
 
 from cfe_faiss.index import batch, meet, panels, scan
-from cfe_faiss.index.meet import EQUAL, LANES
+from cfe_faiss.index.meet import EQUAL, FACTS, LANES, QUERY_FACTS
 
 Call = Callable[..., Any]
 
@@ -38,8 +38,8 @@ def reach(rows: int, in_bytes: bool, mixed: bool) -> Call:
     intrinsic = of_kind("reach", rows, in_bytes, mixed)
 
     @numba.njit
-    def call(x: Any, y: Any, facts: Any, own: Any, about: Any, sets: Any) -> bool:
-        return intrinsic(x.ctypes, y.ctypes, y.shape[0], facts.ctypes, own.ctypes, about.ctypes, sets.ctypes)
+    def call(x: Any, y: Any, facts: Any, own: Any, about: Any, head: int, sets: Any) -> bool:
+        return intrinsic(x.ctypes, y.ctypes, y.shape[0], head, facts.ctypes, own.ctypes, about.ctypes, sets.ctypes)
 
     return call
 
@@ -93,13 +93,18 @@ def bits(sets: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 class Meeting(NamedTuple):
-    """Queries, a panel, and what the formula says of them; every sum and product is exact in float32."""
+    """Queries, a panel, and what the formula says of them; every sum and product is exact in float32.
+
+    ``of_head`` is the most that the product and the rest's lengths allow after the head, without the bound.
+    """
 
     x: NDArray[np.int32]
     y: NDArray[np.int32]
     facts: NDArray[np.int32]
     own: NDArray[np.int32]
     about: NDArray[np.float32]
+    head: int
+    of_head: NDArray[np.float64]
     product: NDArray[np.float64]
     bound: NDArray[np.float64]
     eligible: NDArray[np.bool_]
@@ -116,20 +121,25 @@ def meeting(rows: int, words: int, in_bytes: bool, mixed: bool, seed: int) -> Me
         first = rng.integers(-3, 4, LANES).astype(np.float32)
     scale = rng.choice([0.5, 1, 2], LANES)
     scale[rng.random(LANES) < 0.1] = np.nan
-    error, length = rng.integers(0, 4, (2, LANES))
-    own_length, own_error = rng.integers(0, 4, (2, rows))
+    error, length, rest = rng.integers(0, 4, (3, LANES))
+    own_length, own_error, own_rest = rng.integers(0, 4, (3, rows))
+    head = int(rng.integers(0, words + 1)) if in_bytes else words
+    later = rng.integers(-(2**20), 2**20, LANES).astype(np.int32) * np.int32(head < words)  # nothing is left: zero
     labels, own = rng.integers(-1, 3, LANES), rng.integers(0, 3, rows)
 
-    facts = np.empty((panels.FACTS, LANES), np.int32)
+    facts = np.empty((FACTS, LANES), np.int32)
     facts[0] = first.view(np.int32)
     facts[1:4] = np.array([scale, error, length], np.float32).view(np.int32)
-    facts[4] = labels
-    product = (first + X.astype(np.float64) @ Y.astype(np.float64).T) * scale
+    facts[4], facts[5], facts[6] = later, rest.astype(np.float32).view(np.int32), labels
+    X_exact, Y_exact, cut = X.astype(np.float64), Y.astype(np.float64), (4 if in_bytes else 1) * head
+    product = (first + X_exact @ Y_exact.T) * scale
+    of_head = (first - later + X_exact[:, :cut] @ Y_exact[:, :cut].T) * scale + rest * own_rest[:, None]
     bound = error * own_length[:, None] + length * own_error[:, None]
-    about = np.array([own_length, own_error, np.ones(rows), np.zeros(rows)], np.float32).T.copy()
+    about = np.array([own_length, own_error, np.ones(rows), np.zeros(rows), own_rest], np.float32).T.copy()
+    assert about.shape[1] == QUERY_FACTS
     y = np.ascontiguousarray(Y.view(np.int32).T)
     eligible = (labels >= 0) & (labels != (own if mixed else own[:1].repeat(rows))[:, None])
-    return Meeting(X.view(np.int32), y, facts, own.astype(np.int32), about, product, bound, eligible)
+    return Meeting(X.view(np.int32), y, facts, own.astype(np.int32), about, head, of_head, product, bound, eligible)
 
 
 @rows_at_once
@@ -143,10 +153,12 @@ def test_sets_are_what_the_formula_says(rows: int, mixed: bool, in_bytes: bool, 
     thresholds = most[np.arange(rows), rng.integers(0, LANES, rows)] + rng.choice([0, 0.25], rows)
     thresholds[rng.random(rows) < 0.2] = np.inf
     met.about[:, 3] = thresholds
-    expected = met.eligible & (most >= met.about[:, 3:])
+    expected = met.eligible & (most >= met.about[:, 3:4])
     sets = np.full(rows, -7, np.int32)
-    found = reach(rows, in_bytes, mixed)(*met[:5], sets)
-    assert found == expected.any()
+    found = reach(rows, in_bytes, mixed)(*met[:6], sets)
+    whole = met.head == len(met.y)
+    hoping = met.eligible & (met.of_head + met.bound >= met.about[:, 3:4])
+    assert found == (expected.any() and (whole or hoping.any()))
     if found:
         assert_array_equal(bits(sets), expected)
     else:
@@ -162,7 +174,7 @@ def test_peaks_and_tops_are_what_the_formula_says(
     met = meeting(rows, words, in_bytes, mixed, seed)
     rng = np.random.default_rng(seed)
     met.about[:, 3] = rng.integers(-3, 4, rows)
-    least, most = (met.product + sign * met.bound + met.about[:, 3:] for sign in (-1, 1))
+    least, most = (met.product + sign * met.bound + met.about[:, 3:4] for sign in (-1, 1))
     peaks, tops = np.full((rows, stride), -np.inf, np.float32), np.full((rows, tops_stride), -7, np.float32)
     later = rng.random((rows, stride)) < 0.5
     peaks[later] = rng.choice(least[np.isfinite(least)], later.sum()) if np.isfinite(least).any() else 0
@@ -190,6 +202,7 @@ class Alike(NamedTuple):
     true: NDArray[np.float64]
     eligible: NDArray[np.bool_]
     slack: float
+    head: int
 
 
 def alike(in_bytes: bool, mixed: bool, d: int, noise: float, seed: int) -> Alike:
@@ -200,18 +213,22 @@ def alike(in_bytes: bool, mixed: bool, d: int, noise: float, seed: int) -> Alike
     labels, own = np.sort(rng.integers(-1, 3, n)).astype(np.int32), rng.integers(0, 3, 8).astype(np.int32)
     own[:] = own if mixed else own[0]
     rows = np.arange(n)
-    made = packed(Y, rows, np.array([n]), labels, rows, rows, in_bytes)
-    words, about = np.empty((8, made.P.shape[1]), np.int32), np.empty((8, 4), np.float32)
-    for q in range(8):
-        scale, length, error = panels.encode(X[q], in_bytes, words[q])
-        about[q, :3] = length / scale, error / scale, 1 / scale
+    R, all_words = turning(rng, d) if in_bytes else np.eye(d, dtype=np.float32), panels.words_of(d, in_bytes)
+    head = int(rng.integers(1, all_words + 1)) if in_bytes else all_words
+    made = packed(Y, rows, np.array([n]), labels, rows, rows, in_bytes, head=head, R=R)
+    words, about = np.empty((8, made.P.shape[1]), np.int32), np.empty((8, QUERY_FACTS), np.float32)
+    for q, turned in enumerate(X @ R):
+        scale, length, error = panels.encode(turned, in_bytes, words[q])
+        rest, blur = panels.length_after(turned, head, in_bytes), panels.blur(d)
+        about[q, :3] = (length + blur) / scale, (error + blur) / scale, 1 / scale
+        about[q, 4] = (rest + blur) / scale
     if in_bytes:
         words ^= panels.AS_QUERY
     true, eligible = np.full((8, 3 * LANES), np.nan), np.zeros((8, 3 * LANES), bool)
     true[:, :n] = X.astype(np.float64) @ Y.astype(np.float64).T
     eligible[:, :n] = (labels >= 0) & (labels != own[:, None])
     slack = batch.SLACK * scan.screening_error(d)
-    return Alike(words, own, about, X @ made.centres[0], made.P, made.facts, true, eligible, slack)
+    return Alike(words, own, about, X @ made.centres[0], made.P, made.facts, true, eligible, slack, head)
 
 
 alikes = given(d=st.integers(1, 70), noise=st.sampled_from([0, 1e-6, 1e-3, 0.1, 10]), seed=seeds)
@@ -231,7 +248,8 @@ def test_no_row_that_reaches_a_threshold_is_left_out(
         for p in range(3):
             lanes = slice(LANES * p, LANES * (p + 1))
             sets = np.zeros(rows, np.int32)
-            reach(rows, in_bytes, mixed)(some.words, some.P[p], some.facts[p], some.own, some.about, sets)
+            panel = some.words, some.P[p], some.facts[p], some.own, some.about
+            reach(rows, in_bytes, mixed)(*panel, some.head, sets)
             eligible = some.eligible[:rows, lanes]
             reached = eligible & (similarities[:rows, lanes] >= thresholds[:rows, None])
             assert (bits(sets) >= reached).all()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from packed import Packed, packed
+from packed import Packed, packed, turning
 from reference import unit
 
 from cfe_faiss.index import panels
@@ -121,8 +121,8 @@ def test_each_row_of_each_list_is_in_one_lane(in_bytes: bool, drawn: tuple[int, 
         run = slice(some.panels.starts[j], some.panels.starts[j + 1])
         assert_array_equal(addresses[run].ravel()[: len(own)], some.addresses[own])
         assert_array_equal(ids[run].ravel()[: len(own)], some.ids[own])
-        assert_array_equal(facts[run, 4].ravel()[: len(own)], some.labels[own])
-        assert_array_equal(facts[run, 4].ravel()[len(own) :], -1)
+        assert_array_equal(facts[run, -1].ravel()[: len(own)], some.labels[own])
+        assert_array_equal(facts[run, -1].ravel()[len(own) :], -1)
         assert (run.stop - run.start) * LANES - len(own) < LANES
     for written in (P, facts, addresses, ids):
         assert_array_equal(written[: some.first], -7)
@@ -149,6 +149,36 @@ def test_lanes_hold_what_is_left_of_rows_without_the_mean(in_bytes: bool, drawn:
             assert_allclose(length, norm(left) + error, rtol=1e-5)
             first = facts[panel, 0, lane]
             assert first == (-128 * codes.sum() if in_bytes else 0)
+            assert_array_equal(facts[panel, 4:6, lane], 0)  # all is in the head
+
+
+@given(st.integers(9, 40), st.integers(1, 2), seeds)
+def test_what_is_not_in_the_head_is_summed_and_measured_apart(d: int, head: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, rows, R = unit(1 + rng.normal(size=(20, d))), np.arange(20), turning(rng, d)
+    made = packed(X, rows, np.array([20]), np.zeros(20, np.int32), rows, rows, True, head=head, R=R)
+    blur = panels.blur(d)
+    assert d**1.5 * 2.0**-24 < blur < 2 * (d + 8) ** 1.5 * 2.0**-24
+    for row in rows:
+        panel, lane = row // LANES, row % LANES
+        codes = np.ascontiguousarray(made.P[panel, :, lane]).view(np.int8).astype(np.int64)
+        scale, error, length = made.facts[panel, 1:4, lane].copy().view(np.float32).astype(np.float64)
+        turned = (X[row] - made.centres[0]).astype(np.float64) @ R
+        assert made.facts[panel, 0, lane] == -128 * codes.sum()
+        assert made.facts[panel, 4, lane] == -128 * codes[4 * head :].sum()
+        after = made.facts[panel, 5, lane].copy().view(np.float32)
+        assert_allclose(after, norm(turned[4 * head :]) + blur * norm(turned), rtol=1e-4, atol=1e-6)
+        assert_allclose(error, norm(turned - scale * codes[:d]) + blur * norm(turned), rtol=1e-3, atol=1e-6)
+        assert_allclose(length, norm(turned) + error, rtol=1e-5)
+
+
+@given(st.integers(1, 40), st.integers(1, 4), seeds)
+def test_a_few_rows_are_turned_as_by_numpy(d: int, n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, R = unit(rng.normal(size=(n, d))), turning(rng, d)
+    turned = panels.turn(X, R)
+    exactly = X.astype(np.float64) @ R
+    assert np.linalg.norm(turned - exactly, axis=1).max() <= panels.blur(d)
 
 
 @in_bytes_or_floats

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from packed import Packed, packed
+from packed import Packed, packed, turning
 from reference import PADDING, unit
 
 from cfe_faiss.dot import pair_similarities
-from cfe_faiss.index import batch, codes, meet, scan, sweep
+from cfe_faiss.index import batch, codes, meet, panels, scan, sweep
 from cfe_faiss.index.meet import LANES
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -26,7 +26,10 @@ in_bytes_or_floats = pytest.mark.parametrize(
 
 
 class Case(NamedTuple):
-    """Groups of queries, lists of stored rows, and which lists each group is to meet, (groups, t), -1 for none."""
+    """Groups of queries, lists of stored rows, and which lists each group is to meet, (groups, t), -1 for none.
+
+    Where there is a head, rows of bytes are turned, and so many words come before the others.
+    """
 
     Y: NDArray[np.float32]
     labels: NDArray[np.int32]
@@ -38,6 +41,7 @@ class Case(NamedTuple):
     lists: NDArray[np.int64]
     k: int
     once: bool
+    head: int = 0
 
 
 def grid(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
@@ -86,6 +90,7 @@ def cases(draw: st.DrawFn, once: bool = False) -> Case:
         lists=lists,
         k=k,
         once=once,
+        head=draw(st.integers(0, 4)),
     )
 
 
@@ -93,13 +98,27 @@ def panels_of(case: Case, in_bytes: bool) -> Packed:
     sizes = np.array([len(own) for own in case.members])
     rows = np.concatenate(case.members)
     addresses = case.Y.ctypes.data + case.Y.strides[0] * np.arange(len(case.Y))
-    return packed(case.Y, rows, sizes, case.labels, addresses, case.ids, in_bytes)
+    R, head, _ = turned(case, in_bytes)
+    return packed(case.Y, rows, sizes, case.labels, addresses, case.ids, in_bytes, head=head, R=R)
+
+
+def turned(case: Case, in_bytes: bool) -> tuple[NDArray[np.float32] | None, int, float]:
+    """Return how the rows of a case's panels are turned, if they are, their head, and what that blurs."""
+    d = case.X.shape[1]
+    words = panels.words_of(d, in_bytes)
+    if not (in_bytes and case.head):
+        return None, words, 0.0
+    return turning(np.random.default_rng(d), d), min(case.head, words), panels.blur(d)
 
 
 def swept(case: Case, in_bytes: bool, heaps: Found, lists: NDArray[np.int64] | None = None) -> int:
     """Offer the rows of lists, the case's if none are given, and return how many were scored."""
+    R, head, blur = turned(case, in_bytes)
     return sweep.scan_groups(
         case.X,
+        case.X if R is None else case.X @ R,
+        head,
+        blur,
         in_bytes,
         case.own,
         case.groups,
@@ -285,7 +304,8 @@ def test_rows_are_scored_as_they_are_kept(in_bytes: bool) -> None:
     slack = batch.SLACK * scan.screening_error(d) * codes.screening_factor(codes.FP16, codes.NO_LEVELS)
     heaps = scan.empty_heaps(len(case.X), case.k)
     kept = codes.FP16, codes.NO_LEVELS, slack, False
-    sweep.scan_groups(case.X, in_bytes, case.own, case.groups, case.lists, *made, *kept, *heaps)
+    _, head, blur = turned(case, in_bytes)
+    sweep.scan_groups(case.X, case.X, head, blur, in_bytes, case.own, case.groups, case.lists, *made, *kept, *heaps)
     assert_best(case, heaps)
 
 
