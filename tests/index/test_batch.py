@@ -285,7 +285,8 @@ def test_rows_are_turned_to_where_they_vary_most_if_the_rest_is_short(monkeypatc
     turning = np.linalg.qr(rng.normal(size=(d, d)))[0]
     flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ turning
     for X, pays in ((everywhere, False), (flat, True), (flat[:400], False)):
-        kept = indexed(X.astype(np.float32), labels[: len(X)], 4)._all_lists().panels
+        index = indexed(X.astype(np.float32), labels[: len(X)], 4)
+        kept = index._all_lists().panels
         assert kept is not None
         assert len(kept.R) == (d if pays else 0)
         assert kept.head == (batch._HEAD if pays else d // 4)
