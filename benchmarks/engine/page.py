@@ -190,7 +190,7 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         f"within a budget of time. Throughput is with {where['threads']} threads, over all nodes where that fits the "
         "budget, else over a sample in batches of one class (column *queries timed*); single queries on one thread. "
         "Peers get the queries of a class at once, in the order of their lists, with selectors made beforehand. The "
-        "best settings of all that come near the fastest are then timed in turns in one process, medians. OpenMP "
+        "best settings of ours, of the best peer and of all that come near are then timed in turns, medians. OpenMP "
         "threads sleep while they wait, since the peers are slower on a shared machine if they spin. *File* is the "
         "index on disk, *memory* what the process grew by while building it.",
         "\n".join(notes),
