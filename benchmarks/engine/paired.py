@@ -40,8 +40,8 @@ def contenders(folder: Path, mode: str, target: float) -> dict[str, dict[str, An
         if record:
             found[peer.name] = record
     fastest = max((rate(record) for record in found.values()), default=0.0)
-    peers = [name for name in found if not name.startswith("ours")]
-    always = {"ours", max(peers, key=lambda name: rate(found[name]), default="")}
+    others = [peer.name for peer in PEERS if peer.name in found and not peer.ours]
+    always = {"ours", max(others, key=lambda name: rate(found[name]), default="")}
     return {name: record for name, record in found.items() if name in always or rate(record) * NEAR >= fastest}
 
 

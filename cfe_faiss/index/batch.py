@@ -32,7 +32,6 @@ _LISTS_AT_ONCE = 64
 _HEAD = 16  # words, of which rows are looked at before their length alone may tell enough
 _WORTH_TURNING = 1 << 16  # rows; among fewer, to turn the queries takes more than it saves
 _SAMPLE = 1 << 14  # rows tell the directions
-_NEXT_TO_NOTHING = 1e-30
 _LONGEST_REST = 0.5  # of the squared lengths may come after the head
 
 
@@ -159,7 +158,7 @@ def _directions(
     if not np.isfinite(squares).all():
         return rows[:0], math.inf
     values, directions = np.linalg.eigh(squares)
-    rest = float(values[: -4 * _HEAD].sum() / max(float(values.sum()), _NEXT_TO_NOTHING))
+    rest = float(values[: -4 * _HEAD].sum() / max(values.sum(), np.finfo(np.float64).tiny))
     return np.ascontiguousarray(directions[:, ::-1], np.float32), rest
 
 

@@ -336,10 +336,9 @@ def gather(
     ids: Ints,
 ) -> None:
     """Copy the storage rows ``rows`` (vectors, of ``size`` bytes each, and ids) out of the lists that hold them."""
-    j = 0
+    lists = lists_of(rows, starts)
     for i in range(rows.shape[0]):
-        if not starts[j] <= rows[i] < starts[j + 1]:
-            j = list_of(rows[i], starts)
+        j = lists[i]
         place = rows[i] - starts[j]
         decode(codec, levels, addresses[j] + size * place, X[i])
         ids[i] = carray(int_pointer(id_addresses[j]), (place + 1,))[place]

@@ -333,7 +333,7 @@ def _look(g: int, first: int, size: int, label: np.int32, given: _Given, work: _
     filled = 0
     for t in range(given.nprobe):
         j = lists[t]
-        start, stop = _panels_of(j, given, work)
+        start, stop = _panels_of(j, given)
         if start == stop:
             continue
         _meet_centre(j, first, size, given, work)
@@ -376,7 +376,7 @@ def _look(g: int, first: int, size: int, label: np.int32, given: _Given, work: _
 
 
 @kernel
-def _panels_of(j: int, given: _Given, work: _Work) -> tuple[int, int]:
+def _panels_of(j: int, given: _Given) -> tuple[int, int]:
     """Return the first panel of list j and the one after its last; as many for no list."""
     if j < 0:
         return 0, 0
@@ -418,7 +418,7 @@ def _scan_lists(
     sets, counts = carray(label_pointer(work.sets), (_AT_ONCE,)), carray(int_pointer(work.counts), (size,))
     scored = 0
     for t in range(first_list, given.nprobe):
-        start, stop = _panels_of(lists[t], given, work)
+        start, stop = _panels_of(lists[t], given)
         if start == stop:
             continue
         _meet_centre(lists[t], first, size, given, work)
@@ -493,15 +493,16 @@ def _keep(first: int, q: int, count: int, given: _Given, work: _Work) -> None:
         for place in range(k):
             scores[m], ids[m] = D[place], I[place]
             m += I[place] != NO_ID
-    wide, narrow = carray(double_pointer(work.wide), (d,)), row_at(x, 0, d)
-    for i in range(d):
-        wide[i] = narrow[i]
     lanes = carray(label_pointer(work.waiting + 4 * _ROOM * q), (count,))
-    if d >= _WORTH_ASKING:
-        for lane in lanes:
-            address = carray(int_pointer(given.lane_addresses + 8 * lane), (1,))[0]
-            for offset in range(0, 4 * d, _LINE):
-                meet.prefetch(address + offset)
+    if given.codec == FLAT:
+        wide, narrow = carray(double_pointer(work.wide), (d,)), row_at(x, 0, d)
+        for i in range(d):
+            wide[i] = narrow[i]
+        if d >= _WORTH_ASKING:
+            for lane in lanes:
+                address = carray(int_pointer(given.lane_addresses + 8 * lane), (1,))[0]
+                for offset in range(0, 4 * d, _LINE):
+                    meet.prefetch(address + offset)
     for lane in lanes:
         address = carray(int_pointer(given.lane_addresses + 8 * lane), (1,))[0]
         i = carray(int_pointer(given.lane_ids + 8 * lane), (1,))[0]

@@ -62,6 +62,32 @@ def close(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
     return unit(directions[rng.integers(0, 3, n)] + rng.choice([1e-5, 1e-2, 1]) * rng.normal(size=(n, d)))
 
 
+def case_of(
+    rng: np.random.Generator,
+    rows_of: Rows,
+    d: int,
+    labels: NDArray[np.int32],
+    members: list[NDArray[np.int64]],
+    sizes_of_groups: list[int],
+    own: NDArray[np.int64],
+    lists: NDArray[np.int64],
+    k: int,
+) -> Case:
+    """Return random rows and queries; ``members`` are the rows of each list, ``own`` the labels of the queries."""
+    return Case(
+        Y=rows_of(rng, len(labels), d),
+        labels=labels,
+        ids=rng.choice(2**62, len(labels), replace=False),
+        members=[rows[np.argsort(labels[rows], kind="stable")] for rows in members],
+        X=rows_of(rng, len(own), d),
+        own=own.astype(np.int32),
+        groups=np.append(0, np.cumsum(sizes_of_groups)).astype(np.int64),
+        lists=lists,
+        k=k,
+        once=False,
+    )
+
+
 @st.composite
 def cases(draw: st.DrawFn, once: bool = False) -> Case:
     rng = np.random.default_rng(draw(seeds))
@@ -79,19 +105,9 @@ def cases(draw: st.DrawFn, once: bool = False) -> Case:
     lists[rng.random(lists.shape) < 0.2] = -1
     mixed = rng.integers(0, classes + 1, nq)
     own_of_groups = np.repeat(rng.integers(0, classes + 1, len(sizes_of_groups)), sizes_of_groups)
-    return Case(
-        Y=rows_of(rng, n, d),
-        labels=labels,
-        ids=rng.choice(2**62, n, replace=False),
-        members=[own[np.argsort(labels[own], kind="stable")] for own in members],
-        X=rows_of(rng, nq, d),
-        own=np.where(rng.random() < 0.5, mixed, own_of_groups).astype(np.int32),
-        groups=np.append(0, np.cumsum(sizes_of_groups)).astype(np.int64),
-        lists=lists,
-        k=k,
-        once=once,
-        head=draw(st.integers(0, 4)),
-    )
+    own = np.where(rng.random() < 0.5, mixed, own_of_groups)
+    case = case_of(rng, rows_of, d, labels, members, sizes_of_groups, own, lists, k)
+    return case._replace(once=once, head=draw(st.integers(0, 4)))
 
 
 def panels_of(case: Case, in_bytes: bool) -> Packed:
@@ -320,20 +336,10 @@ def first_panels(
     labels = rng.integers(-1, 3, n).astype(np.int32)
     members = np.split(rng.permutation(n), np.cumsum([40, 0, *sizes]))[:-1]
     order = [-1, 1, *range(2, len(members)), -1, 0]
-    groups = np.append(0, np.cumsum(sizes_of_groups)).astype(np.int64)
+    lists = np.tile(np.array(order, np.int64), (len(sizes_of_groups), 1))
     own = rng.integers(0, 4, nq if mixed else len(sizes_of_groups))
-    return Case(
-        Y=rows_of(rng, n, d),
-        labels=labels,
-        ids=rng.choice(2**62, n, replace=False),
-        members=[rows[np.argsort(labels[rows], kind="stable")] for rows in members],
-        X=rows_of(rng, nq, d),
-        own=(own if mixed else np.repeat(own, sizes_of_groups)).astype(np.int32),
-        groups=groups,
-        lists=np.tile(np.array(order, np.int64), (len(sizes_of_groups), 1)),
-        k=k,
-        once=False,
-    )
+    own = own if mixed else np.repeat(own, sizes_of_groups)
+    return case_of(rng, rows_of, d, labels, members, sizes_of_groups, own, lists, k)
 
 
 kinds_of_rows = pytest.mark.parametrize("rows_of", [grid, copies, close])
