@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
 
@@ -105,7 +105,12 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def run(
-    function: Callable[[Task], None], tasks: Sequence[Task], *, work: float = math.inf, progress: str | None = None
+    function: Callable[[Task], None],
+    tasks: Sequence[Task],
+    *,
+    work: float = math.inf,
+    progress: str | None = None,
+    blas: bool = True,
 ) -> None:
     """Call ``function`` once for every task, on up to :func:`num_threads` threads, of which one is the caller's.
 
@@ -119,6 +124,8 @@ def run(
         About how many multiplications all tasks take together: little work runs in the calling thread, too.
     progress
         What a progress bar on standard error is called; None for no bar. The bar is quiet when it is not a terminal.
+    blas
+        Whether tasks call BLAS, which is then kept to one thread for each of them.
 
     Raises
     ------
@@ -152,7 +159,7 @@ def run(
             return
         # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
         others = ThreadPoolExecutor(workers - 1, "cfe", faiss.omp_set_num_threads, (1,))
-        with single_threaded_blas(), faiss_threads(0), others:
+        with single_threaded_blas() if blas else nullcontext(), faiss_threads(0), others:
             futures = [others.submit(take_tasks) for _ in range(workers - 1)]
             try:
                 take_tasks()

@@ -6,6 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from cfe_faiss.index.routing import Regions, Routes
+
 PADDING = np.finfo(np.float32).min
 
 
@@ -83,3 +85,43 @@ def clustered(n: int, d: int, classes: int, seed: int = 0) -> tuple[NDArray[np.f
     centre = rng.integers(0, len(centres), n)
     labels = np.where(rng.random(n) < 0.8, centre % classes, rng.integers(0, classes, n))
     return (centres[centre] + 0.4 * rng.normal(size=(n, d))).astype(np.float32), labels
+
+
+def exact_rows(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
+    """Return rows shorter than 1 whose products are exact and often equal."""
+    return (rng.integers(-4, 5, (n, d)) / 16).astype(np.float32)
+
+
+def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDArray[np.int32]) -> Routes:
+    """Return routes with any means: not all lists are filled, and not all that have an entry without its label."""
+    total = lists * partitions
+    filled = rng.random(total) < rng.choice([0.1, 0.8, 1])
+    entries = (rng.random((len(labels), total)) < rng.choice([0.1, 0.9])) & filled
+    labels, entries = labels[entries.any(axis=1)], entries[entries.any(axis=1)]
+    number = int(entries.sum())
+    return Routes(
+        nlist=lists,
+        means=exact_rows(rng, total, 5),
+        filled=filled,
+        labels=labels,
+        starts=np.append(0, np.cumsum(entries.sum(axis=1))).astype(np.int64),
+        entry_lists=np.nonzero(entries)[1].astype(np.int64),
+        entry_means=exact_rows(rng, number, 5),
+        entry_filled=rng.random(number) < 0.8,
+        regions=Regions.none(5),
+    )
+
+
+def ranked_lists(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], lists: int) -> NDArray[np.int64]:
+    """Rank the first lists for each query one by one, by (score descending, list ascending); then -1."""
+    best = np.full((len(X), lists), -1)
+    for q, label in enumerate(labels):
+        scores = np.where(routes.filled, X[q] @ routes.means.T, -np.inf)
+        for i in np.flatnonzero(routes.labels == label):
+            for e in range(routes.starts[i], routes.starts[i + 1]):
+                j = routes.entry_lists[e]
+                scores[j] = X[q] @ routes.entry_means[e] if routes.entry_filled[e] else -np.inf
+        order = np.argsort(-scores[:lists], kind="stable")
+        order = order[scores[order] > -np.inf]
+        best[q, : len(order)] = order
+    return best

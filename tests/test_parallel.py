@@ -62,6 +62,13 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
     assert blas_threads() == before
 
 
+def test_blas_stays_as_it_is_where_no_task_calls_it() -> None:
+    before = blas_threads()
+    inside: list[set[int]] = []
+    parallel.run(lambda _: inside.append(blas_threads()), range(20), blas=False)
+    assert inside == [before] * 20
+
+
 def test_the_number_of_threads_is_that_of_faiss() -> None:
     before = faiss.omp_get_max_threads()
     try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import grouping, meet, panels, scan, sweep
 from cfe_faiss.index.codes import FLAT
-from cfe_faiss.index.exact import Results, slices
+from cfe_faiss.index.exact import slices
 from cfe_faiss.index.grouping import Queries
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.storage import Storage
@@ -167,26 +167,33 @@ def search(
     places: Places,
     routes: Routes,
     queries: Queries,
-    k: int,
+    pending: NDArray[np.int64],
     nprobe: int,
+    found_D: NDArray[np.float32],
+    found_I: NDArray[np.int64],
     *,
     allowed: NDArray[np.bool_] | None = None,
     memory: int = MEMORY,
     ready: Panels | None = None,
     progress: str | None = None,
-) -> Results:
-    """Return the evidence D, I of queries, (nq, k), each group's from the ``nprobe`` lists that its mean is routed to.
+) -> None:
+    """Write the evidence of the ``pending`` queries, (m,) of them, to their rows of D and I, (nq, k).
 
-    Results are exact for these lists; rows may be short. ``ready`` are panels of all lists of one partition, if there
-    are any; others are made here, of no more than ``memory`` bytes at a time.
+    Each group of queries looks into the ``nprobe`` lists that its mean is routed to. Results are exact for these lists;
+    rows may be short, and those of queries with an unknown label stay as they are. ``ready`` are panels of all lists of
+    one partition, if there are any; others are made here, of no more than ``memory`` bytes at a time.
     """
-    found_D, found_I = scan.empty_heaps(len(queries), k)
-    found_I[:] = -1
+    everything, k = len(pending) == len(queries), found_D.shape[1]
+    queries = queries.chosen(pending)
     if nprobe >= len(routes.means):
         places = Places(places.starts[: routes.nlist + 1], places.rows[: storage.n])
     once = len(places.rows) > storage.n
     scanned = min(nprobe, len(places.starts)) * len(places.rows) / len(places.starts)
     work = float(len(queries)) * storage.d * scanned
+
+    def write(D: NDArray[np.float32], I: NDArray[np.int64], order: NDArray[np.int64]) -> None:
+        scan.write_sorted(D, I, order if everything else pending[order], found_D, found_I)
+
     if ready is not None and allowed is None:
         large = grouping.alike(queries, routes)
 
@@ -194,10 +201,10 @@ def search(
             groups, lists, X = grouping.routed_some(large, task, routes, queries, nprobe)
             D, I = scan.empty_heaps(len(X), k)
             _scan(storage, ready, X, queries.labels[groups.order], groups.starts, lists, once, D, I)
-            scan.write_sorted(D, I, groups.order, found_D, found_I)
+            write(D, I, groups.order)
 
-        run(search_some, large.tasks(), work=work, progress=progress)
-        return found_D, found_I
+        run(search_some, large.tasks(), work=work, progress=progress, blas=len(ready.R) > 0)
+        return
 
     groups, lists = grouping.routed(routes, queries, nprobe)
     labels, tasks = queries.labels[groups.order], groups.tasks()
@@ -216,12 +223,11 @@ def search(
         on = packed(storage, places, here, allowed, meet.HAS_BYTES)
         run(partial(scan_task, on=on), tasks, work=work, progress=progress)
 
-    def write(task: slice) -> None:
+    def write_task(task: slice) -> None:
         cut, _ = groups.of_task(task)
-        scan.write_sorted(D[cut], I[cut], groups.order[cut], found_D, found_I)
+        write(D[cut], I[cut], groups.order[cut])
 
-    run(write, tasks, work=work)
-    return found_D, found_I
+    run(write_task, tasks, work=work)
 
 
 def _scan(

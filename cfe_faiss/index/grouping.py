@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.index import select
+from cfe_faiss.index.meet import LANES
 from cfe_faiss.index.partition import assign
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.scan import lists_of, product
@@ -110,18 +112,19 @@ class Groups:
 def alike(queries: Queries, routes: Routes) -> Groups:
     """Return the queries of each list that are routed alike."""
     order = np.arange(len(queries)) if queries.order is None else queries.order
-    order = order[queries.labels[order] != UNKNOWN]
-    labels, homes = queries.labels[order], queries.homes(order)
+    labels = queries.labels[order]
+    order, labels = order[labels != UNKNOWN], labels[labels != UNKNOWN]
+    homes = queries.homes(order)
     runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
-    first_labels = labels[runs]
-    by = np.where(routes.has_entries(first_labels, homes[runs]), first_labels, _MIXED)
-    routed_by = np.repeat(by, np.diff(np.append(runs, len(order))))
-    # One key, in runs where queries are in the order of their lists: sorted fast.
-    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + routed_by
-    within = np.argsort(keys, kind="stable")
-    keys = keys[within]
-    starts = _runs(keys[1:] != keys[:-1], len(order))
-    return Groups(order[within], np.append(starts, len(order)), routed_by[within[starts]].astype(np.int32))
+    sizes, labels, homes = np.diff(np.append(runs, len(order))), labels[runs], homes[runs]
+    by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
+    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
+    among = np.argsort(keys, kind="stable")
+    runs, sizes, keys, by = runs[among], sizes[among], keys[among], by[among]
+    firsts = np.cumsum(sizes) - sizes
+    within = np.repeat(runs - firsts, sizes) + np.arange(len(order))
+    starts = _runs(keys[1:] != keys[:-1], len(keys))
+    return Groups(order[within], np.append(firsts[starts], len(order)), by[starts].astype(np.int32))
 
 
 def _runs(changes: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
@@ -185,6 +188,8 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
     order = np.arange(n)
     starts, of_group = np.empty(n + 1, np.int64), np.empty(n, np.int64)
     along = np.empty(n, np.float32)
+    size = select.LARGEST_K + LANES
+    memory = np.empty((2, size), np.float32), np.empty((2, size), np.int64)
     first_of, last_of = np.empty(64, np.int64), np.empty(64, np.int64)
     count = 0
     for g in range(borders.shape[0] - 1):
@@ -201,7 +206,7 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
             other = _farthest(X, order, first, last, one, along)
             for place in range(first, last):
                 along[place] -= product(X[order[place]], X[other])
-            order[first:last] = order[first:last][np.argsort(along[first:last], kind="mergesort")]
+            _sort(order[first:last], along[first:last], memory)
             middle = (first + last) // 2
             # The later half waits longer, so that groups come out in order; at most one waits at each depth.
             first_of[waiting], last_of[waiting] = middle, last
@@ -209,6 +214,19 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
             waiting += 2
     starts[count] = n
     return order, starts[: count + 1], of_group[:count]
+
+
+@kernel
+def _sort(rows: Ints, by: Floats, memory: tuple[Floats, Ints]) -> None:
+    """Sort rows in place by a number of each, ascending; ``memory`` is room for some of them, twice."""
+    m, (keys, ids) = rows.shape[0], memory
+    if m > select.LARGEST_K:
+        rows[:] = rows[np.argsort(by, kind="mergesort")]
+        return
+    for c in range(m):
+        keys[0, c], ids[0, c] = -by[c] if by[c] == by[c] else -np.inf, rows[c]
+    select.put_in_order(m, keys[0].ctypes.data, ids[0].ctypes.data, keys[1].ctypes.data, ids[1].ctypes.data)
+    rows[:] = ids[1, :m]
 
 
 @kernel

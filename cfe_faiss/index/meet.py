@@ -174,18 +174,26 @@ def _raise_peaks(rows: int, in_bytes: bool, mixed: bool = False) -> Any:
     return intrinsic(raise_peaks)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def products(typingctx: Any, x: Any, y: Any, words: Any, out: Any) -> Any:
-    """Write the 16 products of a query with the rows of a panel of floats."""
+def _products(rows: int) -> Any:
+    """Return an intrinsic that writes the 16 products of ``rows`` queries with the rows of a panel of floats.
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x, y, words, out = args
-        sums = _sums(builder, 1, False, [x], y, words, [ir.Constant(_FLOATS, [0.0] * LANES)])
-        builder.store(sums[0], builder.bitcast(out, _FLOATS.as_pointer()), align=4)
-        return context.get_dummy_value()
+    Those of a query begin ``stride`` numbers after those of the query before.
+    """
 
-    ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
-    return types.void(ints, ints, types.int64, floats), generate
+    def products(typingctx: Any, x: Any, y: Any, words: Any, out: Any, stride: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, y, words, out, stride = args
+            starts = [builder.gep(x, [builder.mul(words, _LONG(r))]) for r in range(rows)]
+            zero = ir.Constant(_FLOATS, [0.0] * LANES)
+            for r, total in enumerate(_sums(builder, rows, False, starts, y, words, [zero] * rows)):
+                place = builder.gep(out, [builder.mul(stride, _LONG(r))])
+                builder.store(total, builder.bitcast(place, _FLOATS.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        ints, floats = types.CPointer(types.int32), types.CPointer(types.float32)
+        return types.void(ints, ints, types.int64, floats, types.int64), generate
+
+    return intrinsic(products)
 
 
 def _compare(
@@ -295,16 +303,6 @@ def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def lowest(typingctx: Any, mask: Any) -> Any:
-    """Return the number of the lowest bit that is set."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(builder.cttz(args[0], ir.Constant(ir.IntType(1), 1)), _LONG)
-
-    return types.int64(types.int32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Ask for the cache line at an address."""
 
@@ -386,6 +384,7 @@ def _extreme(name: str) -> Any:
 
 
 smallest, largest = _extreme("fmin"), _extreme("fmax")
+products_1, products_8 = _products(1), _products(8)
 # Queries of one label, or as many with labels of their own.
 reach_floats_1, reach_floats_2, reach_floats_4, reach_floats_8 = (_reach(rows, False) for rows in (1, 2, 4, 8))
 raise_floats_4, raise_floats_8 = (_raise_peaks(rows, False) for rows in (4, 8))

@@ -232,26 +232,24 @@ def search(
     width = min(k, lists.storage.n)
     mask = _EVERYTHING if allowed is None else allowed
     pending = np.arange(len(queries)) if queries.order is None else queries.order
-    D, I = scan.empty_heaps(len(queries), width)
+    D, I = padded(*scan.empty_heaps(len(queries), 0), width)
     while len(pending):
         grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
         if grouped and lists.routes is not None:
-            found = batch.search(
+            batch.search(
                 lists.storage,
                 lists.places,
                 lists.routes,
-                queries.chosen(pending),
-                width,
+                queries,
+                pending,
                 nprobe,
+                D,
+                I,
                 allowed=allowed,
                 memory=memory,
                 ready=lists.panels if memory >= batch.MEMORY else None,
                 progress=progress,
             )
-            if len(pending) == len(queries):
-                D, I = found
-            else:
-                D[pending], I[pending] = found
         else:
             _probe_side_by_side(lists, queries, nprobe, mask, pending, D, I, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
@@ -291,9 +289,10 @@ def _incomplete(
     I: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Return those of the queries whose rows of I hold less than there is."""
-    queries = queries[I[queries, -1] < 0]
-    if len(queries) == 0:
-        return queries
+    short_of_any: NDArray[np.bool_] = I[:, -1] < 0
+    if not short_of_any.any():
+        return queries[:0]
+    queries = queries[short_of_any[queries]]
     wanted = np.minimum(storage.eligible(labels[queries], allowed), I.shape[1])
     short: NDArray[np.bool_] = (I[queries] >= 0).sum(axis=1) < wanted
     return queries[short]

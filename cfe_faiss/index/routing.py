@@ -7,6 +7,7 @@ of every list and, for every class with a share in it worth an entry, the mean o
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index import scan
+from cfe_faiss.index import ranking, scan
 from cfe_faiss.index.partition import assign, nearest_centroids, spherical_kmeans
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
@@ -26,7 +27,6 @@ FEW = 4
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
 _SMALL_SHARE = 1 / 8
 _LISTS_AT_ONCE = 64
-_WORTH_A_PRODUCT = 1 << 12  # products of queries with the entries of their label
 MANY = 1 << 11
 """From so many lists on, of all partitions together, a query is compared with regions of lists first."""
 
@@ -231,38 +231,30 @@ class Routes:
         if nprobe >= len(self.means):
             return np.tile(np.arange(self.nlist), (len(X), 1))
         best = np.empty((len(X), nprobe), np.int64)
-        by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
         if len(X) <= FEW or len(self.regions.means):
+            by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
             regions = self.regions.means, self.regions.starts, self.regions.lists
             scan.route(X, labels, self.means, self.filled, *by_label, *regions, best)
-        else:
-            scores, left = self._scores(X, labels, len(self.means), _WORTH_A_PRODUCT)
-            scan.rank(scores, X, left, self.filled, *by_label, best)
-        return best
+            return best
+        order = np.argsort(labels, kind="stable")
+        ranking.rank(X[order], labels[order], *self._columns, best)
+        found = np.empty_like(best)
+        found[order] = best
+        return found
 
-    def _scores(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], lists: int, worth: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """Return each query's product with the means of the first lists, and the labels that remain to be left out.
-
-        A label whose queries have at least ``worth`` products with its entries is left out already, and ``UNKNOWN``.
-        """
-        scores: NDArray[np.float32] = X @ self.means[:lists].T
-        left = labels.copy()
-        queries = np.argsort(labels, kind="stable")
-        firsts, lasts = (np.searchsorted(labels, self.labels, side, sorter=queries) for side in ("left", "right"))
-        number = lasts - firsts
-        for i in np.flatnonzero((number > 0) & (number * np.diff(self.starts) >= worth)):
-            own = queries[firsts[i] : lasts[i]]
-            entries = slice(self.starts[i], self.starts[i + 1])
-            without = X[own] @ self.entry_means[entries].T
-            scan.scatter(without, own, self.entry_lists[entries], self.entry_filled[entries], scores)
-            left[own] = UNKNOWN
-        return scores, left
+    @cached_property
+    def _columns(self) -> ranking.Columns:
+        return ranking.Columns.of(
+            self.means, self.filled, self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
+        )
 
     def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
-        scores = self._scores(X, labels, self.nlist, 0)[0]
-        scores[:, ~self.filled[: self.nlist]] = scan.NOWHERE
+        by_label = np.argsort(labels, kind="stable")
+        scores = np.empty((len(X), self._columns.width), np.float32)
+        ranking.all_scores(X[by_label], labels[by_label], *self._columns, scores)
+        scores = scores[:, : self.nlist]
         order = np.argsort(-scores, axis=1, kind="stable")
-        return np.where(np.take_along_axis(scores, order, axis=1) > scan.NOWHERE, order, -1)
+        found = np.empty(scores.shape, np.int64)
+        found[by_label] = np.where(np.take_along_axis(scores, order, axis=1) > scan.NOWHERE, order, -1)
+        return found

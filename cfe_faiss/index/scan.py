@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN, as_unit_row, is_label
 from cfe_faiss.dot import similarity
-from cfe_faiss.index import select
+from cfe_faiss.index import meet
 from cfe_faiss.index.codes import (
     bool_pointer,
     byte_pointer,
@@ -24,7 +24,6 @@ from cfe_faiss.index.codes import (
     screen,
     weigh,
 )
-from cfe_faiss.index.meet import LANES
 from cfe_faiss.jit import fast_kernel, kernel
 
 PADDING = np.finfo(np.float32).min
@@ -37,6 +36,7 @@ NO_ID = np.iinfo(np.int64).max
 """Id of a place of a heap that is still empty."""
 
 _CHUNK = 64
+_AHEAD = 8  # rows, of what is written next to scattered places
 
 # Where lists are compared by regions: so many for each that is wanted, and at least this share of all.
 _LISTS_FOR_EACH = 8
@@ -126,24 +126,34 @@ def offer_once(D: Floats, I: Ints, s: np.float32, i: np.int64) -> None:
 
 
 @kernel
+def _worst_first(D: Floats, I: Ints) -> bool:
+    """Return whether a heap, D and I of shape (k,), is in order already."""
+    place = 1
+    while place < D.shape[0] and not worse(D[place], I[place], D[place - 1], I[place - 1]):
+        place += 1
+    return bool(place >= D.shape[0])
+
+
+@kernel
+def _sort_worst_first(D: Floats, I: Ints) -> None:
+    """Put a heap, D and I of shape (k,), in order."""
+    k = D.shape[0]
+    for size in range(k - 1, 0, -1):
+        D[0], D[size], I[0], I[size] = D[size], D[0], I[size], I[0]
+        _sift_down(D, I, 0, size)
+    D[:], I[:] = D[::-1].copy(), I[::-1].copy()
+
+
+@kernel
 def sort_heaps(D: Floats, I: Ints) -> None:
     """Turn each row's heap into FAISS's order in place: best first, then padding with id -1."""
     k = D.shape[1]
     for q in range(D.shape[0]):
-        ascending = 1
-        while ascending < k and not worse(D[q, ascending], I[q, ascending], D[q, ascending - 1], I[q, ascending - 1]):
-            ascending += 1
-        if ascending >= k:
-            for place in range(k // 2):
-                s, i = D[q, place], I[q, place]
-                D[q, place], I[q, place] = D[q, k - 1 - place], I[q, k - 1 - place]
-                D[q, k - 1 - place], I[q, k - 1 - place] = s, i
-        else:
-            for size in range(k - 1, 0, -1):
-                s, i = D[q, size], I[q, size]
-                D[q, size], I[q, size] = D[q, 0], I[q, 0]
-                D[q, 0], I[q, 0] = s, i
-                _sift_down(D[q], I[q], 0, size)
+        if not _worst_first(D[q], I[q]):
+            _sort_worst_first(D[q], I[q])
+        for place in range(k // 2):
+            other = k - 1 - place
+            D[q, place], D[q, other], I[q, place], I[q, other] = D[q, other], D[q, place], I[q, other], I[q, place]
         for place in range(k):
             if I[q, place] == NO_ID:
                 I[q, place] = -1
@@ -151,10 +161,18 @@ def sort_heaps(D: Floats, I: Ints) -> None:
 
 @kernel
 def write_sorted(D: Floats, I: Ints, order: Ints, found_D: Floats, found_I: Ints) -> None:
-    """Write each row's heap q, sorted by :func:`sort_heaps`, to the row ``order[q]`` of what was found."""
-    sort_heaps(D, I)
+    """Write each row's heap q, as :func:`sort_heaps` turns it, to the row ``order[q]`` of what was found."""
+    k = D.shape[1]
     for q in range(D.shape[0]):
-        found_D[order[q]], found_I[order[q]] = D[q], I[q]
+        later = order[min(q + _AHEAD, D.shape[0] - 1)]
+        meet.prefetch(found_D.ctypes.data + 4 * k * later)
+        meet.prefetch(found_I.ctypes.data + 8 * k * later)
+        if not _worst_first(D[q], I[q]):
+            _sort_worst_first(D[q], I[q])
+        r = order[q]
+        for place in range(k):
+            i = I[q, k - 1 - place]
+            found_D[r, place], found_I[r, place] = D[q, k - 1 - place], i if i != NO_ID else -1
 
 
 # --- tiles: a block of queries against a block of rows, both sorted by label ------------------------------------------
@@ -557,55 +575,6 @@ def route(
             scores[j] = 0
         sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
         best[q] = I
-
-
-@kernel
-def rank(
-    scores: Floats,
-    X: Floats,
-    labels_q: Labels,
-    filled: NDArray[np.bool_],
-    labels: Labels,
-    starts: Ints,
-    entry_lists: Ints,
-    entry_means: Floats,
-    entry_filled: NDArray[np.bool_],
-    best: Ints,
-) -> None:
-    """Do what :func:`route` does, given each query's products with the means of all lists, (nq, lists)."""
-    total, nprobe = scores.shape[1], best.shape[1]
-    D, I = np.empty(nprobe, np.float32), np.empty(nprobe, np.int64)
-    all_entries, d = entry_means.ctypes.data, X.shape[1]
-    some, memory = np.full(-(-total // LANES) * LANES, -np.inf, np.float32), select.room(total, nprobe)
-    counting = nprobe <= select.LARGEST_K
-    for q in range(X.shape[0]):
-        x = X[q]
-        i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
-        if i < labels.shape[0] and labels[i] == labels_q[q]:
-            for e in range(starts[i], starts[i + 1]):
-                scores[q, entry_lists[e]] = product(x, row_at(all_entries, e, d)) if entry_filled[e] else NOWHERE
-        if counting:
-            for j in range(total):
-                some[j] = scores[q, j] if filled[j] and scores[q, j] > NOWHERE else -np.inf
-            if select.best(some, best[q], memory):
-                continue
-        D[:] = NOWHERE
-        I[:] = NO_ID
-        for j in range(total):
-            if scores[q, j] > D[0] and filled[j]:
-                offer(D, I, scores[q, j], np.int64(j))
-        sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
-        best[q] = I
-
-
-@kernel
-def scatter(without: Floats, queries: Ints, lists: Ints, filled: NDArray[np.bool_], scores: Floats) -> None:
-    """Write the products of some queries with entries, (queries, entries), to the scores of the entries' lists."""
-    for r in range(queries.shape[0]):
-        q = queries[r]
-        for e in range(lists.shape[0]):
-            if lists[e] < scores.shape[1]:
-                scores[q, lists[e]] = without[r, e] if filled[e] else NOWHERE
 
 
 # --- a few queries, in one call -------------------------------------------------------------------------------------

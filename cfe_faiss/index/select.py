@@ -10,7 +10,7 @@ from numba import carray
 from numpy.typing import NDArray
 
 from cfe_faiss.index import meet
-from cfe_faiss.index.codes import float_pointer, int_pointer
+from cfe_faiss.index.codes import float_pointer, int_pointer, label_pointer
 from cfe_faiss.index.meet import LANES
 from cfe_faiss.jit import kernel
 
@@ -24,6 +24,8 @@ _HALVINGS = 6
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Words = NDArray[np.int32]
+Flags = NDArray[np.bool_]
 
 
 @kernel
@@ -75,12 +77,13 @@ def put_in_order(m: int, scores: int, ids: int, ranked: int, ranked_ids: int) ->
 
 
 @kernel
-def room(n: int, k: int) -> tuple[Floats, Floats, Floats, Ints, Floats, Ints]:
-    """Return what :func:`best` works with."""
+def room(rows: int, n: int, k: int) -> tuple[Floats, Floats, Words, Floats, Ints, Floats, Ints]:
+    """Return what :func:`best` works with, for so many rows of n scores."""
     columns, padded = -(-PEAKS_FOR_EACH * k // LANES), -(-n // LANES) * LANES
     return (
-        np.empty(columns * LANES, np.float32),
-        np.empty(2, np.float32),
+        np.empty((rows, columns * LANES), np.float32),
+        np.empty((2, rows), np.float32),
+        np.empty(padded + LANES, np.int32),
         np.empty(padded, np.float32),
         np.empty(padded, np.int64),
         np.empty(padded, np.float32),
@@ -89,43 +92,42 @@ def room(n: int, k: int) -> tuple[Floats, Floats, Floats, Ints, Floats, Ints]:
 
 
 @kernel
-def best(scores: Floats, found: Ints, memory: tuple[Floats, Floats, Floats, Ints, Floats, Ints]) -> bool:
-    """Write the places of the best of many scores, best first, and return whether that could be done so.
+def best(
+    scores: Floats, found: Ints, done: Flags, memory: tuple[Floats, Floats, Words, Floats, Ints, Floats, Ints]
+) -> None:
+    """Write the places of the best of each row of many scores, best first, and whether that could be done so.
 
     It could not where too few scores, or far too many, come near: there may be fewer finite ones, or many are equal.
 
     Parameters
     ----------
     scores
-        (n,), n a multiple of 16; -inf where there is none.
-    found
-        (k,), k <= ``LARGEST_K``.
+        (rows, n), n a multiple of 16; -inf where there is none.
+    found, done
+        (rows, k), k <= ``LARGEST_K``, and (rows,).
     memory
-        As from :func:`room`.
+        As from :func:`room`, for at least as many rows.
     """
-    peaks, bounds, kept, kept_ids, ranked, ranked_ids = memory
-    k, width, all_scores = found.shape[0], peaks.shape[0], scores.ctypes.data
-    peaks[:] = -np.inf
-    column = 0
-    for start in range(0, scores.shape[0], LANES):
-        for lane in range(LANES):
-            s = scores[start + lane]
-            peaks[column + lane] = s if s > peaks[column + lane] else peaks[column + lane]
-        column = column + LANES if column + LANES < width else 0
-    reached(peaks.ctypes.data, 1, width, k, bounds.ctypes.data, bounds.ctypes.data + 4)
-    threshold = bounds[0]
-    if threshold == -np.inf:
-        return False
-    m = 0
-    for start in range(0, scores.shape[0], LANES):
-        mask = meet.at_least(float_pointer(all_scores + 4 * start), threshold)
-        while mask != 0:
-            place = start + meet.lowest(mask)
-            kept[m], kept_ids[m] = scores[place], place
-            m += 1
-            mask = np.int32(mask & (mask - 1))
-    if m > LANES + 4 * k:
-        return False
-    put_in_order(m, kept.ctypes.data, kept_ids.ctypes.data, ranked.ctypes.data, ranked_ids.ctypes.data)
-    found[:] = ranked_ids[:k]
-    return True
+    peaks, bounds, places, kept, kept_ids, ranked, ranked_ids = memory
+    (rows, n), k, width = scores.shape, found.shape[1], peaks.shape[1]
+    peaks[:rows] = -np.inf
+    for r in range(rows):
+        column = 0
+        for start in range(0, n, LANES):
+            for lane in range(LANES):
+                s = scores[r, start + lane]
+                peaks[r, column + lane] = s if s > peaks[r, column + lane] else peaks[r, column + lane]
+            column = column + LANES if column + LANES < width else 0
+    reached(peaks.ctypes.data, rows, width, k, bounds[0].ctypes.data, bounds[1].ctypes.data)
+    for r in range(rows):
+        threshold, m = bounds[0, r], 0
+        if threshold > -np.inf:
+            for start in range(0, n, LANES):
+                mask = meet.at_least(float_pointer(scores.ctypes.data + 4 * (n * r + start)), threshold)
+                m += meet.put(mask, np.int32(start), label_pointer(places.ctypes.data + 4 * m))
+        done[r] = k <= m <= LANES + 4 * k
+        if done[r]:
+            for c in range(m):
+                kept[c], kept_ids[c] = scores[r, places[c]], places[c]
+            put_in_order(m, kept.ctypes.data, kept_ids.ctypes.data, ranked.ctypes.data, ranked_ids.ctypes.data)
+            found[r] = ranked_ids[:k]

@@ -305,12 +305,8 @@ def _meet_centre(j: int, first: int, size: int, given: _Given, work: _Work) -> N
     d, centre = given.d, given.centres + 4 * given.d * j
     if work.columns:
         for block in range(-(-size // LANES)):
-            meet.products(
-                label_pointer(centre),
-                label_pointer(work.columns + 4 * LANES * d * block),
-                d,
-                float_pointer(work.along + 4 * LANES * block),
-            )
+            columns = label_pointer(work.columns + 4 * LANES * d * block)
+            meet.products_1(label_pointer(centre), columns, d, float_pointer(work.along + 4 * LANES * block), 0)
     else:
         along = row_at(work.along, 0, size)
         for q in range(size):

@@ -15,7 +15,7 @@ from cfe_faiss.index.routing import Regions, Routes
 from cfe_faiss.parallel import num_threads
 
 seeds = st.integers(0, 2**32 - 1)
-sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100]), max_size=6)
+sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100, 300]), max_size=6)
 
 MIXED = -2
 

@@ -65,14 +65,10 @@ def of_row(name: str) -> Call:
     return numba.njit(lambda row: intrinsic(row.ctypes))
 
 
-@numba.njit
-def lowest(mask: int) -> int:
-    return meet.lowest(np.int32(mask))
-
-
-@numba.njit
-def products(x: Any, y: Any, out: Any) -> None:
-    meet.products(x.ctypes, y.ctypes, y.shape[0], out.ctypes)
+@cache
+def products(rows: int) -> Call:
+    intrinsic = getattr(meet, f"products_{rows}")
+    return numba.njit(lambda x, y, out, stride: intrinsic(x.ctypes, y.ctypes, y.shape[0], out.ctypes, stride))
 
 
 @cache
@@ -294,11 +290,6 @@ def test_sixteen_numbers_are_counted_and_compared(values: list[float], value: fl
     assert of_row("largest")(row) == some.max(initial=-np.inf)
 
 
-@given(st.integers(1, 2**LANES - 1))
-def test_the_lowest_bit_is_found(mask: int) -> None:
-    assert lowest(mask) == next(bit for bit in range(LANES) if mask >> bit & 1)
-
-
 @pytest.mark.parametrize("with_instruction", [False, True])
 @given(mask=st.integers(0, 2**LANES - 1), higher=st.integers(0, 2**15 - 1), first=st.integers(0, 2**31 - 1 - LANES))
 def test_the_numbers_of_bits_are_put_side_by_side(with_instruction: bool, mask: int, higher: int, first: int) -> None:
@@ -313,10 +304,13 @@ def test_the_numbers_of_bits_are_put_side_by_side(with_instruction: bool, mask: 
     assert_array_equal(out[2 * LANES :], -7)
 
 
-@given(st.integers(0, 70), seeds)
-def test_products_with_a_panel_of_floats_are_those_of_its_rows(d: int, seed: int) -> None:
+@pytest.mark.parametrize("rows", [1, 8])
+@given(d=st.integers(0, 70), more=st.integers(0, 3), seed=seeds)
+def test_products_with_a_panel_of_floats_are_those_of_its_rows(rows: int, d: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x, y = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((d,), (d, LANES)))
-    out = np.full(3 * LANES, -7, np.float32)
-    products(x.view(np.int32), y.view(np.int32), out[LANES:])
-    assert_array_equal(out, np.concatenate([np.full(LANES, -7), x @ y, np.full(LANES, -7)]))
+    X, y = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((rows, d), (d, LANES)))
+    out = np.full((rows + 2, LANES + more), -7, np.float32)
+    expected = out.copy()
+    expected[1:-1, :LANES] = X @ y
+    products(rows)(X.view(np.int32), y.view(np.int32), out[1:], LANES + more)
+    assert_array_equal(out, expected)

@@ -6,14 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy.typing import NDArray
-from reference import Stored, clustered, stored_vectors, unit
+from reference import Stored, clustered, exact_rows, ranked_lists, routes_of, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index import routing, scan
-from cfe_faiss.index.routing import Regions, Routes, nearest_lists
-
-PRODUCTS = [0, 20, 1 << 60]  # all entries are left out by products, some labels' are, none
+from cfe_faiss.index import routing
+from cfe_faiss.index.routing import Regions, nearest_lists
 
 
 def test_lists_are_ranked_over_all_partitions() -> None:
@@ -79,46 +76,6 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
 # --- a plain ranking --------------------------------------------------------------------------------------------------
 
 
-def grid(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
-    """Return rows shorter than 1 whose products are exact and often equal."""
-    return (rng.integers(-4, 5, (n, d)) / 16).astype(np.float32)
-
-
-def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDArray[np.int32]) -> Routes:
-    """Return routes with any means: not all lists are filled, and not all that have an entry without its label."""
-    total = lists * partitions
-    filled = rng.random(total) < rng.choice([0.1, 0.8, 1])
-    entries = (rng.random((len(labels), total)) < rng.choice([0.1, 0.9])) & filled
-    labels, entries = labels[entries.any(axis=1)], entries[entries.any(axis=1)]
-    number = int(entries.sum())
-    return Routes(
-        nlist=lists,
-        means=grid(rng, total, 5),
-        filled=filled,
-        labels=labels,
-        starts=np.append(0, np.cumsum(entries.sum(axis=1))).astype(np.int64),
-        entry_lists=np.nonzero(entries)[1].astype(np.int64),
-        entry_means=grid(rng, number, 5),
-        entry_filled=rng.random(number) < 0.8,
-        regions=Regions.none(5),
-    )
-
-
-def ranked(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], lists: int) -> NDArray[np.int64]:
-    """Rank the first lists for each query one by one, by (score descending, list ascending); then -1."""
-    best = np.full((len(X), lists), -1)
-    for q, label in enumerate(labels):
-        scores = np.where(routes.filled, X[q] @ routes.means.T, -np.inf)
-        for i in np.flatnonzero(routes.labels == label):
-            for e in range(routes.starts[i], routes.starts[i + 1]):
-                j = routes.entry_lists[e]
-                scores[j] = X[q] @ routes.entry_means[e] if routes.entry_filled[e] else -np.inf
-        order = np.argsort(-scores[:lists], kind="stable")
-        order = order[scores[order] > -np.inf]
-        best[q, : len(order)] = order
-    return best
-
-
 @given(
     st.sampled_from([1, 2, 15, 16, 17, 60, 200]),
     st.integers(1, 3),
@@ -134,23 +91,15 @@ def test_routes_are_those_of_a_plain_ranking(
     known = np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32)
     routes = routes_of(rng, lists, partitions, known)
     # Some have a label without an entry, or one that is not known.
-    X, labels = grid(rng, nq, 5), rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32)
-    expected = ranked(routes, X, labels, total)[:, :nprobe]
-    for worth in PRODUCTS:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(routing, "_WORTH_A_PRODUCT", worth)
-            found = routes.lists(X, labels, nprobe)
-        assert_array_equal(found, np.tile(np.arange(lists), (nq, 1)) if nprobe >= total else expected)
-    assert_array_equal(routes.all_lists(X, labels), ranked(routes, X, labels, lists))
-    by_label = routes.labels, routes.starts, routes.entry_lists, routes.entry_means, routes.entry_filled
-    best = np.full((nq, nprobe), -7)
-    scan.rank(X @ routes.means.T, X, labels, routes.filled, *by_label, best)
-    assert_array_equal(best[:, :total], expected)
-    assert_array_equal(best[:, total:], -1)
+    X, labels = exact_rows(rng, nq, 5), rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32)
+    expected = ranked_lists(routes, X, labels, total)[:, :nprobe]
+    found = routes.lists(X, labels, nprobe)
+    assert_array_equal(found, np.tile(np.arange(lists), (nq, 1)) if nprobe >= total else expected)
+    assert_array_equal(routes.all_lists(X, labels), ranked_lists(routes, X, labels, lists))
 
 
 @pytest.mark.parametrize("nprobe", [1, 10, 128, 129])
-def test_lists_are_left_out_alike_by_products_and_one_by_one(nprobe: int) -> None:
+def test_lists_without_a_label_are_ranked_by_what_is_left_of_them(nprobe: int) -> None:
     X, labels = clustered(3000, 24, 4)
     labels[::50] = -1
     index = built(Stored(X, labels, np.arange(3000), X, labels, 1), 90, 2)
@@ -161,14 +110,11 @@ def test_lists_are_left_out_alike_by_products_and_one_by_one(nprobe: int) -> Non
         without = np.where(routes.entry_filled[entries], queries[of_label] @ routes.entry_means[entries].T, -np.inf)
         all_scores[np.ix_(of_label, routes.entry_lists[entries])] = without
     expected = -np.sort(-all_scores, axis=1)[:, :nprobe]
-    for worth in PRODUCTS:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(routing, "_WORTH_A_PRODUCT", worth)
-            found = routes.lists(queries, own, nprobe)
-        assert all(len(set(some)) == len(some) for some in (row[row >= 0].tolist() for row in found))
-        assert_array_equal(found >= 0, expected > -np.inf)
-        scores = np.where(found >= 0, np.take_along_axis(all_scores, found, axis=1), -np.inf)
-        assert_allclose(scores, expected, atol=1e-5)
+    found = routes.lists(queries, own, nprobe)
+    assert all(len(set(some)) == len(some) for some in (row[row >= 0].tolist() for row in found))
+    assert_array_equal(found >= 0, expected > -np.inf)
+    scores = np.where(found >= 0, np.take_along_axis(all_scores, found, axis=1), -np.inf)
+    assert_allclose(scores, expected, atol=1e-5)
 
 
 # --- an index that uses it --------------------------------------------------------------------------------------------

@@ -45,19 +45,3 @@ def test_list_of_skips_empty_lists(starts: list[int]) -> None:
     assert [scan.list_of(row, edges) for row in range(edges[-1])] == expected.tolist()
     for rows in (np.arange(edges[-1]), np.random.default_rng(0).integers(0, edges[-1], 50), np.arange(0)):
         assert_array_equal(scan.lists_of(rows, edges), expected[rows])
-
-
-@given(st.integers(1, 12), st.integers(0, 5), st.integers(0, 9), st.integers(0, 2**32 - 1))
-def test_scores_of_entries_take_the_places_of_their_lists(nq: int, some: int, entries: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    scores = rng.normal(size=(nq, 7)).astype(np.float32)
-    queries, lists = rng.permutation(nq)[:some], rng.permutation(10)[:entries]  # there are more than 7 lists
-    without = rng.normal(size=(len(queries), entries)).astype(np.float32)
-    filled = rng.random(entries) < 0.7
-    expected = scores.copy()
-    for row, q in enumerate(queries):
-        for e, j in enumerate(lists):
-            if j < 7:
-                expected[q, j] = without[row, e] if filled[e] else scan.NOWHERE
-    scan.scatter(without, queries, lists, filled, scores)
-    assert_array_equal(scores, expected)

@@ -101,17 +101,24 @@ def test_scores_are_put_in_order_and_equals_by_their_ids(m: int, seed: int) -> N
 # --- the best of many -------------------------------------------------------------------------------------------------
 
 
-def best(scores: Floats, k: int) -> Ints | None:
-    """Return the places of the best, none where they are not found; nothing else may be written to."""
+def best_of_each(scores: Floats, k: int) -> list[Ints | None]:
+    """Return the places of the best of each row, none where they are not found; nothing else may be written to."""
+    rows, n = scores.shape
     given_scores = scores.copy()
-    guards = [guarded(len(some), some.dtype) for some in select.room(len(scores), k)]
-    all_found, found = guarded(k, np.int64)
-    memory: Any = tuple(part for _, part in guards)
-    done = select.best(scores, found, memory)
-    for whole in (all_found, *(whole for whole, _ in guards)):
+    rooms = select.room(rows + 1, n, k)  # room for more does no harm
+    guards = [guarded(some.size, some.dtype) for some in rooms]
+    (all_found, found), (all_done, done) = guarded(rows * k, np.int64), guarded(rows, np.int8)
+    memory: Any = tuple(part.reshape(some.shape) for (_, part), some in zip(guards, rooms, strict=True))
+    select.best(scores, found.reshape(rows, k), done.view(bool), memory)
+    for whole in (all_found, all_done, *(whole for whole, _ in guards)):
         assert_nothing_outside(whole)
     assert_array_equal(scores, given_scores)
-    return found if done else None
+    return [row if fine else None for row, fine in zip(found.reshape(rows, k), done, strict=True)]
+
+
+def best(scores: Floats, k: int) -> Ints | None:
+    """Return the places of the best of one row."""
+    return best_of_each(scores[None], k)[0]
 
 
 def ranking(scores: Floats, k: int) -> Ints:
@@ -163,10 +170,22 @@ def test_many_that_are_equal_to_the_last_are_no_wrong_answer(k: int, better: int
         assert_array_equal(found, ranking(scores, min(k, len(scores))))
 
 
+@given(st.integers(1, 9), st.integers(1, 40), ks, seeds)
+def test_rows_are_searched_each_by_itself(rows: int, blocks: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = np.stack([numbers(rng, LANES * blocks) for _ in range(rows)])
+    k = min(k, scores.shape[1])
+    for row, together in zip(scores, best_of_each(scores, k), strict=True):
+        alone = best(row, k)
+        assert (alone is None) == (together is None)
+        assert_array_equal(alone, together)
+
+
 def test_memory_may_be_used_again() -> None:
     rng = np.random.default_rng(0)
-    memory, found = select.room(320, 7), np.empty(7, np.int64)
+    memory, found, done = select.room(2, 320, 7), np.empty((2, 7), np.int64), np.zeros(2, bool)
     for _ in range(20):
-        scores = rng.normal(size=320).astype(np.float32)
-        assert select.best(scores, found, memory)
-        assert_array_equal(found, ranking(scores, 7))
+        scores = rng.normal(size=(2, 320)).astype(np.float32)
+        select.best(scores, found, done, memory)
+        assert done.all()
+        assert_array_equal(found, [ranking(row, 7) for row in scores])
