@@ -22,8 +22,9 @@ from cfe_faiss import parallel
 
 NEAR = 4.0  # times slower than the fastest is still timed again
 _LONG = 60.0  # seconds of a round from which on there are fewer
-_ROUNDS, _FEW_ROUNDS = 7, 3
-_BUILDS = 3  # fewer where they take long
+_ROUNDS, _FEW_ROUNDS, _MANY_ROUNDS = 7, 3, 51
+_ENOUGH = 10.0  # seconds of all rounds: as many as that takes where they are short
+_BUILDS = 3  # at least, but fewer where they take long
 _BLOCK = 10  # queries that one peer answers before the next has its turn
 
 
@@ -59,7 +60,8 @@ def compare_all(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
     for name, (peer, index) in loaded(graph, folder, records).items():
         run = peer.searcher(index, graph).on(sample(graph.labels, records[name]["queries"]))
         runs[name] = lambda run=run, setting=records[name]["setting"]: run(setting)
-    rounds = _FEW_ROUNDS if sum(record["seconds"] for record in records.values()) > _LONG else _ROUNDS
+    round_takes = sum(record["seconds"] for record in records.values())
+    rounds = _FEW_ROUNDS if round_takes > _LONG else int(np.clip(_ENOUGH / round_takes, _ROUNDS, _MANY_ROUNDS))
     medians, times = paired_times(runs, rounds)
     found = {}
     for name, record in records.items():
@@ -101,8 +103,9 @@ def compare_builds(graph: Graph, folder: Path) -> dict[str, Any] | None:
         return None
     parameters = record["parameters"]
     times: dict[str, list[float]] = {"ours": [], "IVFFlat": []}
-    for _ in range(_BUILDS):
-        if sum(map(sum, times.values())) > 2 * _LONG:
+    for i in range(_MANY_ROUNDS):
+        taken = sum(map(sum, times.values()))
+        if taken > (_ENOUGH if i >= _BUILDS else 2 * _LONG):
             break
         for name, build in (("ours", ours.build), ("IVFFlat", peers.ivf)):
             start = time.perf_counter()
