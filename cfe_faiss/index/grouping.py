@@ -113,18 +113,21 @@ def alike(queries: Queries, routes: Routes) -> Groups:
     """Return the queries of each list that are routed alike."""
     order = np.arange(len(queries)) if queries.order is None else queries.order
     labels = queries.labels[order]
-    order, labels = order[labels != UNKNOWN], labels[labels != UNKNOWN]
+    known = labels != UNKNOWN
+    if not known.all():
+        order, labels = order[known], labels[known]
     homes = queries.homes(order)
     runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
     sizes, labels, homes = np.diff(np.append(runs, len(order))), labels[runs], homes[runs]
     by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
     keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
-    among = np.argsort(keys, kind="stable")
-    runs, sizes, keys, by = runs[among], sizes[among], keys[among], by[among]
-    firsts = np.cumsum(sizes) - sizes
-    within = np.repeat(runs - firsts, sizes) + np.arange(len(order))
+    if (keys[1:] < keys[:-1]).any():
+        among = np.argsort(keys, kind="stable")
+        runs, sizes, keys, by = runs[among], sizes[among], keys[among], by[among]
+        firsts = np.cumsum(sizes) - sizes
+        order, runs = order[np.repeat(runs - firsts, sizes) + np.arange(len(order))], firsts
     starts = _runs(keys[1:] != keys[:-1], len(keys))
-    return Groups(order[within], np.append(firsts[starts], len(order)), by[starts].astype(np.int32))
+    return Groups(order, np.append(runs[starts], len(order)), by[starts].astype(np.int32))
 
 
 def _runs(changes: NDArray[np.bool_], n: int) -> NDArray[np.int64]:

@@ -91,29 +91,18 @@ def _blocks(means: Floats, lists: Ints, filled: Flags) -> tuple[Floats, Ints, Fl
 
 
 @kernel
-def rank(
-    X: Floats,
-    labels_q: Labels,
-    means: Floats,
-    lists: Ints,
-    filled: Flags,
-    labels: Labels,
-    starts: Ints,
-    whole: Flags,
-    best: Ints,
-) -> None:
+def rank(X: Floats, labels_q: Labels, columns: Columns, best: Ints) -> None:
     """Write the nearest lists of each query, (nq, nprobe), nearest first, -1 for none.
 
-    Queries are in the order of their labels; the other arrays are those of :class:`Columns`. Time: nq x lists x d, and
-    for choosing nq x lists.
+    Queries are in the order of their labels. Time: nq x lists x d, and for choosing nq x lists.
     """
-    nprobe, total = best.shape[1], LANES * starts[0]
+    nprobe, total = best.shape[1], LANES * columns.starts[0]
     S, out = np.empty((_AT_ONCE, total), np.float32), np.empty(LANES, np.float32)
     counting, memory = nprobe <= select.LARGEST_K, select.room(_AT_ONCE, total, nprobe)
     done = np.zeros(_AT_ONCE, np.bool_)
     for first in range(0, X.shape[0], _AT_ONCE):
         last = min(first + _AT_ONCE, X.shape[0])
-        _score(X[first:last], labels_q[first:last], means, lists, filled, labels, starts, whole, S, out)
+        _score(X[first:last], labels_q[first:last], columns, S, out)
         if counting:
             select.best(S[: last - first], best[first:last], done, memory)
         for r in range(last - first):
@@ -125,84 +114,72 @@ def rank(
 
 
 @kernel
-def all_scores(
-    X: Floats,
-    labels_q: Labels,
-    means: Floats,
-    lists: Ints,
-    filled: Flags,
-    labels: Labels,
-    starts: Ints,
-    whole: Flags,
-    S: Floats,
-) -> None:
-    """Write how near each query is to each list, (nq, width), -inf where nothing is; arguments are those of `rank`."""
+def all_scores(X: Floats, labels_q: Labels, columns: Columns, S: Floats) -> None:
+    """Write how near each query is to each list, (nq, width), -inf where nothing is; queries as for :func:`rank`."""
     out = np.empty(LANES, np.float32)
     for first in range(0, X.shape[0], _AT_ONCE):
-        some = slice(first, min(first + _AT_ONCE, X.shape[0]))
-        _score(X[some], labels_q[some], means, lists, filled, labels, starts, whole, S[some], out)
+        last = min(first + _AT_ONCE, X.shape[0])
+        _score(X[first:last], labels_q[first:last], columns, S[first:last], out)
 
 
 @kernel
-def _score(
-    X: Floats,
-    labels_q: Labels,
-    means: Floats,
-    lists: Ints,
-    filled: Flags,
-    labels: Labels,
-    starts: Ints,
-    whole: Flags,
-    S: Floats,
-    out: Floats,
-) -> None:
-    """Write the scores of at most eight queries; ``out`` is room for 16 numbers."""
-    nq, d, common = X.shape[0], X.shape[1], starts[0]
-    first, last_label = 0, np.searchsorted(labels, labels_q[nq - 1])
-    one = nq > 0 and labels_q[0] == labels_q[nq - 1]
-    if not (one and _has(labels, last_label, labels_q[0]) and whole[last_label]):
-        _multiply(X, 0, nq, means, filled, 0, common, S)
+def _score(X: Floats, labels_q: Labels, columns: Columns, S: Floats, out: Floats) -> None:
+    """Write the scores of one to eight queries; ``out`` is room for 16 numbers."""
+    nq, first, number = X.shape[0], 0, columns.starts[0]
+    if labels_q[0] != labels_q[nq - 1] or not _is_whole(columns, _place(columns, labels_q[0])):
+        _multiply(X, 0, nq, columns, 0, number, S)
     while first < nq:
         last = first + 1
         while last < nq and labels_q[last] == labels_q[first]:
             last += 1
-        i = np.searchsorted(labels, labels_q[first])
-        if _has(labels, i, labels_q[first]):
-            if whole[i]:
-                _multiply(X, first, last, means, filled, starts[i], common, S)
-            else:
-                for q in range(first, last):
-                    for b in range(starts[i], starts[i + 1]):
-                        x, block = X.ctypes.data + 4 * d * q, means.ctypes.data + 4 * LANES * d * b
-                        meet.products_1(label_pointer(x), label_pointer(block), d, out.ctypes, 0)
-                        for lane in range(LANES):
-                            if lists[b, lane] >= 0:
-                                S[q, lists[b, lane]] = out[lane] if filled[b, lane] else -np.inf
+        i = _place(columns, labels_q[first])
+        if _is_whole(columns, i):
+            _multiply(X, first, last, columns, columns.starts[i], number, S)
+        elif i >= 0:
+            for q in range(first, last):
+                _leave_out(X, q, columns, i, S, out)
         first = last
 
 
 @kernel
-def _has(labels: Labels, i: int, label: int) -> bool:
-    return bool(i < labels.shape[0] and labels[i] == label)
+def _place(columns: Columns, label: int) -> int:
+    """Return the place of a label that has columns of its own, else -1."""
+    i = int(np.searchsorted(columns.labels, label))
+    return i if i < columns.labels.shape[0] and columns.labels[i] == label else -1
 
 
 @kernel
-def _multiply(
-    X: Floats, first: int, last: int, means: Floats, filled: Flags, start: int, blocks: int, S: Floats
-) -> None:
-    """Write the scores of the queries ``first:last`` for as many blocks from ``start`` on."""
-    d, width = X.shape[1], S.shape[1]
+def _is_whole(columns: Columns, i: int) -> bool:
+    return bool(i >= 0 and columns.whole[i])
+
+
+@kernel
+def _leave_out(X: Floats, q: int, columns: Columns, i: int, S: Floats, out: Floats) -> None:
+    """Write what query q scores where the label in place i has columns."""
+    d, means = X.shape[1], columns.means.ctypes.data
+    x = label_pointer(X.ctypes.data + 4 * d * q)
+    for b in range(columns.starts[i], columns.starts[i + 1]):
+        meet.products_1(x, label_pointer(means + 4 * LANES * d * b), d, out.ctypes, 0)
+        for lane in range(LANES):
+            if columns.lists[b, lane] >= 0:
+                S[q, columns.lists[b, lane]] = out[lane] if columns.filled[b, lane] else -np.inf
+
+
+@kernel
+def _multiply(X: Floats, first: int, last: int, columns: Columns, start: int, blocks: int, S: Floats) -> None:
+    """Write what the queries ``first:last`` score in as many blocks from ``start`` on."""
+    d, width, means = X.shape[1], S.shape[1], columns.means.ctypes.data
     together = last - first == _AT_ONCE
     for q in range(first, first + 1 if together else last):
         x = label_pointer(X.ctypes.data + 4 * d * q)
         for b in range(blocks):
-            block = label_pointer(means.ctypes.data + 4 * LANES * d * (start + b))
+            block = label_pointer(means + 4 * LANES * d * (start + b))
             scores = float_pointer(S.ctypes.data + 4 * (width * q + LANES * b))
             if together:
                 meet.products_8(x, block, d, scores, width)
             else:
                 meet.products_1(x, block, d, scores, width)
-    some = filled[start : start + blocks].reshape(-1)
+    filled = columns.filled[start : start + blocks].reshape(-1)
     for q in range(first, last):
         for j in range(width):
-            S[q, j] = S[q, j] if some[j] else -np.inf
+            S[q, j] = S[q, j] if filled[j] else -np.inf

@@ -237,7 +237,7 @@ class Routes:
             scan.route(X, labels, self.means, self.filled, *by_label, *regions, best)
             return best
         order = np.argsort(labels, kind="stable")
-        ranking.rank(X[order], labels[order], *self._columns, best)
+        ranking.rank(X[order], labels[order], self._columns, best)
         found = np.empty_like(best)
         found[order] = best
         return found
@@ -252,7 +252,7 @@ class Routes:
         """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
         by_label = np.argsort(labels, kind="stable")
         scores = np.empty((len(X), self._columns.width), np.float32)
-        ranking.all_scores(X[by_label], labels[by_label], *self._columns, scores)
+        ranking.all_scores(X[by_label], labels[by_label], self._columns, scores)
         scores = scores[:, : self.nlist]
         order = np.argsort(-scores, axis=1, kind="stable")
         found = np.empty(scores.shape, np.int64)

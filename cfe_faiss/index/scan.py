@@ -354,11 +354,11 @@ def gather(
     ids: Ints,
 ) -> None:
     """Copy the storage rows ``rows`` (vectors, of ``size`` bytes each, and ids) out of the lists that hold them."""
-    lists = lists_of(rows, starts)
+    lists, rows_X, d = lists_of(rows, starts), X.ctypes.data, X.shape[1]
     for i in range(rows.shape[0]):
         j = lists[i]
         place = rows[i] - starts[j]
-        decode(codec, levels, addresses[j] + size * place, X[i])
+        decode(codec, levels, addresses[j] + size * place, row_at(rows_X, i, d))
         ids[i] = carray(int_pointer(id_addresses[j]), (place + 1,))[place]
 
 

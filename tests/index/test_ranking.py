@@ -67,7 +67,7 @@ def test_scores_and_ranks_are_those_of_one_query_after_the_other(lists: int, cla
     X = exact_rows(rng, nq, 5)
     labels = np.sort(rng.choice(np.append(routes.labels, [-1, 1 << 20]), nq)).astype(np.int32)
     scores = np.full((nq + 2, columns.width), MARK, np.float32)
-    ranking.all_scores(X, labels, *columns, scores[1:-1])
+    ranking.all_scores(X, labels, columns, scores[1:-1])
     assert_array_equal(scores[[0, -1]], MARK)
     order = np.argsort(-scores[1:-1], axis=1, kind="stable")[:, :lists]
     nothing = np.take_along_axis(scores[1:-1], order, axis=1) == -np.inf
@@ -76,7 +76,7 @@ def test_scores_and_ranks_are_those_of_one_query_after_the_other(lists: int, cla
     assert (scores[1:-1, lists:] == -np.inf).all()
     for nprobe in {1, min(10, lists), lists}:
         best = np.full((nq + 2, nprobe), MARK)
-        ranking.rank(X, labels, *columns, best[1:-1])
+        ranking.rank(X, labels, columns, best[1:-1])
         assert_array_equal(best[[0, -1]], MARK)
         assert_array_equal(best[1:-1], expected[:, :nprobe])
 
@@ -99,7 +99,7 @@ def test_queries_that_meet_columns_together_score_what_they_score_alone(nq: int,
     assert columns.whole.all() == (share > 0.5)
     X, labels = rng.normal(size=(nq, d)).astype(np.float32), np.sort(rng.choice([2, 3, 4], nq)).astype(np.int32)
     together, alone = (np.empty((nq, columns.width), np.float32) for _ in range(2))
-    ranking.all_scores(X, labels, *columns, together)
+    ranking.all_scores(X, labels, columns, together)
     for q in range(nq):
-        ranking.all_scores(X[q : q + 1], labels[q : q + 1], *columns, alone[q : q + 1])
+        ranking.all_scores(X[q : q + 1], labels[q : q + 1], columns, alone[q : q + 1])
     assert_allclose(together, alone, rtol=1e-5, atol=1e-5)
