@@ -7,7 +7,6 @@ OpenMP runtime they may be started from any number of callers at once, and a key
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
@@ -157,13 +156,26 @@ def run(
         if workers <= 1:
             take_tasks()
             return
-        # FAISS's own thread setting is per calling thread: one each, as the workers already fill the machine.
-        others = ThreadPoolExecutor(workers - 1, "cfe", faiss.omp_set_num_threads, (1,))
-        with single_threaded_blas() if blas else nullcontext(), faiss_threads(0), others:
-            futures = [others.submit(take_tasks) for _ in range(workers - 1)]
+        errors: list[BaseException] = []
+
+        def take_tasks_in_thread() -> None:
+            # FAISS's own thread setting is per calling thread: one each, as the threads already fill the machine.
+            faiss.omp_set_num_threads(1)
             try:
                 take_tasks()
-                for future in futures:
-                    future.result()
+            except BaseException as error:
+                errors.append(error)
+
+        others = [threading.Thread(target=take_tasks_in_thread, name="cfe") for _ in range(workers - 1)]
+        with single_threaded_blas() if blas else nullcontext(), faiss_threads(0):
+            try:
+                for thread in others:
+                    thread.start()
+                take_tasks()
             finally:
                 stop.set()
+                for thread in others:
+                    if thread.ident is not None:  # it was started
+                        thread.join()
+        if errors:
+            raise errors[0]

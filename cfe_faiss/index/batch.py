@@ -17,7 +17,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import grouping, meet, panels, scan, sweep
 from cfe_faiss.index.codes import FLAT
 from cfe_faiss.index.exact import slices
-from cfe_faiss.index.grouping import Queries
+from cfe_faiss.index.grouping import Groups, Queries
 from cfe_faiss.index.routing import Routes
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
@@ -175,13 +175,15 @@ def search(
     allowed: NDArray[np.bool_] | None = None,
     memory: int = MEMORY,
     ready: Panels | None = None,
+    alike: Callable[[Queries, Routes], Groups] = grouping.alike,
     progress: str | None = None,
 ) -> None:
     """Write the evidence of the ``pending`` queries, (m,) of them, to their rows of D and I, (nq, k).
 
     Each group of queries looks into the ``nprobe`` lists that its mean is routed to. Results are exact for these lists;
     rows may be short, and those of queries with an unknown label stay as they are. ``ready`` are panels of all lists of
-    one partition, if there are any; others are made here, of no more than ``memory`` bytes at a time.
+    one partition, if there are any; others are made here, of no more than ``memory`` bytes at a time. ``alike`` gives
+    the groups of queries that are searched by those.
     """
     everything, k = len(pending) == len(queries), found_D.shape[1]
     queries = queries.chosen(pending)
@@ -195,7 +197,7 @@ def search(
         scan.write_sorted(D, I, order if everything else pending[order], found_D, found_I)
 
     if ready is not None and allowed is None:
-        large = grouping.alike(queries, routes)
+        large = alike(queries, routes)
 
         def search_some(task: slice) -> None:
             groups, lists, X = grouping.routed_some(large, task, routes, queries, nprobe)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.index import batch, scan, sweep
 from cfe_faiss.index.adc import Screening
 from cfe_faiss.index.batch import Panels, Places
 from cfe_faiss.index.exact import Results, padded
-from cfe_faiss.index.grouping import Queries
+from cfe_faiss.index.grouping import Groups, Queries, alike
 from cfe_faiss.index.routing import FEW, Routes, nearest_lists
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import num_threads, run
@@ -46,6 +47,8 @@ class Lists:
         Whether the rows are in memory, not mapped from a file.
     calibrations
         Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.index.calibration`.
+    own_groups
+        The rows of each list that are routed alike, once they were all searched.
     """
 
     storage: Storage
@@ -56,6 +59,7 @@ class Lists:
     screening: Screening | None
     in_memory: bool
     calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
+    own_groups: list[Groups] = field(default_factory=list)
 
     @property
     def number(self) -> int:
@@ -72,6 +76,14 @@ class Lists:
     def scanned(self, nprobe: int) -> float:
         """Return about how many rows a query meets."""
         return float(min(nprobe, self.number) * self.storage.n / self.centroids.shape[1])
+
+    def alike(self, queries: Queries, routes: Routes) -> Groups:
+        """Return the queries of each list that are routed alike; kept where they are all rows, in order of lists."""
+        if queries.order is None:
+            return alike(queries, routes)
+        if not self.own_groups:
+            self.own_groups.append(alike(queries, routes))
+        return self.own_groups[0]
 
     def worth_grouping(self, nq: int, nprobe: int) -> bool:
         """Whether so many queries are to be searched list by list."""
@@ -232,7 +244,10 @@ def search(
     width = min(k, lists.storage.n)
     mask = _EVERYTHING if allowed is None else allowed
     pending = np.arange(len(queries)) if queries.order is None else queries.order
-    D, I = padded(*scan.empty_heaps(len(queries), 0), width)
+    # What threads write soon is not written here first; no step writes the rows of queries with an unknown label.
+    D, I = np.empty((len(queries), width), np.float32), np.empty((len(queries), width), np.int64)
+    unknown = queries.labels == UNKNOWN
+    D[unknown], I[unknown] = scan.PADDING, -1
     while len(pending):
         grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
         if grouped and lists.routes is not None:
@@ -248,6 +263,7 @@ def search(
                 allowed=allowed,
                 memory=memory,
                 ready=lists.panels if memory >= batch.MEMORY else None,
+                alike=lists.alike,
                 progress=progress,
             )
         else:

@@ -79,9 +79,12 @@ def row_at(address: int, row: int, d: int) -> Floats:
 # --- running top-k: a heap per query, worst place first -------------------------------------------------------------
 
 
+@kernel
 def empty_heaps(nq: int, k: int) -> tuple[Floats, Ints]:
     """Return D and I for ``nq`` queries, every place still empty."""
-    return np.full((nq, k), PADDING, np.float32), np.full((nq, k), NO_ID, np.int64)
+    D, I = np.empty((nq, k), np.float32), np.empty((nq, k), np.int64)
+    D[:], I[:] = PADDING, NO_ID
+    return D, I
 
 
 @kernel
