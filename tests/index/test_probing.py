@@ -1,5 +1,6 @@
 """A query that is handed in as it is searched takes a way of its own: to the same results, and the same errors."""
 
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import Stored, clustered, evidence, stored_vectors
+from reference import PADDING, Stored, clustered, evidence, stored_vectors
 
 import cfe_faiss as cfe
 
@@ -148,6 +149,27 @@ def test_the_short_way_sees_every_change() -> None:
         index.search_evidence(*asked)
     index.reset()
     assert_array_equal(index.search_evidence(*asked, nprobe=1)[1], np.full((1, K), -1))
+
+
+def test_a_search_of_all_rows_sees_every_change() -> None:
+    index, X, labels = filled()
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: index.relabel(np.full(40, -1), np.arange(40)),
+        lambda: index.relabel((labels[:20] + 1) % 3, np.arange(20)),
+        lambda: index.remove_ids(np.arange(100, 160)),
+        lambda: index.add_with_ids(X[100:130] + np.float32(0.1), np.arange(400, 430)),
+        lambda: index.relabel(labels[100:130], np.arange(400, 430)),
+    ]
+    for change in changes:
+        change()
+        found = index.search_members(None, K, nprobe=NPROBE)
+        assert_equal_results(index.search_members(None, K, nprobe=NPROBE), found)
+        assert_equal_results(pickle.loads(pickle.dumps(index)).search_members(None, K, nprobe=NPROBE), found)
+        unknown = index.members().labels == -1
+        assert (found[0][unknown] == PADDING).all()
+        assert (found[1][unknown] == -1).all()
+        assert (found[1][~unknown] >= 0).all()
 
 
 def test_many_threads_may_search_at_once_from_the_first_query_on_and_during_changes() -> None:
