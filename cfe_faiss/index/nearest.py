@@ -20,7 +20,7 @@ _ROWS, _CENTROIDS = 256, 1024  # of a tile: 1 MiB of products, which stay in a c
 _FEW = 1 << 25  # multiplications: BLAS would take as long to be kept to one thread
 _FEW_CENTROIDS, _AT_ONCE = 32, 4
 _WORTH_BYTES = 32  # dimensions; in fewer of them products cost less than to round
-_TOO_MANY = 1024  # dimensions: bytes tell less, and what they leave open costs more (measured on Cora, d = 1433)
+_WORTH_PANELS = 96  # centroids; with fewer of them, in any dimension, products cost less than what bytes leave open
 _WORTH_GUESSING = 512  # centroids; among fewer of them products cost less than a guess
 _ONE_OF = 32  # centroids takes part in a guess
 
@@ -46,7 +46,7 @@ def nearest(X: Floats, centroids: Floats, guess: Labels | None = None) -> tuple[
     n, d = X.shape
     centroids = np.ascontiguousarray(centroids)  # panels refer to its rows by address
     cosines, numbers = np.full(n, -np.inf, np.float32), np.zeros(n, np.int32)
-    in_bytes = meet.HAS_BYTES and _WORTH_BYTES <= d < _TOO_MANY
+    in_bytes = meet.HAS_BYTES and d >= _WORTH_BYTES and len(centroids) >= _WORTH_PANELS
     if in_bytes and guess is None and len(centroids) >= _WORTH_GUESSING:
         guess = nearest(X, centroids[::_ONE_OF])[1] * np.int32(_ONE_OF)
     packed = _packed(centroids) if in_bytes and guess is not None else None

@@ -29,8 +29,12 @@ def test_nearest_is_the_greatest_product(n: int, nlist: int, d: int, few: int, m
     check(X[:n], X[n:])
 
 
+@pytest.mark.parametrize("worth", [0, module._WORTH_PANELS])
 @pytest.mark.parametrize(("n", "nlist", "d"), SHAPES)
-def test_a_guess_changes_nothing_but_the_time(n: int, nlist: int, d: int) -> None:
+def test_a_guess_changes_nothing_but_the_time(
+    n: int, nlist: int, d: int, worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WORTH_PANELS", worth)
     rng = np.random.default_rng(0)
     X = unit(clustered(n + nlist, d, 3)[0])
     for guess in (np.zeros(n, np.int32), rng.integers(0, nlist, n).astype(np.int32), nearest(X[:n], X[n:])[1]):
