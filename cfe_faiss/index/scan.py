@@ -138,13 +138,11 @@ def _worst_first(D: Floats, I: Ints) -> bool:
 
 
 @kernel
-def _sort_worst_first(D: Floats, I: Ints) -> None:
-    """Put a heap, D and I of shape (k,), in order."""
-    k = D.shape[0]
-    for size in range(k - 1, 0, -1):
+def _sort_best_first(D: Floats, I: Ints) -> None:
+    """Put a heap, D and I of shape (k,), in the other order."""
+    for size in range(D.shape[0] - 1, 0, -1):
         D[0], D[size], I[0], I[size] = D[size], D[0], I[size], I[0]
         _sift_down(D, I, 0, size)
-    D[:], I[:] = D[::-1].copy(), I[::-1].copy()
 
 
 @kernel
@@ -152,11 +150,12 @@ def sort_heaps(D: Floats, I: Ints) -> None:
     """Turn each row's heap into FAISS's order in place: best first, then padding with id -1."""
     k = D.shape[1]
     for q in range(D.shape[0]):
-        if not _worst_first(D[q], I[q]):
-            _sort_worst_first(D[q], I[q])
-        for place in range(k // 2):
-            other = k - 1 - place
-            D[q, place], D[q, other], I[q, place], I[q, other] = D[q, other], D[q, place], I[q, other], I[q, place]
+        if _worst_first(D[q], I[q]):
+            for place in range(k // 2):
+                other = k - 1 - place
+                D[q, place], D[q, other], I[q, place], I[q, other] = D[q, other], D[q, place], I[q, other], I[q, place]
+        else:
+            _sort_best_first(D[q], I[q])
         for place in range(k):
             if I[q, place] == NO_ID:
                 I[q, place] = -1
@@ -170,12 +169,14 @@ def write_sorted(D: Floats, I: Ints, order: Ints, found_D: Floats, found_I: Ints
         later = order[min(q + _AHEAD, D.shape[0] - 1)]
         meet.prefetch(found_D.ctypes.data + 4 * k * later)
         meet.prefetch(found_I.ctypes.data + 8 * k * later)
+        first, step = k - 1, -1
         if not _worst_first(D[q], I[q]):
-            _sort_worst_first(D[q], I[q])
+            _sort_best_first(D[q], I[q])
+            first, step = 0, 1
         r = order[q]
         for place in range(k):
-            i = I[q, k - 1 - place]
-            found_D[r, place], found_I[r, place] = D[q, k - 1 - place], i if i != NO_ID else -1
+            i = I[q, first + step * place]
+            found_D[r, place], found_I[r, place] = D[q, first + step * place], i if i != NO_ID else -1
 
 
 # --- tiles: a block of queries against a block of rows, both sorted by label ------------------------------------------
