@@ -92,7 +92,7 @@ def _blocks(means: Floats, lists: Ints, filled: Flags) -> tuple[Floats, Ints, Fl
 
 @kernel
 def rank(X: Floats, labels_q: Labels, columns: Columns, best: Ints) -> None:
-    """Write the nearest lists of each query, (nq, nprobe), nearest first, -1 for none.
+    """Write the nearest lists of each query, (nq, nprobe), nearest first, -1 for none; nprobe <= lists.
 
     Queries are in the order of their labels. Time: nq x lists x d, and for choosing nq x lists.
     """
