@@ -92,7 +92,7 @@ def exact_rows(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
     return (rng.integers(-4, 5, (n, d)) / 16).astype(np.float32)
 
 
-def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDArray[np.int32]) -> Routes:
+def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDArray[np.int32], d: int = 5) -> Routes:
     """Return routes with any means: not all lists are filled, and not all that have an entry without its label."""
     total = lists * partitions
     filled = rng.random(total) < rng.choice([0.1, 0.8, 1])
@@ -101,14 +101,14 @@ def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDA
     number = int(entries.sum())
     return Routes(
         nlist=lists,
-        means=exact_rows(rng, total, 5),
+        means=exact_rows(rng, total, d),
         filled=filled,
         labels=labels,
         starts=np.append(0, np.cumsum(entries.sum(axis=1))).astype(np.int64),
         entry_lists=np.nonzero(entries)[1].astype(np.int64),
-        entry_means=exact_rows(rng, number, 5),
+        entry_means=exact_rows(rng, number, d),
         entry_filled=rng.random(number) < 0.8,
-        regions=Regions.none(5),
+        regions=Regions.none(d),
     )
 
 

@@ -387,9 +387,9 @@ smallest, largest = _extreme("fmin"), _extreme("fmax")
 products_1, products_8 = _products(1), _products(8)
 # Queries of one label, or as many with labels of their own.
 reach_floats_1, reach_floats_2, reach_floats_4, reach_floats_8 = (_reach(rows, False) for rows in (1, 2, 4, 8))
-raise_floats_4, raise_floats_8 = (_raise_peaks(rows, False) for rows in (4, 8))
+raise_floats_1, raise_floats_4, raise_floats_8 = (_raise_peaks(rows, False) for rows in (1, 4, 8))
 reach_mixed_floats, raise_mixed_floats = _reach(8, False, True), _raise_peaks(8, False, True)
 # Where the instruction is missing these are never called, but have to be compiled.
 reach_bytes_1, reach_bytes_2, reach_bytes_4, reach_bytes_8 = (_reach(rows, HAS_BYTES) for rows in (1, 2, 4, 8))
-raise_bytes_4, raise_bytes_8 = (_raise_peaks(rows, HAS_BYTES) for rows in (4, 8))
+raise_bytes_1, raise_bytes_4, raise_bytes_8 = (_raise_peaks(rows, HAS_BYTES) for rows in (1, 4, 8))
 reach_mixed_bytes, raise_mixed_bytes = _reach(8, HAS_BYTES, True), _raise_peaks(8, HAS_BYTES, True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index import batch, scan, sweep
+from cfe_faiss.index import batch, few, scan
 from cfe_faiss.index.adc import Screening
 from cfe_faiss.index.batch import Panels, Places
 from cfe_faiss.index.exact import Results, padded
@@ -97,7 +97,7 @@ class Lists:
 
     @cached_property
     def _places(self) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
-        """The address and length of each array that :func:`scan.search_few` and its like take so, and the arrays.
+        """The address and length of each array that :func:`few.search_lists` and its like take so, and the arrays.
 
         Whoever uses the addresses holds the arrays: another thread may have made this at the same time, and its own be
         kept instead.
@@ -108,20 +108,13 @@ class Lists:
         arrays: tuple[NDArray[Any], ...] = (
             storage.starts,
             routes.means,
-            routes.filled,
-            routes.labels,
-            routes.starts,
-            routes.entry_lists,
             routes.entry_means,
-            routes.entry_filled,
+            *routes.nearby,
             storage.addresses,
             storage.id_addresses,
             storage.labels,
             self.references,
             self.reference_starts,
-            routes.regions.means,
-            routes.regions.starts,
-            routes.regions.lists,
             storage.levels.reshape(-1),
             np.array([storage.row_size, storage.codec], np.int64),
         )
@@ -144,7 +137,7 @@ class Lists:
 
     @cached_property
     def _for_one(self) -> tuple[Callable[..., bool], NDArray[np.int64], list[NDArray[Any]], float, int, int]:
-        search = scan.search_one if self.panels is None else sweep.search_one
+        search = few.search_lists_of_one if self.panels is None else few.search_panels_of_one
         return search, *self._places, self._slack, self.number, self.storage.n
 
     def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int) -> Results | None:
@@ -183,8 +176,8 @@ class Lists:
         lists = np.empty((len(X), min(nprobe, self.number)), np.int64)
         places, _held = self._places
         if self.panels is not None and len(allowed) == 0:
-            return bool(sweep.search_few(X, labels, places, self._slack, lists, D, I))
-        return bool(scan.search_few(X, labels, places, self.storage.slack, allowed, lists, D, I))
+            return bool(few.search_panels(X, labels, places, self._slack, lists, D, I))
+        return bool(few.search_lists(X, labels, places, self.storage.slack, allowed, lists, D, I))
 
     def probe(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], width: int, nprobe: int, allowed: NDArray[np.bool_]

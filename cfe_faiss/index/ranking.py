@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 from cfe_faiss.index import meet, select
 from cfe_faiss.index.codes import float_pointer, label_pointer
 from cfe_faiss.index.meet import LANES
-from cfe_faiss.index.scan import NOWHERE
 from cfe_faiss.jit import kernel
 
 _AT_ONCE = 8  # queries that meet a block of columns together
-_MOST = 1 / 2  # of all lists have an entry of a label: then a column for each list takes less than to leave out some
+
+MOST = 1 / 2
+"""Where this share of all lists has an entry of a label, one mean for each list takes less than to leave out some."""
+
+NOWHERE = np.float32(-2)
+"""Score of a list without a member to go to: below every cosine."""
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -60,7 +64,7 @@ class Columns(NamedTuple):
     ) -> "Columns":
         """Put means side by side; the arrays are those of :class:`cfe_faiss.index.routing.Routes`."""
         everything = np.arange(len(means))
-        whole = np.diff(starts) >= _MOST * len(means)
+        whole = np.diff(starts) >= MOST * len(means)
         parts = [_blocks(means, everything, filled)]
         for i in range(len(labels)):
             entries = slice(starts[i], starts[i + 1])

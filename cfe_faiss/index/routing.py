@@ -15,7 +15,7 @@ from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.index import ranking, scan
+from cfe_faiss.index import nearby, ranking, scan
 from cfe_faiss.index.partition import assign, nearest_centroids, spherical_kmeans
 from cfe_faiss.index.storage import Storage
 from cfe_faiss.parallel import run
@@ -232,29 +232,49 @@ class Routes:
             return np.tile(np.arange(self.nlist), (len(X), 1))
         best = np.empty((len(X), nprobe), np.int64)
         if len(X) <= FEW or len(self.regions.means):
-            by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
-            regions = self.regions.means, self.regions.starts, self.regions.lists
-            scan.route(X, labels, self.means, self.filled, *by_label, *regions, best)
+            nearby.rank_few(X, labels, self.means, self.entry_means, self.nearby, best)
             return best
         order = np.argsort(labels, kind="stable")
-        ranking.rank(X[order], labels[order], self._columns, best)
+        ranking.rank(X[order], labels[order], self.columns, best)
         found = np.empty_like(best)
         found[order] = best
         return found
 
     @cached_property
-    def _columns(self) -> ranking.Columns:
-        return ranking.Columns.of(
-            self.means, self.filled, self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
-        )
+    def nearby(self) -> nearby.Nearby:
+        """The means of lists as a few queries meet them."""
+        regions, order, borders = self.regions, self.regions.lists, self.regions.starts
+        if len(regions.means) == 0:
+            order, borders = np.arange(len(self.means)), np.array([0, len(self.means)])
+        return nearby.Nearby.of(*self._means, regions.means, borders, order)
+
+    @cached_property
+    def columns(self) -> ranking.Columns:
+        """The means of lists as many queries meet them."""
+        return ranking.Columns.of(*self._means)
+
+    @property
+    def _means(
+        self,
+    ) -> tuple[
+        NDArray[np.float32],
+        NDArray[np.bool_],
+        NDArray[np.int32],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.float32],
+        NDArray[np.bool_],
+    ]:
+        by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
+        return self.means, self.filled, *by_label
 
     def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
         by_label = np.argsort(labels, kind="stable")
-        scores = np.empty((len(X), self._columns.width), np.float32)
-        ranking.all_scores(X[by_label], labels[by_label], self._columns, scores)
+        scores = np.empty((len(X), self.columns.width), np.float32)
+        ranking.all_scores(X[by_label], labels[by_label], self.columns, scores)
         scores = scores[:, : self.nlist]
         order = np.argsort(-scores, axis=1, kind="stable")
         found = np.empty(scores.shape, np.int64)
-        found[by_label] = np.where(np.take_along_axis(scores, order, axis=1) > scan.NOWHERE, order, -1)
+        found[by_label] = np.where(np.take_along_axis(scores, order, axis=1) > ranking.NOWHERE, order, -1)
         return found

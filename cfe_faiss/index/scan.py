@@ -10,16 +10,14 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_unit_row, is_label
+from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.dot import similarity
 from cfe_faiss.index import meet
 from cfe_faiss.index.codes import (
-    bool_pointer,
     byte_pointer,
     decode,
     float_pointer,
     int_pointer,
-    label_pointer,
     score,
     screen,
     weigh,
@@ -29,24 +27,18 @@ from cfe_faiss.jit import fast_kernel, kernel
 PADDING = np.finfo(np.float32).min
 """What FAISS writes as the similarity of a place that holds no id (inner product)."""
 
-NOWHERE = np.float32(-2)
-"""Score of a list without a member to go to: below every cosine."""
-
 NO_ID = np.iinfo(np.int64).max
 """Id of a place of a heap that is still empty."""
 
 _CHUNK = 64
 _AHEAD = 8  # rows, of what is written next to scattered places
 
-# Where lists are compared by regions: so many for each that is wanted, and at least this share of all.
-_LISTS_FOR_EACH = 8
-_SHARE_OF_LISTS = 16
-
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
 
 
+@kernel
 def screening_error(d: int) -> float:
     """Bound |fl(x·y) - similarity(x, y)| for unit rows of length d, summed in float32 in any order.
 
@@ -458,7 +450,7 @@ def scan_lists(
                         offer_once(D[q], I[q], score(codec, levels, xq[q], address, row_of_list), i_)
 
 
-# --- routing: the sums behind a list's means, and the nearest lists of a few queries ----------------------------------
+# --- routing: the sums behind a list's means -------------------------------------------------------------------------
 
 
 @fast_kernel
@@ -518,161 +510,3 @@ def sum_lists(
                 entry_means[e, i] = means[j, i] - entry_means[e, i]
             _normalise(entry_means[e])
         _normalise(means[j])
-
-
-@kernel
-def route(
-    X: Floats,
-    labels_q: Labels,
-    means: Floats,
-    filled: NDArray[np.bool_],
-    labels: Labels,
-    starts: Ints,
-    entry_lists: Ints,
-    entry_means: Floats,
-    entry_filled: NDArray[np.bool_],
-    region_means: Floats,
-    region_starts: Ints,
-    region_lists: Ints,
-    best: Ints,
-) -> None:
-    """Write the nearest lists of each query, nearest first, -1 for none; the arrays are those of ``routing.Routes``.
-
-    Where there are regions, only the lists of the nearest ones are compared with the query.
-    """
-    d, total, nprobe = means.shape[1], means.shape[0], best.shape[1]
-    all_means, all_entries, all_regions = means.ctypes.data, entry_means.ctypes.data, region_means.ctypes.data
-    scores = np.zeros(total, np.float32)
-    nearness = np.empty(region_means.shape[0], np.float32)
-    considered = np.arange(total) if region_means.shape[0] == 0 else np.empty(total, np.int64)
-    enough = max(_LISTS_FOR_EACH * nprobe, total // _SHARE_OF_LISTS)
-    D, I = np.empty(nprobe, np.float32), np.empty(nprobe, np.int64)
-    for q in range(X.shape[0]):
-        x, count = X[q], total
-        if region_means.shape[0]:
-            for r in range(region_means.shape[0]):
-                nearness[r] = -product(x, row_at(all_regions, r, d))
-            count = 0
-            for r in np.argsort(nearness):
-                if count >= enough:
-                    break
-                for place in range(region_starts[r], region_starts[r + 1]):
-                    considered[count] = region_lists[place]
-                    count += 1
-        for c in range(count):
-            scores[considered[c]] = np.inf  # not known yet
-        i = _first_at_least(labels, labels_q[q], 0, labels.shape[0])
-        if i < labels.shape[0] and labels[i] == labels_q[q]:
-            for e in range(starts[i], starts[i + 1]):
-                if scores[entry_lists[e]] == np.inf:
-                    scores[entry_lists[e]] = product(x, row_at(all_entries, e, d)) if entry_filled[e] else NOWHERE
-        for c in range(count):
-            j = considered[c]
-            if scores[j] == np.inf:
-                scores[j] = product(x, row_at(all_means, j, d)) if filled[j] else NOWHERE
-        D[:] = NOWHERE
-        I[:] = NO_ID
-        for c in range(count):
-            j = considered[c]
-            if scores[j] > D[0]:
-                offer(D, I, scores[j], j)
-            scores[j] = 0
-        sort_heaps(D.reshape(1, -1), I.reshape(1, -1))
-        best[q] = I
-
-
-# --- a few queries, in one call -------------------------------------------------------------------------------------
-
-
-@kernel
-def route_few(X: Floats, labels_q: Labels, places: Ints, lists: Ints) -> None:
-    """Write the lists of a few queries, (nq, nprobe): none for one with an unknown label.
-
-    What an index has lies behind ``places``: the address and the length of each array, in the order of
-    ``probing.Lists``. Where ``lists`` has as many columns as there are lists in all, or more, the first partition's
-    lists are written, which hold every row.
-    """
-    d, nlist, total, entries = X.shape[1], places[1] - 1, places[3], places[11]
-    if lists.shape[1] < total:
-        route(
-            X,
-            labels_q,
-            carray(float_pointer(places[2]), (total, d)),
-            carray(bool_pointer(places[4]), (total,)),
-            carray(label_pointer(places[6]), (places[7],)),
-            carray(int_pointer(places[8]), (places[9],)),
-            carray(int_pointer(places[10]), (entries,)),
-            carray(float_pointer(places[12]), (entries, d)),
-            carray(bool_pointer(places[14]), (entries,)),
-            carray(float_pointer(places[26]), (places[27], d)),
-            carray(int_pointer(places[28]), (places[29],)),
-            carray(int_pointer(places[30]), (places[31],)),
-            lists,
-        )
-    else:
-        for j in range(lists.shape[1]):
-            lists[:, j] = j if j < nlist else -1
-    for q in range(X.shape[0]):
-        if labels_q[q] == UNKNOWN:
-            lists[q] = -1
-
-
-@kernel
-def search_few(
-    X: Floats,
-    labels_q: Labels,
-    places: Ints,
-    slack: float,
-    allowed: NDArray[np.bool_],
-    lists: Ints,
-    D: Floats,
-    I: Ints,
-) -> bool:
-    """Route a few queries, scan their lists and sort what was found; return whether all rows are full.
-
-    ``places`` and ``lists`` are those of :func:`route_few`; the other arguments are those of :func:`scan_lists`.
-    """
-    nlist = places[1] - 1
-    starts = carray(int_pointer(places[0]), (places[1],))
-    kind = carray(int_pointer(places[34]), (2,))
-    route_few(X, labels_q, places, lists)
-    D[:] = PADDING
-    I[:] = NO_ID
-    scan_lists(
-        X,
-        labels_q,
-        lists,
-        starts,
-        carray(int_pointer(places[16]), (nlist,)),
-        carray(int_pointer(places[18]), (nlist,)),
-        kind[0],
-        kind[1],
-        carray(float_pointer(places[32]), (2, places[33] // 2)),
-        carray(label_pointer(places[20]), (places[21],)),
-        carray(label_pointer(places[22]), (places[23],)),
-        carray(int_pointer(places[24]), (places[25],)),
-        allowed,
-        D,
-        I,
-        slack,
-    )
-    sort_heaps(D, I)
-    return bool((I[:, -1] >= 0).all())
-
-
-@kernel
-def few_of_one(X: Floats, label: int, nprobe: int) -> tuple[bool, Floats, Labels, Ints]:
-    """Return whether a query as it was handed in, (1, d), may be searched, and the arguments of :func:`route_few`."""
-    unit = np.empty_like(X)
-    fine = is_label(label) and as_unit_row(X[0], unit[0])
-    return fine, unit, np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
-
-
-@kernel
-def search_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
-    """Do what :func:`search_few` does for one query as it was handed in, (1, d), among all rows.
-
-    Return False, too, where the query or its label is to be refused.
-    """
-    fine, unit, labels, lists = few_of_one(X, label, nprobe)
-    return fine and search_few(unit, labels, places, slack, np.empty(0, np.bool_), lists, D, I)

@@ -54,6 +54,41 @@ def reached(peaks: int, rows: int, width: int, k: int, low: int, high: int) -> N
 
 
 @kernel
+def near_best(scores: Floats, k: int, margin: float, peaks: Floats, places: Words) -> int:
+    """Write the places of all scores that are no more than ``margin`` below the k-th best, and return how many.
+
+    Those of a few others may be among them. Where fewer than k are finite, it is all that are.
+
+    Parameters
+    ----------
+    scores
+        (n,), n a multiple of 16; -inf where there is none.
+    peaks, places
+        Room for ``PEAKS_FOR_EACH`` * k numbers, up to a multiple of 16, and for n + 16 places.
+    """
+    n, width, bounds = scores.shape[0], peaks.shape[0], np.empty(2, np.float32)
+    _raise(scores, peaks)
+    reached(peaks.ctypes.data, 1, width, k, bounds.ctypes.data, bounds.ctypes.data + 4)
+    threshold, m = max(np.float32(bounds[0] - margin), np.finfo(np.float32).min), 0
+    for start in range(0, n, LANES):
+        mask = meet.at_least(float_pointer(scores.ctypes.data + 4 * start), threshold)
+        m += meet.put(mask, np.int32(start), label_pointer(places.ctypes.data + 4 * m))
+    return m
+
+
+@kernel
+def _raise(scores: Floats, peaks: Floats) -> None:
+    """Write the largest of the scores that share a peak."""
+    peaks[:] = -np.inf
+    column = 0
+    for start in range(0, scores.shape[0], LANES):
+        for lane in range(LANES):
+            s = scores[start + lane]
+            peaks[column + lane] = s if s > peaks[column + lane] else peaks[column + lane]
+        column = column + LANES if column + LANES < peaks.shape[0] else 0
+
+
+@kernel
 def put_in_order(m: int, scores: int, ids: int, ranked: int, ranked_ids: int) -> None:
     """Write m scores and their ids, best first and of equals the smallest id, where ``ranked`` and ``ranked_ids`` are.
 
@@ -110,14 +145,8 @@ def best(
     """
     peaks, bounds, places, kept, kept_ids, ranked, ranked_ids = memory
     (rows, n), k, width = scores.shape, found.shape[1], peaks.shape[1]
-    peaks[:rows] = -np.inf
     for r in range(rows):
-        column = 0
-        for start in range(0, n, LANES):
-            for lane in range(LANES):
-                s = scores[r, start + lane]
-                peaks[r, column + lane] = s if s > peaks[r, column + lane] else peaks[r, column + lane]
-            column = column + LANES if column + LANES < width else 0
+        _raise(scores[r], peaks[r])
     reached(peaks.ctypes.data, rows, width, k, bounds[0].ctypes.data, bounds[1].ctypes.data)
     for r in range(rows):
         threshold, m = bounds[0, r], 0

@@ -16,8 +16,8 @@ from cfe_faiss.dot import sum_of_wide_products
 from cfe_faiss.index import meet, select
 from cfe_faiss.index.codes import FLAT, double_pointer, float_pointer, int_pointer, label_pointer, score
 from cfe_faiss.index.meet import FACTS, LANES, QUERY_FACTS
-from cfe_faiss.index.panels import AS_QUERY, encode, length_after, turn, words_of
-from cfe_faiss.index.scan import NO_ID, PADDING, few_of_one, offer, offer_once, product, route_few, row_at, sort_heaps
+from cfe_faiss.index.panels import AS_QUERY, encode, length_after
+from cfe_faiss.index.scan import NO_ID, PADDING, offer, offer_once, product, row_at
 from cfe_faiss.jit import kernel
 
 _AT_ONCE = 8  # queries that meet a panel together
@@ -527,59 +527,3 @@ def _settle(m: int, given: _Given, work: _Work, D: Floats, I: Ints) -> None:
         D[place], I[place] = PADDING, NO_ID
     for rank in range(min(m, given.k)):
         D[given.k - 1 - rank], I[given.k - 1 - rank] = ranked[rank], ranked_ids[rank]
-
-
-@kernel
-def search_few(
-    X: Floats,
-    labels_q: Labels,
-    places: Ints,
-    slack: float,
-    lists: Ints,
-    D: Floats,
-    I: Ints,
-) -> bool:
-    """Do what :func:`scan.search_few` does among all rows, by panels of all lists of one partition; for float32.
-
-    The panels' arrays follow those of the index in ``places``.
-    """
-    d, total, number = X.shape[1], places[3], places[41]
-    head = carray(int_pointer(places[50]), (1,))[0]
-    turned, blur = X, 0.0
-    if places[49]:
-        turned = turn(X, carray(float_pointer(places[48]), (d, d)))
-        blur = carray(double_pointer(places[52]), (1,))[0]
-    route_few(X, labels_q, places, lists)
-    D[:] = PADDING
-    I[:] = NO_ID
-    scan_groups(
-        X,
-        turned,
-        head,
-        blur,
-        True,
-        labels_q,
-        np.arange(X.shape[0] + 1),
-        lists,
-        carray(int_pointer(places[36]), (places[37],)),
-        carray(float_pointer(places[38]), (total, d)),
-        carray(label_pointer(places[40]), (number, words_of(d, True), LANES)),
-        carray(label_pointer(places[42]), (number, FACTS, LANES)),
-        carray(int_pointer(places[44]), (number, LANES)),
-        carray(int_pointer(places[46]), (number, LANES)),
-        FLAT,
-        carray(float_pointer(places[32]), (2, places[33] // 2)),
-        slack,
-        False,
-        D,
-        I,
-    )
-    sort_heaps(D, I)
-    return bool((I[:, -1] >= 0).all())
-
-
-@kernel
-def search_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
-    """Do what :func:`scan.search_one` does, by the panels of :func:`search_few`."""
-    fine, unit, labels, lists = few_of_one(X, label, nprobe)
-    return fine and search_few(unit, labels, places, slack, lists, D, I)

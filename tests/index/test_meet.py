@@ -24,7 +24,7 @@ in_bytes_or_floats = pytest.mark.parametrize(
     "in_bytes", [False, pytest.param(True, marks=pytest.mark.skipif(not meet.HAS_BYTES, reason="no VNNI"))]
 )
 rows_at_once = pytest.mark.parametrize(("rows", "mixed"), [(1, False), (2, False), (4, False), (8, False), (8, True)])
-peaks_at_once = pytest.mark.parametrize(("rows", "mixed"), [(4, False), (8, False), (8, True)])
+peaks_at_once = pytest.mark.parametrize(("rows", "mixed"), [(1, False), (4, False), (8, False), (8, True)])
 strides = st.sampled_from([16, 32, 48])
 
 

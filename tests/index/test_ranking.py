@@ -23,7 +23,7 @@ def some_routes(rng: np.random.Generator, lists: int, classes: int) -> Routes:
 @given(st.sampled_from([1, 2, 15, 16, 17, 40]), st.integers(0, 4), seeds)
 def test_columns_hold_every_mean_once_in_its_place(lists: int, classes: int, seed: int) -> None:
     routes = some_routes(np.random.default_rng(seed), lists, classes)
-    columns = routes._columns
+    columns = routes.columns
     assert columns.width % LANES == 0
     assert lists <= columns.width < lists + LANES
     edges = [0, *columns.starts]
@@ -51,7 +51,7 @@ def test_columns_hold_every_mean_once_in_its_place(lists: int, classes: int, see
 def test_scores_and_ranks_are_those_of_one_query_after_the_other(lists: int, classes: int, nq: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     routes = some_routes(rng, lists, classes)
-    columns = routes._columns
+    columns = routes.columns
     X = exact_rows(rng, nq, 5)
     labels = np.sort(rng.choice(np.append(routes.labels, [-1, 1 << 20]), nq)).astype(np.int32)
     scores = np.full((nq + 2, columns.width), MARK, np.float32)

@@ -98,6 +98,32 @@ def test_scores_are_put_in_order_and_equals_by_their_ids(m: int, seed: int) -> N
         assert_nothing_outside(whole)
 
 
+# --- those near the best ----------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 30), st.integers(1, 140), st.sampled_from([0.0, 1e-3, 0.5, 1e30]), seeds)
+def test_all_that_are_near_the_best_are_found(blocks: int, k: int, margin: float, seed: int) -> None:
+    scores = numbers(np.random.default_rng(seed), LANES * blocks)
+    given_scores, wanted = scores.copy(), np.sort(scores[scores > -np.inf].astype(np.float64))[::-1]
+    width = -(-select.PEAKS_FOR_EACH * k // LANES) * LANES
+    (all_peaks, peaks), (all_places, places) = guarded(width, np.float32), guarded(len(scores) + LANES, np.int32)
+    m = select.near_best(scores, k, margin, peaks, places)
+    found = places[:m]
+    assert_array_equal(found, np.unique(found))
+    assert (scores[found] > -np.inf).all()
+    least = wanted[k - 1] - margin if len(wanted) >= k else -np.inf
+    assert set(np.flatnonzero((scores > -np.inf) & (scores >= least)).tolist()) <= set(found.tolist())
+    assert_array_equal(scores, given_scores)
+    assert_nothing_outside(all_peaks)
+    assert_nothing_outside(all_places)
+
+
+def test_few_others_are_near_the_best() -> None:
+    scores = np.random.default_rng(0).normal(size=4096).astype(np.float32)
+    peaks, places = np.empty(48, np.float32), np.empty(4096 + LANES, np.int32)
+    assert 16 <= select.near_best(scores, 16, 0.0, peaks, places) < 40
+
+
 # --- the best of many -------------------------------------------------------------------------------------------------
 
 
