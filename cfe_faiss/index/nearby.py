@@ -5,6 +5,7 @@ which are a quarter of their size, and then reads those that may be among the be
 looks at those of the nearest regions only.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -95,67 +96,56 @@ class Nearby(NamedTuple):
         order: Ints,
     ) -> "Nearby":
         """Pack means; region r has the lists ``order[borders[r]:borders[r + 1]]``, the others are those of Routes."""
-        (total, d), in_bytes = means.shape, in_panels_of_bytes(means.shape[1])
-        parts, ends, runs = [order], [borders[1:]], [len(borders) - 1]
-        whole = np.diff(starts) >= MOST * total
+        total, whole = len(means), np.diff(starts) >= MOST * len(means)
+        rows_of_runs = [order[first:last] for first, last in pairwise(borders)]
+        runs = np.empty(len(labels), np.int64)
         for i in range(len(labels)):
-            first, last = starts[i], starts[i + 1]
-            rows, end = np.arange(first, last) + total, np.array([last - first])
+            runs[i] = len(rows_of_runs)
+            rows = np.arange(starts[i], starts[i + 1]) + total
             if whole[i]:
                 of_lists = np.arange(total)
-                of_lists[entry_lists[first:last]] = rows
-                rows, end = of_lists[order], borders[1:]
-            ends.append(sum(map(len, parts)) + end)
-            parts.append(rows)
-            runs.append(runs[-1] + len(end))
-        rows, edges = np.concatenate(parts), np.append(0, np.concatenate(ends))
-        first_panels = np.append(0, np.cumsum(-(-np.diff(edges) // LANES)))
-        stacked, centres = np.concatenate([means, entry_means])[rows], np.zeros((len(edges) - 1, d), np.float32)
-        if in_bytes:
-            stacked = panels.centre(stacked, edges, centres)
-        P, facts, addresses, lane_rows = panels.room_for(int(first_panels[-1]), d, in_bytes)
-        panels.pack(
-            stacked,
-            rows,
-            np.where(np.concatenate([filled, entry_filled]), 0, UNKNOWN).astype(np.int32),
-            np.zeros(total + len(entry_means), np.int64),
-            np.arange(total + len(entry_means)),
-            in_bytes,
-            P.shape[1],
-            0.0,
-            edges,
-            0,
-            P,
-            facts,
-            addresses,
-            lane_rows,
-        )
-        spread = np.zeros((len(edges) - 1, 2), np.float32)
-        of_panels = facts.view(np.float32)[:, 2:4].max(axis=2)
-        some = np.flatnonzero(np.diff(first_panels))
-        spread[some] = np.maximum.reduceat(of_panels, first_panels[some], axis=0) if len(some) else 0
+                of_lists[entry_lists[starts[i] : starts[i + 1]]] = rows
+                rows_of_runs += [of_lists[order[first:last]] for first, last in pairwise(borders)]
+            else:
+                rows_of_runs.append(rows)
+        packed = _packed(np.concatenate([means, entry_means]), np.concatenate([filled, entry_filled]), rows_of_runs)
+        first_panels, sizes = packed[2], np.diff(borders)
         regions, lanes = np.empty((2, total), np.int64)
-        sizes = np.diff(borders)
         regions[order] = np.repeat(np.arange(len(sizes)), sizes)
         lanes[order] = np.arange(total) + np.repeat(LANES * first_panels[: len(sizes)] - borders[:-1], sizes)
         lists = np.concatenate([np.arange(total), entry_lists])
-        return cls(
-            region_means,
-            borders,
-            regions,
-            lanes,
-            labels,
-            starts,
-            np.array(runs[:-1], np.int64),
-            whole,
-            centres,
-            spread,
-            first_panels,
-            P,
-            facts,
-            lane_rows,
-            lists,
-        )
+        return cls(region_means, borders, regions, lanes, labels, starts, runs, whole, *packed, lists)
+
+
+def _packed(means: Floats, filled: Flags, rows_of_runs: list[Ints]) -> tuple[Floats, Floats, Ints, Words, Words, Ints]:
+    """Return centres, spread, starts, P, facts and rows of :class:`Nearby`."""
+    d, in_bytes = means.shape[1], in_panels_of_bytes(means.shape[1])
+    sizes = np.array([len(rows) for rows in rows_of_runs])
+    rows, edges = np.concatenate(rows_of_runs), np.append(0, np.cumsum(sizes))
+    starts = np.append(0, np.cumsum(-(-sizes // LANES)))
+    X, centres = means[rows], np.zeros((len(sizes), d), np.float32)
+    if in_bytes:
+        X = panels.centre(X, edges, centres)
+    P, facts, addresses, lane_rows = panels.room_for(int(starts[-1]), d, in_bytes)
+    panels.pack(
+        X,
+        rows,
+        np.where(filled, 0, UNKNOWN).astype(np.int32),
+        np.zeros(len(means), np.int64),
+        np.arange(len(means)),
+        in_bytes,
+        P.shape[1],
+        0.0,
+        edges,
+        0,
+        P,
+        facts,
+        addresses,
+        lane_rows,
+    )
+    of_panels = facts.view(np.float32)[:, 2:4].max(axis=2)
+    spread = np.array([of_panels[first:last].max(axis=0, initial=0) for first, last in pairwise(starts)])
+    return centres, spread, starts, P, facts, lane_rows
 
 
 @kernel
