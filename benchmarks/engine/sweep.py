@@ -6,6 +6,7 @@ Runs in a process of its own, so that its memory can be told. Everything found i
 """
 
 import json
+import math
 import shutil
 import sys
 import time
@@ -29,6 +30,7 @@ MODES = ("all", "single")
 SINGLE = 300  # queries asked one by one
 _BATCH = 1024  # of one class, where nodes are sampled for throughput
 _CLOSE = 1.1  # ratio of settings that are not told apart
+_MORE, _FAR = 1.04, 10.0  # times what is expected; and no further than so many steps
 _FEWEST = 1000
 _REPEATS = 5
 _COLD = 0.2  # seconds
@@ -50,39 +52,54 @@ def best(records: list[dict[str, Any]], mode: str, target: float) -> dict[str, A
 def frontier(recall_at: Callable[[int], float], searcher: Searcher, targets: tuple[float, ...], seconds: float) -> None:
     """Evaluate settings until the smallest one that reaches each target is known to a tenth, or the time is over.
 
-    The setting is doubled up to the highest target or halved below the lowest one, then what lies between is halved, as
-    a ratio. No evaluation begins that would probably end too late; one takes place in any case.
+    The setting is raised up to the highest target, to its double at most, or halved below the lowest one, then what
+    lies between is divided. No evaluation begins that would probably end too late; one takes place in any case.
     """
     deadline = time.monotonic() + seconds
     recalls: dict[int, float] = {}
-    slowest = 0.0
+    took: dict[int, float] = {}
 
     def evaluate(setting: int) -> float:
-        nonlocal slowest
         start = time.monotonic()
         recalls[setting] = recall_at(setting)
-        slowest = max(slowest, time.monotonic() - start)
+        took[setting] = time.monotonic() - start
         return recalls[setting]
 
-    def enough_time(times_slower: float) -> bool:
-        return time.monotonic() + times_slower * slowest < deadline
+    def enough_time(needed: float) -> bool:
+        return time.monotonic() + needed < deadline
 
     low = high = searcher.first
-    reached = evaluate(high)
-    while reached < max(targets) and high < searcher.largest and enough_time(2):
-        high = min(2 * high, searcher.largest)
+    reached, before = evaluate(high), None
+    while reached < max(targets) and high < searcher.largest and enough_time(2 * took[high]):
+        wanted = expected(recalls, before, high, max(targets)) if before else None
+        before, high = high, min(max(high + 1, math.ceil(wanted)) if wanted else 2 * high, 2 * high, searcher.largest)
         reached = evaluate(high)
     reached = recalls[low]
-    while reached >= min(targets) and low > searcher.smallest and enough_time(1):
+    while reached >= min(targets) and low > searcher.smallest and enough_time(took[low]):
         low = max(low // 2, searcher.smallest)
         reached = evaluate(low)
     for target in sorted(targets):
-        while enough_time(1):
+        while True:
             above = min((setting for setting, recall in recalls.items() if recall >= target), default=0)
             below = max((setting for setting in recalls if setting < above), default=0)
-            if not below or above - below == 1 or above <= _CLOSE * below:
+            if not below or above - below == 1 or above <= _CLOSE * below or not enough_time(took[above]):
                 break
-            evaluate(min(max(round((below * above) ** 0.5), below + 1), above - 1))
+            ratio = above / below
+            wanted = expected(recalls, below, above, target) or below * ratio**0.5
+            wanted = min(max(wanted, below * ratio**0.25), below * ratio**0.75)
+            evaluate(min(max(round(wanted), below + 1), above - 1))
+
+
+def expected(recalls: dict[int, float], one: int, other: int, target: float) -> float | None:
+    """Return the setting where the target should be reached, if what is missed falls with a power of the setting.
+
+    It is a little more, so that the next evaluation is more often the last. None where two recalls do not tell.
+    """
+    misses = 1 - recalls[one], 1 - recalls[other]
+    if not misses[0] > misses[1] > 0:
+        return None
+    exponent = math.log((1 - target) / misses[0]) / math.log(misses[1] / misses[0])
+    return float(_MORE * one * (other / one) ** min(exponent, _FAR))
 
 
 def sample(labels: NDArray[np.int64], size: int, seed: int = 2) -> NDArray[np.int64]:
