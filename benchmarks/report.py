@@ -332,9 +332,10 @@ def main() -> None:
         "Trust ratios, not absolute times: they are taken in one run, on two shared cores.\n\n"
         "The engine against tuned peers has pages of its own, from `python -m benchmarks.engine.run`: the real graphs "
         "and 20,000 nodes ([engine_short.md](results/engine_short.md)), 200,000 nodes "
-        "([engine_full.md](results/engine_full.md)), and 1,569,960 nodes against IVF and HNSW with selectors "
-        "([engine_1569960.md](results/engine_1569960.md)), both with `--budget 12`. The paper's experiments are in "
-        "[paper](paper/README.md)."
+        "([engine_full.md](results/engine_full.md)), and 1,569,960 nodes at low homophily, against exact search, IVF "
+        "and HNSW with selectors ([engine_1569960.md](results/engine_1569960.md)), and at high homophily, against IVF "
+        "with a bitmap and HNSW ([engine_1569960_high.md](results/engine_1569960_high.md)), all with `--budget 12`. The "
+        "paper's experiments are in [paper](paper/README.md)."
     ]
     for title, (name, section) in SECTIONS.items():
         environment = result(name)["environment"]

@@ -186,7 +186,7 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         f"{where['packages']['faiss-cpu']}, NumPy {where['packages']['numpy']}, hnswlib {where['hnswlib']}. All "
         f"numbers are in [{path.name}]({path.name}).",
         f"Top {result['k']} evidence; recall counts ties as found. Each index is built with all of its grid; "
-        "its search parameter is doubled until the recall is reached, and what lies between is halved down to a tenth, "
+        "its search parameter is raised until the recall is reached, and what lies between is divided down to a tenth, "
         f"within a budget of time. Throughput is with {where['threads']} threads, over all nodes where that fits the "
         "budget, else over a sample in batches of one class (column *queries timed*); single queries on one thread. "
         "Peers get the queries of a class at once, in the order of their lists, with selectors made beforehand. The "

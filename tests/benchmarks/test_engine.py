@@ -145,6 +145,20 @@ def test_frontier_finds_the_smallest_setting_to_a_tenth(engine: Any, first: int,
     assert len(asked) < 25
 
 
+def test_frontier_needs_few_evaluations_where_the_miss_falls_with_a_power_of_the_setting(engine: Any) -> None:
+    asked: dict[int, float] = {}
+
+    def recall_at(setting: int) -> float:
+        asked[setting] = 1 - 0.6 * setting**-0.8
+        return asked[setting]
+
+    engine("sweep").frontier(recall_at, replace_first(engine("searcher"), 8), (0.95, 0.99), 60.0)
+    for target, needed in ((0.95, 22.4), (0.99, 166.8)):
+        found = min(setting for setting, recall in asked.items() if recall >= target)
+        assert needed <= found <= 1.1 * needed
+    assert len(asked) <= 10
+
+
 def test_frontier_stops_in_time_and_evaluates_once_in_any_case(engine: Any) -> None:
     asked: list[int] = []
 
