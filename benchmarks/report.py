@@ -334,8 +334,8 @@ def main() -> None:
         "and 20,000 nodes ([engine_short.md](results/engine_short.md)), 200,000 nodes "
         "([engine_full.md](results/engine_full.md)), and 1,569,960 nodes at low homophily, against exact search, IVF "
         "and HNSW with selectors ([engine_1569960.md](results/engine_1569960.md)), and at high homophily, against IVF "
-        "with a bitmap and HNSW ([engine_1569960_high.md](results/engine_1569960_high.md)), all with `--budget 12`. The "
-        "paper's experiments are in [paper](paper/README.md)."
+        "with a bitmap and HNSW ([engine_1569960_high.md](results/engine_1569960_high.md)), all with `--budget 12`. "
+        "The paper's experiments are in [paper](paper/README.md)."
     ]
     for title, (name, section) in SECTIONS.items():
         environment = result(name)["environment"]
