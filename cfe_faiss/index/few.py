@@ -47,7 +47,7 @@ def _route(X: Floats, labels_q: Labels, places: Ints, lists: Ints) -> None:
             carray(float_pointer(places[22]), (runs, d)),
             carray(float_pointer(places[24]), (runs, 2)),
             carray(int_pointer(places[26]), (runs + 1,)),
-            carray(label_pointer(places[28]), (number, words_of(d, in_panels_of_bytes(d)), LANES)),
+            carray(label_pointer(places[28]), (number, words_of(d, in_panels_of_bytes(d, total)), LANES)),
             carray(label_pointer(places[30]), (number, FACTS, LANES)),
             carray(int_pointer(places[32]), (number, LANES)),
             carray(int_pointer(places[34]), (total + entries,)),

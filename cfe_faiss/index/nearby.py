@@ -21,6 +21,7 @@ from cfe_faiss.index.scan import NO_ID, offer, product, row_at, screening_error,
 from cfe_faiss.jit import kernel
 
 _WORTH_BYTES = 32  # dimensions; in fewer of them a panel's facts take as much as its rows
+_WORTH_LOOKING = 256  # lists
 _SLACK = 8  # times the error of one product: what is rounded are q·c, q·x', the norms, and what is compared
 _LINE = 64  # bytes of a cache line
 _NOT_MET = np.iinfo(np.int64).min
@@ -108,7 +109,8 @@ class Nearby(NamedTuple):
                 rows_of_runs += [of_lists[order[first:last]] for first, last in pairwise(borders)]
             else:
                 rows_of_runs.append(rows)
-        packed = _packed(np.concatenate([means, entry_means]), np.concatenate([filled, entry_filled]), rows_of_runs)
+        stacked, known = np.concatenate([means, entry_means]), np.concatenate([filled, entry_filled])
+        packed = _packed(stacked, known, total, rows_of_runs)
         first_panels, sizes = packed[2], np.diff(borders)
         regions, lanes = np.empty((2, total), np.int64)
         regions[order] = np.repeat(np.arange(len(sizes)), sizes)
@@ -117,9 +119,11 @@ class Nearby(NamedTuple):
         return cls(region_means, borders, regions, lanes, labels, starts, runs, whole, *packed, lists)
 
 
-def _packed(means: Floats, filled: Flags, rows_of_runs: list[Ints]) -> tuple[Floats, Floats, Ints, Words, Words, Ints]:
+def _packed(
+    means: Floats, filled: Flags, lists: int, rows_of_runs: list[Ints]
+) -> tuple[Floats, Floats, Ints, Words, Words, Ints]:
     """Return centres, spread, starts, P, facts and rows of :class:`Nearby`."""
-    d, in_bytes = means.shape[1], in_panels_of_bytes(means.shape[1])
+    d, in_bytes = means.shape[1], in_panels_of_bytes(means.shape[1], lists)
     sizes = np.array([len(rows) for rows in rows_of_runs])
     rows, edges = np.concatenate(rows_of_runs), np.append(0, np.cumsum(sizes))
     starts = np.append(0, np.cumsum(-(-sizes // LANES)))
@@ -149,9 +153,9 @@ def _packed(means: Floats, filled: Flags, rows_of_runs: list[Ints]) -> tuple[Flo
 
 
 @kernel
-def in_panels_of_bytes(d: int) -> bool:
-    """Return whether panels of means hold bytes."""
-    return bool(meet.HAS_BYTES and d >= _WORTH_BYTES)
+def in_panels_of_bytes(d: int, lists: int) -> bool:
+    """Return whether panels of means hold bytes: among few lists, these leave too many open."""
+    return bool(meet.HAS_BYTES and d >= _WORTH_BYTES and lists >= _WORTH_LOOKING)
 
 
 @kernel
@@ -161,7 +165,8 @@ def rank_few(X: Floats, labels_q: Labels, means: Floats, entry_means: Floats, ne
     Only the lists of the nearest regions are compared with a query, and all of them exactly: panels decide what is not
     worth a product.
     """
-    d, number, nprobe, in_bytes = X.shape[1], nearby.P.shape[1], best.shape[1], in_panels_of_bytes(X.shape[1])
+    (total, d), number, nprobe = means.shape, nearby.P.shape[1], best.shape[1]
+    in_bytes = in_panels_of_bytes(d, total)
     words, about = np.empty(number, np.int32), np.zeros(QUERY_FACTS, np.float32)
     tops, met = np.empty(LANES * nearby.P.shape[0], np.float32), np.empty(nearby.P.shape[0], np.int64)
     peaks = np.empty(-(-select.PEAKS_FOR_EACH * nprobe // LANES) * LANES, np.float32)
@@ -247,7 +252,7 @@ def _meet_run(
     -------
     How many panels were met now, and by how much that may be too much: in units of the query's scale, as the scores.
     """
-    number, in_bytes = nearby.P.shape[1], in_panels_of_bytes(x.shape[0])
+    number, in_bytes = nearby.P.shape[1], in_panels_of_bytes(x.shape[0], nearby.regions.shape[0])
     peaks, own = np.empty(LANES, np.float32), np.full(1, UNKNOWN - 1, np.int32)
     about[3] = product(x, nearby.centres[run]) * about[2] if in_bytes else np.float32(0)
     for p in range(nearby.starts[run], nearby.starts[run + 1]):
