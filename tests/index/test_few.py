@@ -11,30 +11,35 @@ from reference import clustered, unit
 import cfe_faiss as cfe
 from cfe_faiss.index import batch, few, routing
 from cfe_faiss.index.meet import HAS_BYTES
+from cfe_faiss.index.nearby import in_panels_of_bytes
 
 K, NPROBE = 7, 5
 
 
+NLIST = 270  # enough for panels of bytes
+
+
 def filled(d: int, monkeypatch: pytest.MonkeyPatch, many: int) -> tuple[Any, NDArray[np.float32], NDArray[np.int64]]:
-    """Return an index, with regions if ``many`` lists are no more than 60, and with turned panels if d allows it."""
+    """Return an index, with regions if its lists are ``many``, and with turned panels if d allows it."""
     monkeypatch.setattr(routing, "MANY", many)
     monkeypatch.setattr(batch, "_WORTH_TURNING", 1)
-    X, labels = clustered(3000, d, 4)
-    index = cfe.IndexEvidenceIVF(d, 60)
+    X, labels = clustered(6000, d, 4)
+    index = cfe.IndexEvidenceIVF(d, NLIST)
     index.train(X)
     index.add_with_labels(X, labels)
     return index, X, labels
 
 
 @pytest.mark.skipif(not HAS_BYTES, reason="no panels are kept where the processor does not multiply bytes")
-@pytest.mark.parametrize("many", [60, 61])
+@pytest.mark.parametrize("many", [NLIST, NLIST + 1])
 @pytest.mark.parametrize("d", [9, 40, 160])
 def test_lists_and_panels_lead_to_the_same_results(d: int, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, labels = filled(d, monkeypatch, many)
     lists = index._all_lists()
-    assert (len(lists.routes.regions.means) > 0) == (many == 60)
+    assert (len(lists.routes.regions.means) > 0) == (many == NLIST)
+    assert in_panels_of_bytes(d, NLIST) == (d > 9)
     places, _held = lists._places
-    for q in range(0, 3000, 100):
+    for q in range(0, 6000, 200):
         xq, own = unit(X[q : q + 3]), labels[q : q + 3].astype(np.int32)
         found = []
         for search, more in ((few.search_lists, (np.empty(0, bool),)), (few.search_panels, ())):
@@ -56,7 +61,7 @@ def test_lists_and_panels_lead_to_the_same_results(d: int, many: int, monkeypatc
     [([np.nan] * 9, 1), ([np.inf] + [0] * 8, 1), ([1] * 9, -1), ([1] * 9, 1 << 40), ([1] * 9, -2)],
 )
 def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, _, _ = filled(9, monkeypatch, 61)
+    index, _, _ = filled(9, monkeypatch, NLIST + 1)
     lists = index._all_lists()
     places, _held = lists._places
     D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
