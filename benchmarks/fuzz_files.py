@@ -30,7 +30,7 @@ import numpy as np
 from common import save
 
 import cfe_faiss as cfe
-from cfe_faiss.index.io import verify_index
+from cfe_faiss.files.format import verify_index
 
 DESCRIPTIONS = {
     "flat": "EvidenceFlat",
@@ -196,7 +196,7 @@ def renew_checksums(body: bytearray, header: Any) -> None:
 def structure_size(body: bytearray, header: Any) -> int:
     from io import BytesIO
 
-    from cfe_faiss.index.payload import DamageError, read_payload
+    from cfe_faiss.files.faiss_payload import DamageError, read_payload
 
     try:
         return read_payload(header.get("kind"), BytesIO(body), header["payload"]["size"]).start

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import cfe_faiss as cfe
 from cfe_faiss.datasets.synthetic import amazon_shape
-from cfe_faiss.index.exact import top_pairs
+from cfe_faiss.search.exact import top_pairs
 
 K = 1000
 CUT = 100_000

@@ -26,7 +26,7 @@ VARIANTS: dict[str, dict[str, bool]] = {
 
 def scanned_share(index: cfe.IndexEvidenceIVF, graph: graphs.Graph) -> float:
     """Return the share of the eligible vectors that lie in the one cluster that a node looks into, mean over nodes."""
-    from cfe_faiss.index.routing import nearest_lists
+    from cfe_faiss.coarse.class_centroids import nearest_lists
 
     rows = index.members().rows
     lists = index._lists()[:, rows] + np.arange(index.partitions)[:, None] * index.nlist

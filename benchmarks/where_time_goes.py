@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
-from cfe_faiss.index import batch, grouping, scan
+from cfe_faiss.lists import scan
+from cfe_faiss.search import batch, grouping
 
 K = 10
 GRAPHS = ("bail", "facebook")

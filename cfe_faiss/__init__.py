@@ -8,11 +8,11 @@ Counterfactual Evidences for Node Classification", KDD 2025.
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss import metrics
+from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.io import read_header, read_index, verify_index, write_index
-from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters

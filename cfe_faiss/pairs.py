@@ -8,12 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.index.exact import NOTHING, Found, Results, all_pairs, best_of, best_pairs, search_all, slices, top_pairs
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf import IndexEvidenceIVF
-from cfe_faiss.index.join import Blocks, blocks_of
-from cfe_faiss.index.storage import Storage
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import run
+from cfe_faiss.search.exact import (
+    NOTHING,
+    Found,
+    Results,
+    all_pairs,
+    best_of,
+    best_pairs,
+    search_all,
+    slices,
+    top_pairs,
+)
+from cfe_faiss.search.join import Blocks, blocks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ def global_evidence(
     Notes
     -----
     Exact: n**2 / 2 * d multiplications in blocked matrix products and O(k) memory; or, where it is estimated to be
-    faster, a similarity join (:mod:`cfe_faiss.index.join`), which leaves out most pairs by upper bounds of their
+    faster, a similarity join (:mod:`cfe_faiss.search.join`), which leaves out most pairs by upper bounds of their
     similarity and takes 280 bytes of memory for each vector. Both give the same pairs, to the last bit.
 
     Examples

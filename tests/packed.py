@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.index import panels
-from cfe_faiss.index.meet import FACTS, LANES
+from cfe_faiss.search import panels
+from cfe_faiss.search.meet import FACTS, LANES
 
 
 class Packed(NamedTuple):

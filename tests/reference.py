@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cfe_faiss.index.routing import Regions, Routes
+from cfe_faiss.coarse.class_centroids import Regions, Routes
 
 PADDING = np.finfo(np.float32).min
 

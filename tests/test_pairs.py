@@ -10,7 +10,7 @@ from reference import Stored, clustered, evidence, similarities, stored_vectors,
 
 import cfe_faiss as cfe
 from cfe_faiss import pairs as module
-from cfe_faiss.index import exact, join
+from cfe_faiss.search import exact, join
 
 
 def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF]:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_array, as_labels
-from cfe_faiss.index.exact import Results
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
-from cfe_faiss.index.members import Members
+from cfe_faiss.lists.id_map import Members
+from cfe_faiss.search.exact import Results
 
 
 def search_members(

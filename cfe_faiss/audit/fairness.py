@@ -12,8 +12,8 @@ from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.extras import extra
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.index.members import Members
 from cfe_faiss.index.parameters import EvidenceParameters
+from cfe_faiss.lists.id_map import Members
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,10 @@ from cfe_faiss.cli.output import announce, note, write_frame
 from cfe_faiss.cli.search import check_nprobe
 from cfe_faiss.datasets import load
 from cfe_faiss.extras import extra
-from cfe_faiss.files import read_classes, read_matrix
-from cfe_faiss.index.io import read_index
+from cfe_faiss.files.format import read_index
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.tables import read_classes, read_matrix
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import as_count, as_labels
 from cfe_faiss.cli.output import announce
 from cfe_faiss.datasets import load
-from cfe_faiss.files import read_classes, read_graph, read_matrix
+from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
-from cfe_faiss.index.io import write_index
-from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
 from cfe_faiss.kernel import ks_vectors
+from cfe_faiss.tables import read_classes, read_graph, read_matrix
 
 # What may follow each source of "build"; the other options would have no effect there.
 _GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}

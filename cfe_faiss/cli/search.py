@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.audit.evidence import search_members
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.cli.output import Columns, described, note, write
-from cfe_faiss.index.io import read_header, read_index
+from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
 from cfe_faiss.pairs import global_evidence
 

@@ -6,7 +6,7 @@ import faiss
 
 from cfe_faiss.checks import as_count
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf import IndexEvidenceIVF
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.kinds import EvidenceIndex

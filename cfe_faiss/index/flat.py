@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_unit_rows
-from cfe_faiss.index import exact, shared
-from cfe_faiss.index.gate import Gate
-from cfe_faiss.index.members import Members
-from cfe_faiss.index.storage import Storage
+from cfe_faiss.index import base as shared
+from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.search import exact
 
 
 class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.index import inverted, probing, shared
-from cfe_faiss.index.adc import CODEWORDS, Screening
-from cfe_faiss.index.gate import Gate
-from cfe_faiss.index.members import Members
-from cfe_faiss.index.partition import assign
-from cfe_faiss.index.routing import Routes
-from cfe_faiss.index.storage import Storage
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.partitions import assign
+from cfe_faiss.index import base as shared
+from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.search import searcher as probing
+from cfe_faiss.search.pq_codes import CODEWORDS, Screening
 
 _BITS = 8
 _MOST = 1e9

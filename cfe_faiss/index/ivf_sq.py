@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels
-from cfe_faiss.index import codes, inverted, probing, shared
-from cfe_faiss.index.gate import Gate
-from cfe_faiss.index.members import Members
-from cfe_faiss.index.routing import Routes
-from cfe_faiss.index.storage import Storage
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.index import base as shared
+from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.search import searcher as probing
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codes.FP16, faiss.ScalarQuantizer.QT_8bit: codes.SQ8}
 _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}

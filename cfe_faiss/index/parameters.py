@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_array, as_labels
-from cfe_faiss.index.storage import Storage
+from cfe_faiss.lists.storage import Storage
 
 
 @dataclass(frozen=True)

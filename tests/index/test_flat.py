@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from reference import PADDING, Stored, clustered, evidence, similarities, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.index import exact
+from cfe_faiss.search import exact
 
 
 def flat_of(stored: Stored) -> cfe.IndexEvidenceFlat:

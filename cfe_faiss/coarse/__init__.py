@@ -1,0 +1,1 @@
+"""Which lists a query looks into."""

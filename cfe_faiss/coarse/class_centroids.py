@@ -1,0 +1,281 @@
+"""Routing: which lists a query looks into.
+
+A stock index sends a query to the lists that are near as a whole. Most of what is near has the query's own class, so
+the lists that hold its evidence are others: those whose *other-class* members are near. :class:`Routes` keeps the mean
+of every list and, for every class with a share in it worth an entry, the mean of its members without that class.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from faiss import ClusteringParameters
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.coarse import nearby, ranking
+from cfe_faiss.coarse.partitions import assign, nearest_centroids, spherical_kmeans
+from cfe_faiss.lists import scan
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.parallel import run
+
+FEW = 4
+"""Up to so many queries are searched at once in the calling thread, with nothing around it."""
+
+# A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
+# entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
+_SMALL_SHARE = 1 / 8
+_LISTS_AT_ONCE = 64
+MANY = 1 << 11
+"""From so many lists on, of all partitions together, a query is compared with regions of lists first."""
+
+
+def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int) -> NDArray[np.int64]:
+    """Return the ``nprobe`` lists of any partition whose centroids are nearest to each query, nearest first.
+
+    As the weight of a vector rises with the angle to its centroid, the nearest of all centroids belongs to the paper's
+    optimal partition and its optimal cluster (paper, "Index Construction").
+
+    Parameters
+    ----------
+    X
+        Unit queries, (nq, d).
+    centroids
+        (partitions, nlist, d), unit rows. List j of partition i has the number ``i * nlist + j``.
+    nprobe
+        Lists wanted; if it is at least partitions * nlist, all lists of the first partition are returned: every vector.
+
+    Returns
+    -------
+    (nq, nprobe or nlist) int64.
+    """
+    partitions, nlist, d = centroids.shape
+    if nprobe >= partitions * nlist:
+        return np.tile(np.arange(nlist), (len(X), 1))
+    return nearest_centroids(X, centroids.reshape(-1, d), nprobe)[1]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Lists that lie near each other, taken together: a first step of routing where there are very many lists.
+
+    Attributes
+    ----------
+    means
+        Centroid of each region, (regions, d) float32.
+    starts, lists
+        Region r holds the lists ``lists[starts[r]:starts[r + 1]]``, both int64.
+    """
+
+    means: NDArray[np.float32]
+    starts: NDArray[np.int64]
+    lists: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, means: NDArray[np.float32]) -> "Regions":
+        """Cluster the means of lists, (lists, d), into about as many regions as a region has lists; none if few."""
+        if len(means) < MANY:
+            return cls.none(means.shape[1])
+        number, once = math.isqrt(len(means)), np.ones(len(means), np.float32)
+        centroids = spherical_kmeans(means, number, once, ClusteringParameters(), seed=0)
+        regions = assign(means, centroids[None])[0]
+        order = np.argsort(regions, kind="stable").astype(np.int64)
+        return cls(centroids, np.append(0, np.cumsum(np.bincount(regions, minlength=len(centroids)))), order)
+
+    @classmethod
+    def none(cls, d: int) -> "Regions":
+        """Return no regions: all lists are compared."""
+        return cls(np.empty((0, d), np.float32), np.zeros(1, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where the evidence of each class lies: list means, and list means without one class.
+
+    Attributes
+    ----------
+    nlist
+        Lists in a partition; lists of all partitions are numbered through.
+    means, filled
+        Normalised mean of each list's members with a known label, (lists, d) float32, and whether it has any, (lists,).
+    labels
+        Labels that have entries, ascending, (c,) int32.
+    starts
+        The entries of ``labels[i]`` are ``starts[i]:starts[i + 1]``, (c + 1,) int64.
+    entry_lists
+        The list that each entry is of, (entries,) int64.
+    entry_means, entry_filled
+        Normalised mean of that list's members with another known label, (entries, d), and whether it has any.
+    regions
+        The lists' neighbourhoods, where there are many lists.
+    """
+
+    nlist: int
+    means: NDArray[np.float32]
+    filled: NDArray[np.bool_]
+    labels: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    entry_lists: NDArray[np.int64]
+    entry_means: NDArray[np.float32]
+    entry_filled: NDArray[np.bool_]
+    regions: Regions
+
+    @classmethod
+    def of(cls, storage: Storage, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> "Routes":
+        """Sum up the members of every list of every partition: one pass over the vectors for each partition.
+
+        ``references`` and ``reference_starts`` are the supplementary partitions, as ``scan.scan_lists`` takes them.
+        """
+        nlist = len(storage.starts) - 1
+        starts = np.concatenate([storage.starts, storage.n + reference_starts[1:]])
+        labels = np.concatenate([storage.labels, storage.labels[references]])
+        lists = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        known = labels != UNKNOWN
+        # One block for each label of each list that occurs, in order of (label, list).
+        keys = labels[known].astype(np.int64) * (len(starts) - 1) + lists[known]
+        blocks, counts = np.unique(keys, return_counts=True)
+        block_labels, block_lists = np.divmod(blocks, len(starts) - 1)
+        members = np.bincount(lists[known], minlength=len(starts) - 1)
+        worth = counts > _SMALL_SHARE * members[block_lists]
+        block_labels, block_lists = block_labels[worth].astype(np.int32), block_lists[worth]
+        others = counts[worth] < members[block_lists]
+
+        means = np.zeros((len(starts) - 1, storage.d), np.float32)
+        entry_means = np.zeros((len(block_lists), storage.d), np.float32)
+        by_list = np.lexsort((block_labels, block_lists))
+        entry_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
+
+        def sum_up(cut: slice) -> None:
+            scan.sum_lists(
+                cut.start,
+                cut.stop,
+                starts,
+                storage.starts,
+                storage.addresses,
+                storage.row_size,
+                storage.codec,
+                storage.levels,
+                labels,
+                references,
+                by_list,
+                entry_starts,
+                block_labels,
+                means,
+                entry_means,
+            )
+
+        total = len(starts) - 1
+        cuts = [slice(j, min(j + _LISTS_AT_ONCE, total)) for j in range(0, total, _LISTS_AT_ONCE)]
+        run(sum_up, cuts, work=float(len(labels)) * storage.d)
+        classes = np.unique(block_labels)
+        edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
+        regions = Regions.of(means)
+        return cls(nlist, means, members > 0, classes, edges, block_lists, entry_means, others, regions)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what a file keeps, with names; flags as bytes."""
+        return {
+            "route_means": self.means,
+            "route_filled": self.filled.view(np.uint8),
+            "route_labels": self.labels,
+            "route_starts": self.starts,
+            "route_lists": self.entry_lists,
+            "route_entry_means": self.entry_means,
+            "route_entry_filled": self.entry_filled.view(np.uint8),
+            "region_means": self.regions.means,
+            "region_starts": self.regions.starts,
+            "region_lists": self.regions.lists,
+        }
+
+    @classmethod
+    def from_arrays(cls, nlist: int, arrays: dict[str, NDArray[Any]]) -> "Routes":
+        """Return the routes that :meth:`arrays` was taken of."""
+        means, filled, labels, starts, lists, entry_means, entry_filled, *regions = (
+            arrays[name] for name in cls.none(1).arrays()
+        )
+        return cls(
+            nlist,
+            means,
+            filled.view(bool),
+            labels,
+            starts,
+            lists,
+            entry_means,
+            entry_filled.view(bool),
+            Regions(*regions),
+        )
+
+    @classmethod
+    def none(cls, d: int) -> "Routes":
+        """Return routes without any list: what a file keeps of an index that has none."""
+        means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
+        numbers = np.empty(0, np.int64)
+        starts = np.zeros(1, np.int64)
+        return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, Regions.none(d))
+
+    def has_entries(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for each label and list, (n,) both, whether the list has a mean without that label of its own."""
+        keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.entry_lists
+        wanted = labels.astype(np.int64) * len(self.means) + lists
+        if len(keys) == 0:
+            return np.zeros(len(labels), bool)
+        found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
+        return found
+
+    def lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
+        """Return for each query the ``nprobe`` lists whose other-class members are nearest, nearest first, -1 for none.
+
+        Arguments and result are those of :func:`nearest_lists`, with the queries' labels, (nq,) int32.
+        """
+        if nprobe >= len(self.means):
+            return np.tile(np.arange(self.nlist), (len(X), 1))
+        best = np.empty((len(X), nprobe), np.int64)
+        if len(X) <= FEW or len(self.regions.means):
+            nearby.rank_few(X, labels, self.means, self.entry_means, self.nearby, best)
+            return best
+        order = np.argsort(labels, kind="stable")
+        ranking.rank(X[order], labels[order], self.columns, best)
+        found = np.empty_like(best)
+        found[order] = best
+        return found
+
+    @cached_property
+    def nearby(self) -> nearby.Nearby:
+        """The means of lists as a few queries meet them."""
+        regions, order, borders = self.regions, self.regions.lists, self.regions.starts
+        if len(regions.means) == 0:
+            order, borders = np.arange(len(self.means)), np.array([0, len(self.means)])
+        return nearby.Nearby.of(*self._means, regions.means, borders, order)
+
+    @cached_property
+    def columns(self) -> ranking.Columns:
+        """The means of lists as many queries meet them."""
+        return ranking.Columns.of(*self._means)
+
+    @property
+    def _means(
+        self,
+    ) -> tuple[
+        NDArray[np.float32],
+        NDArray[np.bool_],
+        NDArray[np.int32],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.float32],
+        NDArray[np.bool_],
+    ]:
+        by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
+        return self.means, self.filled, *by_label
+
+    def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
+        by_label = np.argsort(labels, kind="stable")
+        scores = np.empty((len(X), self.columns.width), np.float32)
+        ranking.all_scores(X[by_label], labels[by_label], self.columns, scores)
+        scores = scores[:, : self.nlist]
+        order = np.argsort(-scores, axis=1, kind="stable")
+        found = np.empty(scores.shape, np.int64)
+        found[by_label] = np.where(np.take_along_axis(scores, order, axis=1) > ranking.NOWHERE, order, -1)
+        return found

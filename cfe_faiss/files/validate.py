@@ -1,0 +1,195 @@
+"""Checks of what the footer of an index file says and holds, so that no search meets anything it cannot take."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN, as_ids
+from cfe_faiss.files.faiss_payload import DamageError, Payload
+from cfe_faiss.lists.storage import Storage
+
+ALIGNMENT = 64
+_MAX_LABEL = np.iinfo(np.int32).max
+
+_FLAT, _PQ = "EvidenceFlat", "EvidenceIVFPQ"
+_LISTS = {
+    "labels": "<i4",
+    "centroids": "<f4",
+    "references": "<i4",
+    "reference_starts": "<i8",
+    "route_means": "<f4",
+    "route_filled": "|u1",
+    "route_labels": "<i4",
+    "route_starts": "<i8",
+    "route_lists": "<i8",
+    "route_entry_means": "<f4",
+    "route_entry_filled": "|u1",
+    "region_means": "<f4",
+    "region_starts": "<i8",
+    "region_lists": "<i8",
+}
+_SECTIONS = {
+    _FLAT: {"labels": "<i4"},
+    "EvidenceIVF": _LISTS,
+    "EvidenceIVFScalarQuantizer": _LISTS,
+    _PQ: _LISTS | {"vectors": "<f4"},
+}
+_SEARCH: dict[str, type] = {"theta": float, "weighted": bool, "complete": bool, "routing": str}
+_PARAMETERS: dict[str, dict[str, type]] = {
+    _FLAT: {},
+    "EvidenceIVF": _SEARCH,
+    "EvidenceIVFScalarQuantizer": _SEARCH,
+    _PQ: _SEARCH | {"k_factor": float},
+}
+ON_OPENING = ("centroids", "reference_starts")
+"""Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
+VECTORS = ("vectors",)
+"""Sections that are checked with the payload's own vectors: in a mapped file not at all."""
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def check_header(header: dict[str, Any], end: int) -> None:
+    """Raise DamageError unless a header of this version is complete, and all it points to lies before byte ``end``."""
+    kind = _taken(header, "kind", str)
+    if kind not in _SECTIONS:
+        raise DamageError(f"it holds an index of unknown kind {kind!r}")
+    payload = _taken(header, "payload", dict)
+    for name in ("size", "crc32", "structure_crc32"):
+        _natural(payload, name)
+    _check_parameters(_taken(header, "parameters", dict), _PARAMETERS[kind])
+    sections = _taken(header, "sections", list)
+    names = [_taken(section, "name", str) for section in sections]
+    if sorted(names) != sorted(_SECTIONS[kind]):
+        raise DamageError(f"it has the sections {names}, not {list(_SECTIONS[kind])}")
+    place = payload["size"]
+    for name, section in zip(names, sections, strict=True):
+        place = _check_section(section, name, _SECTIONS[kind][name], place)
+    if place > end:
+        raise DamageError(f"its sections end at byte {place}, beyond its header at {end}")
+
+
+def _taken(mapping: Any, name: str, kind: type) -> Any:
+    value = mapping.get(name) if isinstance(mapping, dict) else None
+    if type(value) is not kind:
+        raise DamageError(f"{name!r} in its header must be of type {kind.__name__}, got {value!r:.80}")
+    return value
+
+
+def _natural(mapping: Any, name: str) -> int:
+    value: int = _taken(mapping, name, int)
+    if value < 0:
+        raise DamageError(f"{name!r} in its header must not be negative, got {value}")
+    return value
+
+
+def _check_parameters(parameters: dict[str, Any], kinds: Mapping[str, type]) -> None:
+    if parameters.keys() != kinds.keys():
+        raise DamageError(f"it has the parameters {sorted(parameters)}, not {sorted(kinds)}")
+    for name, kind in kinds.items():
+        _taken(parameters, name, kind)
+    if "theta" in kinds and not 1e-3 <= parameters["theta"] <= math.pi / 2:
+        raise DamageError(f"its theta is {parameters['theta']}, not in [0.001, pi/2]")
+    if "k_factor" in kinds and not 1 <= parameters["k_factor"] <= 1e9:
+        raise DamageError(f"its k_factor is {parameters['k_factor']}, not in [1, 1e9]")
+    if "routing" in kinds and parameters["routing"] not in ("evidence", "nearest"):
+        raise DamageError(f"its routing is {parameters['routing']!r}, not 'evidence' or 'nearest'")
+
+
+def _check_section(section: dict[str, Any], name: str, dtype: str, place: int) -> int:
+    """Check that a section begins at ``place`` or later, and return where it ends."""
+    shape: list[int] = _taken(section, "shape", list)
+    offset = _natural(section, "offset")
+    _natural(section, "crc32")
+    if _taken(section, "dtype", str) != dtype:
+        raise DamageError(f"its section {name!r} has dtype {section['dtype']!r:.80}, not {dtype!r}")
+    if len(shape) > 3 or not all(type(length) is int and 0 <= length < 1 << 62 for length in shape):
+        raise DamageError(f"its section {name!r} has shape {shape!r:.80}")
+    if offset < place or offset % ALIGNMENT:
+        raise DamageError(f"its section {name!r} begins at byte {offset}")
+    return offset + math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
+    """Raise DamageError unless the shapes of all sections fit the payload."""
+    got = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
+    wanted: dict[str, tuple[int, ...]] = {"labels": (payload.ntotal,)}
+    if kind == _PQ:
+        wanted["vectors"] = (payload.ntotal, payload.d)
+    if kind != _FLAT:
+        nlist, more = len(payload.sizes), (*got["centroids"], 0)[0]
+        wanted["centroids"] = (more, nlist, payload.d)
+        wanted["references"] = (more, payload.ntotal)
+        wanted["reference_starts"] = (more * nlist + 1,)
+        routed = header["parameters"]["routing"] == "evidence" and payload.ntotal
+        lists, classes, entries = (*got["route_means"], 0)[0], (*got["route_labels"], 0)[0], (*got["route_lists"], 0)[0]
+        wanted["route_means"] = ((more + 1) * nlist if routed else 0, payload.d)
+        wanted["route_filled"] = (lists,)
+        wanted["route_labels"], wanted["route_starts"] = (classes,), (classes + 1,)
+        wanted["route_lists"] = wanted["route_entry_filled"] = (entries,)
+        wanted["route_entry_means"] = (entries, payload.d)
+        regions = (*got["region_means"], 0)[0]
+        wanted["region_means"], wanted["region_starts"] = (regions, payload.d), (regions + 1,)
+        wanted["region_lists"] = (lists if regions else 0,)
+    for name, shape in wanted.items():
+        if got[name] != shape:
+            raise DamageError(f"its section {name!r} has shape {got[name]}, not {shape}")
+
+
+def check_lists(payload: Payload, arrays: Arrays) -> None:
+    """Raise DamageError unless centroids and list borders of supplementary partitions can be searched; O(lists)."""
+    if "centroids" not in arrays:
+        return
+    if not np.isfinite(arrays["centroids"]).all():
+        raise DamageError("its centroids are not finite")
+    starts = arrays["reference_starts"]
+    borders = starts[:: max(1, len(payload.sizes))]  # an untrained index may have no lists
+    if (starts[1:] < starts[:-1]).any() or (borders != np.arange(len(borders)) * payload.ntotal).any():
+        raise DamageError("the lists of its supplementary partitions do not hold each vector once")
+
+
+def check_row_sections(payload: Payload, arrays: Arrays) -> None:
+    """Raise DamageError unless labels and references can be searched; O(partitions * n)."""
+    labels, n = arrays["labels"], payload.ntotal
+    if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
+        raise DamageError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
+    falls = np.flatnonzero(labels[1:] < labels[:-1]) + 1
+    if not np.isin(falls, np.cumsum(payload.sizes)).all():
+        raise DamageError("its labels are not in ascending order within each list")
+    for rows in arrays.get("references", ()):
+        if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
+            raise DamageError("the lists of its supplementary partitions do not hold each vector once")
+
+
+def check_routes(arrays: Arrays) -> None:
+    """Raise DamageError unless queries can be routed; O(lists + entries)."""
+    if "route_means" not in arrays:
+        return
+    starts, labels, lists = arrays["route_starts"], arrays["route_labels"], arrays["route_lists"]
+    flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
+    in_order = (starts[1:] >= starts[:-1]).all() and (labels[1:] > labels[:-1]).all()
+    if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
+        raise DamageError("its routes are not in order")
+    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
+        raise DamageError("its routes lead to lists that it does not have")
+    borders, members = arrays["region_starts"], arrays["region_lists"]
+    if borders[0] != 0 or borders[-1] != len(members) or (borders[1:] < borders[:-1]).any():
+        raise DamageError("its regions are not in order")
+    if not np.array_equal(np.sort(members), np.arange(len(members))):
+        raise DamageError("its regions do not hold each list once")
+
+
+def check_rows(storage: Storage) -> None:
+    """Raise DamageError unless all ids are distinct and allowed, and all vectors unit or zero; O(n (d + log n))."""
+    ids = storage.ids()
+    try:
+        ordered = np.sort(as_ids("ids", ids))
+    except ValueError as error:
+        raise DamageError(str(error)) from error
+    if (ordered[1:] == ordered[:-1]).any():
+        raise DamageError("its ids are not distinct")
+    if storage.first_not_unit() >= 0:
+        raise DamageError("its vectors are not of length 1")

@@ -1,0 +1,120 @@
+"""The stored vectors by id: finding them, naming new ones, giving them other labels."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
+from cfe_faiss.lists.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The ids of an index in ascending order.
+
+    Attributes
+    ----------
+    ids, rows, labels
+        Each id, its storage row and its label: (n,) int64, int64 and int32.
+    places
+        Of each storage row, which of the ids is its, (n,) int64.
+    """
+
+    ids: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    places: NDArray[np.int64]
+
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+        """Return the storage rows of ``ids``; ValueError names the argument and the first id that is not stored."""
+        wanted = as_ids(name, ids)
+        places = np.searchsorted(self.ids, wanted)
+        missing = places == len(self.ids)
+        missing[~missing] = self.ids[places[~missing]] != wanted[~missing]
+        if missing.any():
+            raise ValueError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
+        return self.rows[places]
+
+
+def of(storage: Storage) -> Members:
+    """Return the members of an index."""
+    ids = storage.ids()
+    rows = np.argsort(ids, kind="stable")
+    places = np.empty_like(rows)
+    places[rows] = np.arange(len(rows))
+    return Members(ids[rows], rows, storage.labels[rows], places)
+
+
+def check_unchanged(ntotal: int, labels: NDArray[np.int32]) -> None:
+    """Raise RuntimeError if vectors were added or removed by a way that knows nothing of labels."""
+    if ntotal != len(labels):
+        raise RuntimeError(
+            f"the index holds {ntotal} vectors and {len(labels)} labels: it was changed by a method that evidence "
+            "indexes do not support; use add_with_labels, add, add_with_ids, remove_ids and reset"
+        )
+
+
+def contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
+    """Return the vectors, labels and ids of an evidence index, or of a stock one (labels unknown), as copies."""
+    if hasattr(index, "storage"):
+        with index._gate.reading():
+            storage = index.storage()
+            X, ids = storage.rows(np.arange(storage.n))
+            return X.copy(), storage.labels.copy(), ids.copy()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
+        lists = index.invlists
+        filled = [j for j in range(index.nlist) if lists.list_size(j)]
+        ids = [faiss.rev_swig_ptr(lists.get_ids(j), lists.list_size(j)).copy() for j in filled]
+        codes = [faiss.rev_swig_ptr(lists.get_codes(j), lists.list_size(j) * index.code_size).copy() for j in filled]
+        all_codes = np.concatenate([np.empty(0, np.uint8), *codes]).reshape(-1, index.code_size)
+        X = index.sq.decode(all_codes) if _scalar(index) else all_codes.view(np.float32)
+        return X, unknown_labels(len(X)), np.concatenate([np.empty(0, np.int64), *ids])
+    if isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
+        X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
+        return X, unknown_labels(len(X)), faiss.vector_to_array(index.id_map)
+    raise TypeError(
+        "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
+        f"IndexIDMap over IndexFlat, got {index!r}"
+    )
+
+
+def _scalar(index: Any) -> bool:
+    """Return whether a code of a stock index can be decoded by itself."""
+    return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
+
+
+def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
+    new = np.arange(storage.n, storage.n + n) if ids is None else as_ids("ids", ids)
+    if new.shape != (n,):
+        raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
+    if not (new[1:] > new[:-1]).all():
+        ordered = np.sort(new)
+        twice = ordered[1:] == ordered[:-1]
+        if twice.any():
+            raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
+    if storage.n:
+        stored = np.isin(new, storage.ids())
+        if stored.any():
+            raise ValueError(f"ids must not be in the index yet, got {new[np.argmax(stored)]}, which is")
+    return new
+
+
+def unknown_labels(n: int) -> NDArray[np.int32]:
+    """Return n labels "unknown"."""
+    return np.full(n, UNKNOWN, np.int32)
+
+
+def relabelled(storage: Storage, members: Members, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
+    """Return the labels of all storage rows after the members ``ids`` (all of them by default) got new ones."""
+    rows = members.rows if ids is None else members.find(ids)
+    repeated = len(rows) - len(np.unique(rows))
+    if repeated:
+        raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
+    result = storage.labels.copy()
+    result[rows] = as_labels("labels", labels, len(rows), unknown=True)
+    return result

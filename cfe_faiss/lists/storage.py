@@ -1,0 +1,176 @@
+"""Where an index keeps its vectors: FAISS's own lists, each sorted by label, seen as one long sequence of rows."""
+
+import ctypes
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import scan
+from cfe_faiss.lists.layout import sorted_order, stable_order
+
+_UNIT_TOLERANCE = 1e-4  # of norms summed in float32
+_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The rows of an index as they lie in memory; valid while the index lives and until it changes.
+
+    Storage row r is place ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``.
+
+    Attributes
+    ----------
+    d
+        Length of a vector.
+    starts
+        First storage row of each list and, last, the number of rows: (nlist + 1,) int64.
+    addresses, id_addresses
+        Where each list's vectors and int64 ids begin in memory: (nlist,) int64.
+    labels
+        Label of each storage row, ascending within a list: (n,) int32.
+    codec, levels
+        How vectors are coded, see :mod:`cfe_faiss.lists.codecs`.
+    code_addresses, code_size
+        Where the codes of each list begin in memory that screen its vectors, (nlist,) int64, and the bytes of one; none
+        and 0 where vectors are not screened by codes.
+    """
+
+    d: int
+    starts: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+    id_addresses: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    codec: int = codes.FLAT
+    levels: NDArray[np.float32] = field(default_factory=lambda: codes.NO_LEVELS)
+    code_addresses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    code_size: int = 0
+
+    @cached_property
+    def slack(self) -> float:
+        """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
+        return scan.screening_error(self.d) * codes.screening_factor(self.codec, self.levels)
+
+    @property
+    def row_size(self) -> int:
+        """Bytes of a vector."""
+        return codes.row_size(self.codec, self.d)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.labels)
+
+    def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return vectors and ids of storage rows; a view of floats that follow each other in one list, else a copy."""
+        if self.codec == codes.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
+            j = int(np.searchsorted(self.starts, rows[0], side="right")) - 1
+            if rows[-1] < self.starts[j + 1]:
+                place = int(rows[0] - self.starts[j])
+                address = int(self.addresses[j]) + 4 * self.d * place
+                id_address = int(self.id_addresses[j]) + 8 * place
+                return _view(ctypes.c_float, address, (len(rows), self.d)), _view(
+                    ctypes.c_int64, id_address, (len(rows),)
+                )
+        X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
+        scan.gather(
+            rows,
+            self.starts,
+            self.addresses,
+            self.id_addresses,
+            self.row_size,
+            self.codec,
+            self.levels,
+            X,
+            copied_ids,
+        )
+        return X, copied_ids
+
+    @cached_property
+    def row_addresses(self) -> NDArray[np.int64]:
+        """Where each row's vector begins in memory, (n,) int64."""
+        sizes = np.diff(self.starts)
+        places = np.arange(self.n) - np.repeat(self.starts[:-1], sizes)
+        return np.repeat(self.addresses, sizes) + self.row_size * places
+
+    @cached_property
+    def by_label(self) -> NDArray[np.int64]:
+        """The storage rows whose label is known, sorted by label."""
+        order = stable_order(self.labels)
+        return order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
+
+    @cached_property
+    def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The known labels in ascending order, and how many rows each has."""
+        return _class_counts(self.labels)
+
+    @cached_property
+    def row_ids(self) -> NDArray[np.int64]:
+        """The id of each storage row, (n,) int64."""
+        return self.ids()
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return the id of each storage row, (n,) int64."""
+        ids = np.empty(self.n, np.int64)
+        scan.copy_ids(self.starts, self.id_addresses, ids)
+        return ids
+
+    def first_not_unit(self, shortest: float | None = None) -> int:
+        """Return the first row that is neither zero nor of length 1, as far as its codec can tell, or -1.
+
+        A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), where its components lay outside of
+        the codec's range.
+        """
+        slack = codes.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
+        least, zero = 1 - slack, 0.0
+        if self.codec == codes.SQ8:
+            least, zero = shortest or 0.0, slack
+        for start in range(0, self.n, _ROWS):
+            X = self.rows(np.arange(start, min(start + _ROWS, self.n)))[0]
+            with np.errstate(over="ignore", invalid="ignore"):
+                norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+            unit = ((norms >= least) & (norms <= 1 + slack)) | (norms <= zero)
+            if not unit.all():
+                return start + int(np.argmin(unit))
+        return -1
+
+    def sort_lists(self) -> NDArray[np.int64]:
+        """Sort each list by label, in place in FAISS's memory (stable), and return which old row each row now holds.
+
+        ``labels`` is what the caller says the rows' labels are; it stays as it is.
+        """
+        order = np.arange(self.n)
+        sizes = np.diff(self.starts)
+        if self.n:
+            lists = np.repeat(np.arange(len(sizes)), sizes)
+            order = sorted_order(lists, self.labels)
+            scan.permute_lists(order, self.starts, self.addresses, self.row_size)
+            scan.permute_lists(order, self.starts, self.id_addresses, 8)
+            scan.permute_lists(order, self.starts, self.code_addresses, self.code_size)
+        return order
+
+    def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Return, for each query label, how many (allowed) rows have a known label other than it; 0 for an unknown."""
+        classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
+        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
+        return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
+
+
+def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    return np.unique(labels[labels != UNKNOWN], return_counts=True)
+
+
+def _view(element: Any, address: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    size = ctypes.sizeof(element)
+    if address % size == 0:
+        return np.ctypeslib.as_array((element * math.prod(shape)).from_address(address)).reshape(shape)
+    # In a mapped file FAISS puts vectors at odd addresses, where NumPy does without BLAS.
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * (size * math.prod(shape))).from_address(address))
+    rows: NDArray[Any] = raw.copy().view(np.dtype(element)).reshape(shape)
+    return rows

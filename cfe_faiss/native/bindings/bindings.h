@@ -1,0 +1,12 @@
+// What each file of this folder adds to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace cfe {
+
+namespace nb = nanobind;
+
+void bind_similarity(nb::module_& module);
+
+}  // namespace cfe

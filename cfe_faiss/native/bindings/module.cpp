@@ -1,0 +1,13 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+#include "core/kernels.h"
+
+NB_MODULE(_native, module) {
+  cfe::choose_level();
+  module.def("level", &cfe::level);
+  module.def("available_levels", &cfe::available_levels);
+  cfe::bind_similarity(module);
+}

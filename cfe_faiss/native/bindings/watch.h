@@ -1,0 +1,25 @@
+// Interrupts and progress, noticed between the tasks of a call that has released the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+
+#include "core/parallel.h"
+
+namespace cfe {
+
+// Returns what notices Ctrl-C a few times a second, and calls `progress`, unless it is None, with the tasks done.
+inline Watch watch(nanobind::object progress = nanobind::none()) {
+  using Clock = std::chrono::steady_clock;
+  return [progress, last = Clock::now()](std::size_t done) mutable {
+    const auto now = Clock::now();
+    if (now - last < std::chrono::milliseconds(50)) return;
+    last = now;
+    const nanobind::gil_scoped_acquire held;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    if (!progress.is_none()) progress(done);
+  };
+}
+
+}  // namespace cfe

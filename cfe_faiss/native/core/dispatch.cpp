@@ -1,0 +1,77 @@
+#include <cstdlib>
+#include <stdexcept>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+const Kernels& kernels_generic();
+#ifdef CFE_HAS_avx2
+const Kernels& kernels_avx2();
+#endif
+#ifdef CFE_HAS_avx512
+const Kernels& kernels_avx512();
+#endif
+#ifdef CFE_HAS_neon
+const Kernels& kernels_neon();
+#endif
+
+namespace {
+
+struct Level {
+  std::string name;
+  const Kernels* kernels;
+};
+
+std::vector<Level> levels_here() {
+  std::vector<Level> levels{{"generic", &kernels_generic()}};
+#ifdef CFE_HAS_avx2
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                        __builtin_cpu_supports("popcnt");
+  if (has_avx2) levels.push_back({"avx2", &kernels_avx2()});
+#endif
+#ifdef CFE_HAS_avx512
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni");
+  if (has_avx2 && has_avx512) levels.push_back({"avx512", &kernels_avx512()});
+#endif
+#ifdef CFE_HAS_neon
+  levels.push_back({"neon", &kernels_neon()});
+#endif
+  return levels;
+}
+
+Level chosen;
+
+}  // namespace
+
+const Kernels& kernels() { return *chosen.kernels; }
+const std::string& level() { return chosen.name; }
+
+std::vector<std::string> available_levels() {
+  std::vector<std::string> names;
+  for (const Level& level : levels_here()) names.push_back(level.name);
+  return names;
+}
+
+void choose_level() {
+  const std::vector<Level> levels = levels_here();
+  const char* wanted = std::getenv("CFE_SIMD");
+  if (wanted == nullptr || *wanted == '\0') {
+    chosen = levels.back();
+    return;
+  }
+  std::string names;
+  for (const Level& level : levels) {
+    if (level.name == wanted) {
+      chosen = level;
+      return;
+    }
+    names += (names.empty() ? "" : ", ") + level.name;
+  }
+  throw std::runtime_error("CFE_SIMD must be one of " + names + ", which this machine has, got '" + wanted + "'");
+}
+
+}  // namespace cfe

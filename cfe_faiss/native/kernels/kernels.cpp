@@ -1,0 +1,18 @@
+// All kernels, for one instruction set; compiled once for each (see CMakeLists.txt).
+#include "core/kernels.h"
+
+#include "kernels/similarity.h"
+
+namespace cfe {
+
+#define CFE_JOINED(name, level) name##_##level
+#define CFE_TABLE(level) CFE_JOINED(kernels, level)
+
+const Kernels& CFE_TABLE(CFE_LEVEL)() {
+  static constexpr Kernels table{
+      .pair_similarities = CFE_LEVEL::pair_similarities,
+  };
+  return table;
+}
+
+}  // namespace cfe

@@ -1,0 +1,1 @@
+"""Searches: single and batched, exact and in some lists."""

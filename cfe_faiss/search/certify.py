@@ -1,0 +1,104 @@
+"""Which approximate rows are provably exact: no list that was left out holds anything that could belong there.
+
+For a query q and a vector x of length at most B (1, or a little more where vectors are decoded), and a unit vector c
+with s = q·c and a = x·c (Cauchy-Schwarz on what is orthogonal to c)
+
+    q·x <= s a + sqrt(B^2 - s^2) sqrt(B^2 - a^2).
+
+The bound rises in s up to s = a, and falls in a from a = s on. So with the smallest a of a list it holds for all of its
+vectors, and where that is smaller than s, the bound is B^2.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.coarse.class_centroids import nearest_lists
+from cfe_faiss.lists import codecs as codes
+from cfe_faiss.parallel import run
+from cfe_faiss.search import grouping
+from cfe_faiss.search.exact import slices
+from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search.searcher import Lists
+
+_ROWS = 1 << 12
+_QUERIES = 1 << 9
+_SEVERAL = -2  # in place of the label of a list that has several
+
+
+def certified(
+    lists: Lists, queries: Queries, nprobe: int, D: NDArray[np.float32], I: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return for each query whether its row, found in the lists that it is routed to, is exact: (nq,) bool.
+
+    O(nq * nlist * d) time.
+    """
+    result = np.zeros(len(queries), bool)
+    if nprobe >= lists.number:
+        result[:] = True
+        return result
+    if lists.worth_grouping(len(queries), nprobe) and lists.routes is not None:
+        groups, probed = grouping.routed(lists.routes, queries, nprobe)
+        order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
+    else:
+        order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
+    closeness, only = _closeness(lists), _only_labels(lists)
+    bound = codes.norm_bound(lists.storage.codec, lists.storage.levels)
+    wanted = np.minimum(lists.storage.eligible(queries.labels), D.shape[1])
+    complete = (I >= 0).sum(axis=1) >= wanted
+
+    def certify(cut: slice) -> None:
+        chosen = order[cut]
+        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        looked = probed[cut] if probed is not None else _routed_alone(lists, X, labels, nprobe)
+        bounds = _bounds(X @ lists.centroids[0].T, closeness, bound, lists.storage.slack)
+        bounds[only[None] == labels[:, None]] = -np.inf
+        if lists.screening is None:
+            row, place = np.nonzero((looked >= 0) & (looked < bounds.shape[1]))
+            bounds[row, looked[row, place]] = -np.inf
+        # A row that has all there is needs no more; one that is full must beat what is left.
+        everything = wanted[chosen] < D.shape[1]
+        result[chosen] = complete[chosen] & (everything | (bounds.max(axis=1) < D[chosen, -1]))
+
+    work = float(len(order)) * lists.centroids[0].size
+    run(certify, slices(len(order), _QUERIES), work=work)
+    result[queries.labels == UNKNOWN] = True  # has no evidence, and its row says so
+    return result
+
+
+def _routed_alone(lists: Lists, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
+    if lists.routes is None:
+        return nearest_lists(X, lists.centroids, nprobe)
+    return lists.routes.lists(X, labels, nprobe)
+
+
+def _bounds(S: NDArray[np.float32], closeness: NDArray[np.float64], length: float, slack: float) -> NDArray[np.float64]:
+    """Bound the similarity of queries with the vectors of lists, (nq, nlist); S are the queries' centroid products."""
+    s = np.clip(S.astype(np.float64) + slack, -length, length)
+    a = np.clip(closeness - slack, -length, length)[None]
+    apart = s * a + np.sqrt(length**2 - s**2) * np.sqrt(length**2 - a**2)
+    return np.where(a <= s, length**2, apart) + slack
+
+
+def _closeness(lists: Lists) -> NDArray[np.float64]:
+    """Return the smallest product of a list's members of known label with its centroid, (nlist,); inf for none."""
+    storage, centroids = lists.storage, lists.centroids[0]
+    closeness = np.full(len(centroids), np.inf)
+    homes = np.repeat(np.arange(len(centroids)), np.diff(storage.starts))
+    for cut in slices(storage.n, _ROWS):
+        known = np.flatnonzero(storage.labels[cut] != UNKNOWN) + cut.start
+        products = (storage.rows(known)[0] * centroids[homes[known]]).sum(axis=1)
+        np.minimum.at(closeness, homes[known], products)
+    return closeness
+
+
+def _only_labels(lists: Lists) -> NDArray[np.int32]:
+    """Return the label of each list whose members of known label have one only, (nlist,); UNKNOWN for no member."""
+    storage = lists.storage
+    only = np.full(len(lists.centroids[0]), UNKNOWN, np.int32)
+    for j, (first, last) in enumerate(zip(storage.starts[:-1], storage.starts[1:], strict=True)):
+        labels = storage.labels[first:last]
+        labels = labels[np.searchsorted(labels, UNKNOWN, side="right") :]
+        if len(labels):
+            only[j] = labels[0] if labels[0] == labels[-1] else _SEVERAL
+    return only

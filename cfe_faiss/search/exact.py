@@ -1,0 +1,272 @@
+"""Exact search: blocked matrix products over rows sorted by label, so that a whole class is left out at no cost.
+
+Rows and queries are sorted by label and cut into panels. In a tile (a panel of queries against a panel of rows) each
+query's own class is one run of columns, skipped as a whole; tiles of a single class are never multiplied.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.lists import scan
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.parallel import num_threads, run
+
+_PANEL = 768
+_TILE = _PANEL * _PANEL
+_BUFFER = 1 << 18
+
+Results = tuple[NDArray[np.float32], NDArray[np.int64]]
+Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+Threshold = Callable[[], float]
+Scan = Callable[[Threshold], Iterator[Found]]
+"""Yields the pairs at or above a threshold (asked for again and again, as it may rise), some at a time."""
+NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    X: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+    def excludes(self, other: "_Panel") -> bool:
+        """Whether no pair of the two panels can be evidence: both hold a single class, the same one."""
+        return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
+
+
+def _panel(storage: Storage, rows: NDArray[np.int64]) -> _Panel:
+    X, ids = storage.rows(rows)
+    return _Panel(X, ids, storage.labels[rows])
+
+
+def slices(n: int, size: int) -> list[slice]:
+    """Return what cuts n things into runs of ``size``, and what is left."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _work(storage: Storage, nq: int) -> float:
+    return float(nq) * storage.n * storage.d
+
+
+def _products(x: _Panel, y: _Panel, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
+    S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
+    return np.matmul(x.X, y.X.T, out=S)
+
+
+def _query_tiles(
+    storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
+) -> tuple[
+    list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]]
+]:
+    """Cut queries into blocks, and return what yields, for one block, its tiles against all (allowed) rows."""
+    rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
+    queries = np.argsort(labels_q, kind="stable")
+    height = max(1, min(_PANEL, -(-len(queries) // num_threads(_work(storage, len(queries))))))
+    blocks = [queries[cut] for cut in slices(len(queries), height)]
+
+    def tiles(block: NDArray[np.int64]) -> Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]:
+        x = _Panel(xq[block], block, labels_q[block])
+        buffer = np.empty(max(_TILE, len(block)), np.float32)
+        for cut in slices(len(rows), _TILE // len(block)):
+            y = _panel(storage, rows[cut])
+            if not x.excludes(y):
+                yield x, y, _products(x, y, buffer)
+
+    return blocks, tiles
+
+
+def search(
+    storage: Storage,
+    xq: NDArray[np.float32],
+    labels_q: NDArray[np.int32],
+    k: int,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+    progress: str | None = None,
+) -> Results:
+    """Return the exact evidence D, I of queries: unit rows (nq, d) with labels (nq,), among the allowed rows (n,)."""
+    width = min(k, storage.n)
+    D, I = scan.empty_heaps(len(xq), width)
+    if D.size:
+        slack = storage.slack
+        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
+
+        def scan_block(block: NDArray[np.int64]) -> None:
+            heaps = D[block], I[block]
+            for x, y, S in tiles(block):
+                scan.scan_tile(S, x.X, y.X, x.labels, y.labels, y.ids, *heaps, slack)
+            scan.sort_heaps(*heaps)
+            D[block], I[block] = heaps
+
+        run(scan_block, blocks, work=_work(storage, len(xq)), progress=progress)
+    return padded(D, I, k)
+
+
+def _tiles_from(
+    storage: Storage, rows: NDArray[np.int64], cuts: list[slice], i: int
+) -> Iterator[tuple[int, _Panel, _Panel, NDArray[np.float32]]]:
+    """Yield j, both panels and their products for the tiles of panel i of the rows with itself and all later ones."""
+    x = _panel(storage, rows[cuts[i]])
+    buffer = np.empty(_TILE, np.float32)
+    for j in range(i, len(cuts)):
+        y = _panel(storage, rows[cuts[j]])
+        if not x.excludes(y):
+            yield j, x, y, _products(x, y, buffer)
+
+
+def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Results:
+    """Return the exact evidence D, I of every stored row, in storage order; each unordered pair is multiplied once."""
+    rows = storage.by_label
+    width = min(k, storage.n)
+    D, I = scan.empty_heaps(len(rows), width)
+    if D.size:
+        slack = storage.slack
+        cuts = slices(len(rows), _PANEL)
+        locks = [threading.Lock() for _ in cuts]
+
+        def scan_panel(i: int) -> None:
+            for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+                mine, theirs = (D[cuts[i]], I[cuts[i]]), (D[cuts[j]], I[cuts[j]])
+                if i == j:
+                    with locks[i]:
+                        scan.scan_tile(S, x.X, y.X, x.labels, y.labels, y.ids, *mine, slack)
+                else:
+                    with locks[i], locks[j]:
+                        scan.scan_tile_both(S, x.X, y.X, x.labels, y.labels, x.ids, y.ids, *mine, *theirs, slack)
+
+        work = _work(storage, storage.n)
+        run(scan_panel, range(len(cuts)), work=work, progress=progress)
+        run(lambda cut: scan.sort_heaps(D[cut], I[cut]), cuts, work=work)
+    all_D, all_I = scan.empty_heaps(storage.n, width)
+    all_I[:] = -1
+    all_D[rows], all_I[rows] = D, I
+    return padded(all_D, all_I, k)
+
+
+def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
+    """Return D, I widened to k columns with FAISS's padding."""
+    nq, width = D.shape
+    if width == k:
+        return D, I
+    wide_D, wide_I = np.full((nq, k), scan.PADDING, np.float32), np.full((nq, k), -1, np.int64)
+    wide_D[:, :width], wide_I[:, :width] = D, I
+    return wide_D, wide_I
+
+
+def _collect(
+    x: _Panel, y: _Panel, S: NDArray[np.float32], threshold: Threshold, slack: float
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
+    """Yield (rows, columns, similarities) of a tile's pairs at or above the threshold, a bounded number at a time."""
+    size = max(_BUFFER, S.shape[1])
+    rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
+    row = 0
+    while row < len(S):
+        count, row = scan.collect_tile(
+            S, x.X, y.X, x.labels, y.labels, np.float32(threshold()), slack, row, rows, columns, scores
+        )
+        if count:
+            yield rows[:count], columns[:count], scores[:count]
+
+
+def range_search(
+    storage: Storage,
+    xq: NDArray[np.float32],
+    labels_q: NDArray[np.int32],
+    threshold: float,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
+    found = [NOTHING]
+    if storage.n and len(xq):
+        slack = storage.slack
+        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
+
+        def scan_block(block: NDArray[np.int64]) -> None:
+            for x, y, S in tiles(block):
+                for rows, columns, scores in _collect(x, y, S, lambda: threshold, slack):
+                    found.append((block[rows], y.ids[columns], scores.copy()))
+
+        run(scan_block, blocks, work=_work(storage, len(xq)))
+    query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((ids, -scores, query))
+    lims = np.searchsorted(query, np.arange(len(xq) + 1), sorter=order).astype(np.int64)
+    return lims, scores[order], ids[order]
+
+
+def pairs_within(storage: Storage, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
+    """Yield the evidence pairs at or above the threshold among some rows, in ascending order of their labels."""
+    x = _panel(storage, rows)
+    for r, c, scores in _collect(x, x, x.X @ x.X.T, threshold, storage.slack):
+        once = np.flatnonzero(r < c)
+        yield x.ids[r[once]], x.ids[c[once]], scores[once]
+
+
+def all_pairs(storage: Storage) -> list[Scan]:
+    """Return what together finds all evidence pairs at or above a threshold: each panel of rows with all later ones."""
+    rows = storage.by_label
+    cuts = slices(len(rows), _PANEL)
+    slack = storage.slack
+
+    def pairs_of_panel(i: int, threshold: Threshold) -> Iterator[Found]:
+        for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+            for r, c, scores in _collect(x, y, S, threshold, slack):
+                once = np.flatnonzero((r < c) | (i < j))
+                yield x.ids[r[once]], y.ids[c[once]], scores[once]
+
+    return [partial(pairs_of_panel, i) for i in range(len(cuts))]
+
+
+def best_of(
+    scans: list[Scan],
+    k: int,
+    best: Found = NOTHING,
+    *,
+    floor: float = float(scan.PADDING),
+    work: float = math.inf,
+    progress: str | None = None,
+) -> Found:
+    """Return the k best of the pairs that some scans find at or above ``floor``, and of those found before."""
+    lock = threading.Lock()
+
+    def threshold() -> float:
+        return max(floor, float(best[2][-1])) if len(best[2]) == k else floor
+
+    def take(find: Scan) -> None:
+        nonlocal best
+        for found in find(threshold):
+            pairs = best_pairs([found], k)
+            with lock:
+                best = best_pairs([best, pairs], k)
+
+    run(take, scans, work=work, progress=progress)
+    return best
+
+
+def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found:
+    """Return the k most similar pairs with different labels, best first: source < target, similarity."""
+    return best_of(all_pairs(storage), k, work=_work(storage, storage.n), progress=progress)
+
+
+def best_pairs(found: list[Found], k: int) -> Found:
+    """Return the k best of some pairs, each unordered pair once, smaller id first; ties go to the smaller ids.
+
+    No unordered pair may occur more than twice.
+    """
+    source, target, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if len(scores) > 4 * k:
+        keep = np.flatnonzero(scores >= -np.partition(-scores, 2 * k - 1)[2 * k - 1])
+        source, target, scores = source[keep], target[keep], scores[keep]
+    low, high = np.minimum(source, target), np.maximum(source, target)
+    order = np.lexsort((high, low, -scores))
+    low, high, scores = low[order], high[order], scores[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    keep = np.flatnonzero(first)[:k]
+    return low[keep], high[keep], scores[keep]

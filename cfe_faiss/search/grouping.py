@@ -1,0 +1,265 @@
+"""Queries that are searched together: those that lie in one list and are near each other.
+
+Queries of one list are routed alike if they have one label with a large share in the list, or labels with small shares,
+whose own members move the list's mean too little to matter. They are halved, along the line between two that are far
+apart, until a group is about as large as what meets a panel at once: its mean is then near to each of its queries.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.partitions import assign
+from cfe_faiss.jit import kernel
+from cfe_faiss.lists.scan import lists_of, product
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.search import select
+from cfe_faiss.search.meet import LANES
+
+_LARGEST = 16
+_FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # that a thread takes at once
+_TASKS = 2  # for each thread, if what is left were cut evenly
+_MIXED = -2
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Fetch = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Unit queries with labels.
+
+    Attributes
+    ----------
+    fetch
+        Returns the vectors, (m, d) float32, of given queries, (m,) int64.
+    labels
+        Label of each query, (nq,) int32.
+    homes
+        Returns the list of the first partition that each of given queries lies in or is nearest to, (m,) int64.
+    order
+        All queries, (nq,) int64, in an order in which those of a list follow each other, if one is known.
+    """
+
+    fetch: Fetch
+    labels: NDArray[np.int32]
+    homes: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    order: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of_rows(cls, storage: Storage, rows: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> "Queries":
+        """Return stored vectors as queries."""
+        return cls(
+            lambda chosen: storage.rows(rows[chosen])[0],
+            storage.labels[rows],
+            lambda chosen: lists_of(rows[chosen], storage.starts),
+            order,
+        )
+
+    @classmethod
+    def of_vectors(cls, X: NDArray[np.float32], labels: NDArray[np.int32], centroids: NDArray[np.float32]) -> "Queries":
+        """Return any vectors as queries; ``centroids``, (nlist, d), are those of the first partition."""
+        return cls(
+            lambda chosen: X[chosen],
+            labels,
+            lambda chosen: assign(X[chosen], centroids[None])[0].astype(np.int64),
+        )
+
+    def chosen(self, queries: NDArray[np.int64]) -> "Queries":
+        """Return some of the queries."""
+        if len(queries) == len(self):
+            return self
+        fetch, homes = self.fetch, self.homes
+        return Queries(lambda some: fetch(queries[some]), self.labels[queries], lambda some: homes(queries[some]))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Queries in the order of their groups: group g is ``order[starts[g]:starts[g + 1]]``, routed by ``labels[g]``."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def of_task(self, task: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Return the places in ``order`` of some groups, and where each of these groups begins among them."""
+        borders = self.starts[task.start : task.stop + 1]
+        return slice(int(borders[0]), int(borders[-1])), borders - borders[0]
+
+    def tasks(self) -> list[slice]:
+        """Cut the groups into runs, the last ones smaller, so that threads end together; a group is never cut."""
+        n, first, firsts = len(self.order), 0, []
+        while first < n:
+            firsts.append(first)
+            first += min(_MOST_QUERIES, max(_FEWEST_QUERIES, (n - first) // (_TASKS * num_threads())))
+        borders = np.unique(np.append(np.searchsorted(self.starts[:-1], firsts), len(self)))
+        return [slice(int(a), int(b)) for a, b in pairwise(borders)]
+
+
+def alike(queries: Queries, routes: Routes) -> Groups:
+    """Return the queries of each list that are routed alike."""
+    order = np.arange(len(queries)) if queries.order is None else queries.order
+    labels = queries.labels[order]
+    known = labels != UNKNOWN
+    if not known.all():
+        order, labels = order[known], labels[known]
+    homes = queries.homes(order)
+    runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
+    sizes, labels, homes = np.diff(np.append(runs, len(order))), labels[runs], homes[runs]
+    by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
+    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
+    if (keys[1:] < keys[:-1]).any():
+        among = np.argsort(keys, kind="stable")
+        runs, sizes, keys, by = runs[among], sizes[among], keys[among], by[among]
+        firsts = np.cumsum(sizes) - sizes
+        order, runs = order[np.repeat(runs - firsts, sizes) + np.arange(len(order))], firsts
+    starts = _runs(keys[1:] != keys[:-1], len(keys))
+    return Groups(order, np.append(runs[starts], len(order)), by[starts].astype(np.int32))
+
+
+def _runs(changes: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+    """Return where runs of n things begin, given after which of them there is a change, (n - 1,)."""
+    return np.flatnonzero(np.append(True, changes)[:n])
+
+
+def routed_some(
+    groups: Groups, task: slice, routes: Routes, queries: Queries, nprobe: int
+) -> tuple[Groups, NDArray[np.int64], Floats]:
+    """Halve some groups and route them; return small groups, the lists of each, and the vectors in their order.
+
+    Lists are nearest first, (groups, nprobe), or all of the first partition, (groups, nlist), where ``nprobe`` is as
+    large as the number of lists.
+    """
+    cut, borders = groups.of_task(task)
+    order = groups.order[cut]
+    X = queries.fetch(order)
+    within, starts, of_group = halve(X, borders, _LARGEST)
+    (X, M), labels = arranged(X, within, starts), groups.labels[task][of_group]
+    lists = routes.all_lists(M, labels) if nprobe >= len(routes.means) else routes.lists(M, labels, nprobe)
+    return Groups(order[within], starts, labels), lists, X
+
+
+def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
+    """Return small groups of all queries, and the lists that each looks into, as :func:`routed_some`."""
+    large = alike(queries, routes)
+    tasks = large.tasks()
+    parts: list[tuple[Groups, NDArray[np.int64]]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
+
+    def route(number: int) -> None:
+        groups, lists, _ = routed_some(large, tasks[number], routes, queries, nprobe)
+        parts[number] = groups, lists
+
+    run(route, range(len(tasks)), work=float(len(queries)) * routes.means.size / _LARGEST)
+    if not parts:
+        return large, np.empty((0, nprobe), np.int64)
+    each = [groups for groups, _ in parts]
+    ends = np.cumsum([0, *(len(groups.order) for groups in each)])
+    starts = [groups.starts[:-1] + end for groups, end in zip(each, ends[:-1], strict=True)]
+    groups = Groups(
+        np.concatenate([groups.order for groups in each]),
+        np.append(np.concatenate(starts), ends[-1]),
+        np.concatenate([groups.labels for groups in each]),
+    )
+    return groups, np.concatenate([lists for _, lists in parts])
+
+
+@kernel
+def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
+    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
+
+    Returns
+    -------
+    order, starts
+        Rows in an order in which each new group is a run that begins at one of ``starts``; last, the number of rows.
+    of_group
+        Which old group each new one is from.
+    """
+    n = X.shape[0]
+    order = np.arange(n)
+    starts, of_group = np.empty(n + 1, np.int64), np.empty(n, np.int64)
+    along = np.empty(n, np.float32)
+    size = select.LARGEST_K + LANES
+    memory = np.empty((2, size), np.float32), np.empty((2, size), np.int64)
+    first_of, last_of = np.empty(64, np.int64), np.empty(64, np.int64)
+    count = 0
+    for g in range(borders.shape[0] - 1):
+        first_of[0], last_of[0] = borders[g], borders[g + 1]
+        waiting = 1
+        while waiting:
+            waiting -= 1
+            first, last = first_of[waiting], last_of[waiting]
+            if last - first <= largest:
+                starts[count], of_group[count] = first, g
+                count += 1
+                continue
+            one = _farthest(X, order, first, last, order[first], along)
+            other = _farthest(X, order, first, last, one, along)
+            for place in range(first, last):
+                along[place] -= product(X[order[place]], X[other])
+            _sort(order[first:last], along[first:last], memory)
+            middle = (first + last) // 2
+            # The later half waits longer, so that groups come out in order; at most one waits at each depth.
+            first_of[waiting], last_of[waiting] = middle, last
+            first_of[waiting + 1], last_of[waiting + 1] = first, middle
+            waiting += 2
+    starts[count] = n
+    return order, starts[: count + 1], of_group[:count]
+
+
+@kernel
+def _sort(rows: Ints, by: Floats, memory: tuple[Floats, Ints]) -> None:
+    """Sort rows in place by a number of each, ascending; ``memory`` is room for some of them, twice."""
+    m, (keys, ids) = rows.shape[0], memory
+    if m > select.LARGEST_K:
+        rows[:] = rows[np.argsort(by, kind="mergesort")]
+        return
+    for c in range(m):
+        keys[0, c], ids[0, c] = -by[c] if by[c] == by[c] else -np.inf, rows[c]
+    select.put_in_order(m, keys[0].ctypes.data, ids[0].ctypes.data, keys[1].ctypes.data, ids[1].ctypes.data)
+    rows[:] = ids[1, :m]
+
+
+@kernel
+def _farthest(X: Floats, order: Ints, first: int, last: int, row: int, products: Floats) -> int:
+    """Return the row that is farthest from one, and write the products of all in a range of the order with it."""
+    farthest, least = row, np.float32(np.inf)
+    for place in range(first, last):
+        products[place] = product(X[order[place]], X[row])
+        if products[place] < least:
+            farthest, least = order[place], products[place]
+    return farthest
+
+
+@kernel
+def arranged(X: Floats, order: Ints, groups: Ints) -> tuple[Floats, Floats]:
+    """Return rows in an order, and the normalised mean of each group ``groups[g]:groups[g + 1]`` of these.
+
+    The mean is zero where they cancel out.
+    """
+    unordered, X = X, np.empty_like(X)
+    for r in range(X.shape[0]):
+        for i in range(X.shape[1]):
+            X[r, i] = unordered[order[r], i]
+    M = np.zeros((groups.shape[0] - 1, X.shape[1]), np.float32)
+    for g in range(M.shape[0]):
+        for r in range(groups[g], groups[g + 1]):
+            for i in range(X.shape[1]):
+                M[g, i] += X[r, i]
+        norm = np.float32(np.sqrt(product(M[g], M[g])))
+        if norm > 0:
+            for i in range(X.shape[1]):
+                M[g, i] /= norm
+    return X, M

@@ -1,0 +1,295 @@
+"""Similarity join: every pair at or above a threshold, none missed, without comparing all of them.
+
+**Bound.** For orthonormal directions, the columns of P, and any split of a vector x into its coordinates a(x) = P'x and
+what is left over, of norm r(x) = |x - P a(x)|, Cauchy and Schwarz give x·y <= a(x)·a(y) + r(x) r(y). So the sketch
+z(x) = (a(x), r(x)) has x·y <= z(x)·z(y) and |z(x)| = |x|. With P the leading principal directions of the data the bound
+is tight after a few coordinates. Two sketches are kept: a coarse one for every comparison, and the next coordinates,
+which replace r(x) r(y) by something smaller for the pairs that pass.
+
+**Blocks.** z(x)·z(y) >= t needs |z(x) - z(y)|**2 <= 2 (M - t), M the largest |z|**2: a k-d tree over the coarse
+sketches leaves out whole boxes, then rows, before anything is multiplied.
+
+**Rounding.** All of it errs to the safe side. Coordinates and norms are computed in float64 and rounded once; r(x) is
+taken from |x|**2 - |a|**2 plus a bound on the error of that difference (``_rounding``). With u = 2**-24, rounding the
+sketches to float32 changes z(x)·z(y) by 2 u M at most, float32 sums of its w products by w u M (in any order), the
+exchange of r(x) r(y) by 3 u M, and ``similarity`` is rounded by u M itself: together less than (w + 16) u M, which is
+``scan.screening_error(w)`` times M. ``_gap_rounding`` bounds the error of a squared distance. A pair that passes is
+scored by :func:`cfe_faiss.dot.similarity`, so the result has the same bits as that of comparing all pairs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.lists import scan
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.parallel import run
+from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
+from cfe_faiss.search.walk import COARSE, Floats, Ints, Labels, similarities, walk
+
+_DIRECTIONS = 64  # principal directions in both sketches together
+_SAMPLE = 1 << 13
+_POWER_STEPS = 6
+_BLOCK = 256  # rows in a block, at most
+_BUFFER = 1 << 18  # pairs that one call of a kernel finds, at most
+_FLOATS = 1 << 23  # held by one thread at once, while rows are projected or pairs scored
+_DEPTH = 40  # of a tree, at most
+
+# What a step costs, in multiplications of a large matrix product: measured, to a factor of two.
+_ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The rows of a storage with a known label, ordered into blocks of rows that lie close together.
+
+    The blocks are the leaves of a complete binary tree, whose nodes are numbered as in a heap: the children of node i
+    are 2i + 1 and 2i + 2, and the last ``number`` nodes are the blocks in order. "Row i" is the i-th in that order.
+
+    Attributes
+    ----------
+    storage
+        Where the vectors lie.
+    rows
+        Storage row of each row, (n,) int64.
+    labels
+        Label of each row, (n,) int32.
+    coarse, fine
+        Sketches, (n, 16) and (n, at most 50) float32: the leading coordinates and the norm of what is left; the
+        coordinates after those, and the norm of what is left then.
+    largest
+        The largest squared norm of a sketch.
+    starts
+        First row of each block and, last, n: (number + 1,) int64.
+    low, high
+        Box around each node's coarse sketches, (2 * number - 1, 16) float32.
+    node_labels
+        The label of all rows below each node, or ``UNKNOWN`` where they have several: (2 * number - 1,) int32.
+    """
+
+    storage: Storage
+    rows: Ints
+    labels: Labels
+    coarse: Floats
+    fine: Floats
+    largest: float
+    starts: Ints
+    low: Floats
+    high: Floats
+    node_labels: Labels
+
+    @property
+    def number(self) -> int:
+        """How many blocks there are."""
+        return len(self.starts) - 1
+
+    def neighbours(self) -> list[Scan]:
+        """Return what finds the pairs within each two blocks that were split last: few of all, but among the best."""
+        wide = np.append(self.starts[:-1:2], len(self.rows))
+        return [partial(self._near, int(a), int(b)) for a, b in pairwise(wide)]
+
+    def _near(self, first: int, last: int, threshold: Threshold) -> Iterator[Found]:
+        order = np.argsort(self.labels[first:last], kind="stable")
+        return pairs_within(self.storage, self.rows[first:last][order], threshold)
+
+    def scans(self) -> list[Scan]:
+        """Return what finds the pairs of each block with itself and with all later ones."""
+        return [partial(self._pairs_of_block, i) for i in range(self.number)]
+
+    def cost(self, threshold: float) -> float:
+        """Estimate the time of all :meth:`scans`, in multiplications, from those of a few blocks."""
+        step = min(128, -(-self.number // 4))
+        sample = range(step // 2, self.number, step)
+        seen = np.zeros((len(sample), 4), np.int64)
+
+        def look(place: int) -> None:
+            for _ in self._candidates(sample[place], lambda: threshold, seen[place]):
+                pass
+
+        run(look, range(len(sample)))
+        prices = np.array([_ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR], float)
+        return float(seen.sum(axis=0) @ prices) * self.number / len(sample)
+
+    def _candidates(self, i: int, threshold: Threshold, seen: Ints) -> Iterator[tuple[float, Ints, Ints]]:
+        """Yield threshold, first and second rows of the pairs of block i that may reach it, a bounded number at a time.
+
+        ``seen`` counts the rows tested, and the pairs that met the coarse sketches, the fine sketches and the end.
+        """
+        first, last = self.starts[i], self.starts[i + 1]
+        stack, depths = np.zeros(2 * _DEPTH, np.int64), np.ones(2 * _DEPTH, np.int64)
+        near, counts = np.empty((_DEPTH, last - first), np.int64), np.zeros(_DEPTH, np.int64)
+        near[0], counts[0] = np.arange(first, last), last - first
+        found = np.empty((2, max(_BUFFER, (last - first + 1) ** 2)), np.int64)
+        top = 1
+        while top:
+            wanted = threshold()
+            screen, limit = self._screens(wanted)
+            count, top = walk(
+                i,
+                self.starts,
+                self.labels,
+                self.coarse,
+                self.fine,
+                self.low,
+                self.high,
+                self.node_labels,
+                screen,
+                limit,
+                stack,
+                depths,
+                top,
+                near,
+                counts,
+                found,
+                seen,
+            )
+            if count:
+                yield wanted, found[0, :count], found[1, :count]
+
+    def _screens(self, threshold: float) -> tuple[np.float32, float]:
+        """Return what the inner product of sketches must reach, and what their squared distance must not exceed."""
+        slack = scan.screening_error(COARSE + self.fine.shape[1]) * max(1.0, self.largest)
+        return np.float32(threshold - slack), 2 * (self.largest - threshold + slack) * (1 + _gap_rounding())
+
+    def _pairs_of_block(self, i: int, threshold: Threshold) -> Iterator[Found]:
+        seen = np.zeros(4, np.int64)
+        start = self.starts[i]
+        X, ids = self.storage.rows(self.rows[start : self.starts[i + 1]])
+        for wanted, first, second in self._candidates(i, threshold, seen):
+            for part in slices(len(first), max(_BLOCK, _FLOATS // self.storage.d)):
+                others, places = np.unique(second[part], return_inverse=True)
+                Y, other_ids = self.storage.rows(self.rows[others])
+                own = first[part] - start
+                scores = similarities(X, Y, own, places)
+                good = np.flatnonzero(scores >= wanted)
+                if len(good):
+                    yield ids[own[good]], other_ids[places[good]], scores[good]
+
+
+def blocks_of(storage: Storage) -> Blocks | None:
+    """Return the blocks of a storage; None where it has less than two rows with a known label.
+
+    Rows that are not finite, as a damaged file may hold, are left out: their similarities reach no threshold.
+    """
+    rows = np.sort(storage.by_label)
+    if len(rows) < 2:
+        return None
+    coarse, fine, norms = _sketches(storage, rows)
+    finite = np.isfinite(norms)
+    if not finite.all():
+        rows, coarse, fine, norms = rows[finite], coarse[finite], fine[finite], norms[finite]
+        if len(rows) < 2:
+            return None
+    levels = max(0, int(np.ceil(np.log2(len(rows) / _BLOCK))))
+    order = _split(coarse, levels)
+    coarse, fine, rows = coarse[order], fine[order], rows[order]
+    labels, starts = storage.labels[rows], _starts(len(rows), levels)
+    low, high = _folded(np.minimum, coarse, starts), _folded(np.maximum, coarse, starts)
+    lowest, highest = _folded(np.minimum, labels, starts), _folded(np.maximum, labels, starts)
+    node_labels = np.where(lowest == highest, lowest, UNKNOWN).astype(np.int32)
+    return Blocks(storage, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels)
+
+
+# --- sketches ---------------------------------------------------------------------------------------------------------
+
+
+def _rounding(d: int) -> float:
+    """Bound the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2.
+
+    Sums of d products err by d * 2**-53 at most (Higham, section 3.1); directions from a QR factorisation are
+    orthonormal to a small multiple of 2**-53. The factor 8 is a reserve.
+    """
+    return 8 * (d + _DIRECTIONS) * 2.0**-53
+
+
+def _gap_rounding() -> float:
+    """Bound the error of a squared distance between coarse sketches in float32, as a share of it."""
+    return (COARSE + 8) * 2.0**-24
+
+
+def _directions(storage: Storage, rows: Ints) -> NDArray[np.float64]:
+    """Return leading principal directions (of the second moment), (d, at most 64), by orthogonal iteration.
+
+    They need not be exact: any orthonormal directions keep the bound.
+    """
+    rng = np.random.default_rng(0)
+    size = min(len(rows), _SAMPLE, max(_BLOCK, 2 * _FLOATS // storage.d))
+    sample = storage.rows(np.sort(rng.choice(rows, size, replace=False)))[0].astype(np.float64)
+    sample = sample[np.isfinite(sample).all(axis=1)]
+    directions = rng.standard_normal((storage.d, min(storage.d, _DIRECTIONS)))
+    for _ in range(_POWER_STEPS):
+        directions = np.linalg.qr(sample.T @ (sample @ directions))[0]
+    projected = sample @ directions
+    turned: NDArray[np.float64] = directions @ np.linalg.eigh(projected.T @ projected)[1][:, ::-1]
+    return turned
+
+
+def _sketches(storage: Storage, rows: Ints) -> tuple[Floats, Floats, NDArray[np.float64]]:
+    """Return the coarse and fine sketches of storage rows, and the squared norms of the coarse ones, as stored."""
+    directions = _directions(storage, rows)
+    leading = min(COARSE - 1, directions.shape[1])
+    coarse = np.zeros((len(rows), COARSE), np.float32)
+    fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)
+    norms = np.empty(len(rows))
+
+    def left(squares: NDArray[np.float64], coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        difference = squares - np.einsum("ij,ij->i", coordinates, coordinates)
+        root: NDArray[np.float64] = np.sqrt(np.maximum(difference, 0) + _rounding(storage.d) * squares)
+        return root
+
+    def project(part: slice) -> None:
+        X = storage.rows(rows[part])[0].astype(np.float64)
+        squares, coordinates = np.einsum("ij,ij->i", X, X), X @ directions
+        coarse[part, :leading] = coordinates[:, :leading]
+        coarse[part, -1] = left(squares, coordinates[:, :leading])
+        fine[part, :-1] = coordinates[:, leading:]
+        fine[part, -1] = left(squares, coordinates)
+        norms[part] = np.einsum("ij,ij->i", coarse[part], coarse[part], dtype=np.float64)
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        run(project, slices(len(rows), max(1, _FLOATS // 4 // storage.d)), work=float(fine.size) * storage.d)
+    return coarse, fine, norms
+
+
+# --- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def _starts(n: int, level: int) -> Ints:
+    """Return where the nodes of a level begin, and n."""
+    starts: Ints = n * np.arange(2**level + 1, dtype=np.int64) // 2**level
+    return starts
+
+
+def _split(Z: Floats, levels: int) -> Ints:
+    """Return an order of the rows of Z in which each node of the tree is one run: halves along the widest axis."""
+    order = np.arange(len(Z))
+    for level in range(levels):
+        starts = _starts(len(Z), level + 1)
+
+        def halve(i: int, starts: Ints = starts) -> None:
+            first, middle, last = starts[2 * i : 2 * i + 3]
+            rows = order[first:last]
+            widest = int(Z[rows[:: max(1, len(rows) // 512)]].var(axis=0).argmax())
+            order[first:last] = rows[np.argpartition(Z[rows, widest], middle - first)]
+
+        run(halve, range(2**level), work=float(Z.size))
+    return order
+
+
+def _folded(fold: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[Any]:
+    """Return the fold (minimum or maximum) of the values below each node of the tree."""
+    number = len(starts) - 1
+    nodes = np.empty((2 * number - 1, *values.shape[1:]), values.dtype)
+    nodes[number - 1 :] = fold.reduceat(values, starts[:-1], axis=0)
+    width = number // 2
+    while width:
+        children = nodes[2 * width - 1 : 4 * width - 1]
+        nodes[width - 1 : 2 * width - 1] = fold(children[::2], children[1::2])
+        width //= 2
+    return nodes

@@ -1,0 +1,73 @@
+"""How many lists to look into for a wanted recall: measured on a sample of the stored vectors."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cfe_faiss import metrics
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.search import searcher as probing
+from cfe_faiss.search.exact import Results
+from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search.searcher import Lists
+
+_SAMPLE = 2000
+_FOLDS = 20
+_CERTAIN = 1.64  # one-sided 95 % of a normal distribution
+
+
+def nprobe_for(lists: Lists, k: int, recall: float, *, together: bool) -> int:
+    """Return the smallest number of lists that reaches a recall@k with 95 % confidence, on a sample.
+
+    The sample holds up to 2,000 stored vectors, in whole lists where queries are searched ``together``, list by list.
+    What is found for (k, recall, together) is kept as long as ``lists`` is valid.
+    """
+    known = lists.calibrations
+    key = (k, recall, together)
+    if key not in known:
+        queries = _sample(lists, together)
+        if len(queries) == 0:
+            return lists.number
+        D, I = _search(lists, queries, k, lists.number, together)
+
+        def reaches(nprobe: int) -> bool:
+            return _lower_bound(_search(lists, queries, k, nprobe, together), (D, I)) >= recall
+
+        known[key] = _smallest(reaches, lists.number)
+    return known[key]
+
+
+def _search(lists: Lists, queries: Queries, k: int, nprobe: int, together: bool) -> Results:
+    return probing.search(lists, queries, k, nprobe, complete=nprobe < lists.number, together=together)
+
+
+def _sample(lists: Lists, together: bool) -> Queries:
+    storage, rng = lists.storage, np.random.default_rng(0)
+    if together:
+        order = rng.permutation(len(storage.starts) - 1)
+        enough = int(np.searchsorted(np.cumsum(np.diff(storage.starts)[order]), _SAMPLE)) + 1
+        rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in order[:enough]])
+    else:
+        rows = rng.choice(storage.n, min(_SAMPLE // 4, storage.n), replace=False)
+    return Queries.of_rows(storage, rows[storage.labels[rows] != UNKNOWN])
+
+
+def _lower_bound(found: Results, exact: Results) -> float:
+    """Return the recall less its standard error times 1.64, over folds of neighbouring rows: those are alike."""
+    folds = np.array_split(np.arange(len(found[0])), min(_FOLDS, len(found[0])))
+    each = [metrics.recall(found[1][fold], exact[1][fold], found[0][fold], exact[0][fold]) for fold in folds]
+    return float(np.mean(each) - _CERTAIN * np.std(each) / np.sqrt(len(each)))
+
+
+def _smallest(reaches: Callable[[int], bool], most: int) -> int:
+    """Return the smallest number up to ``most`` that reaches, to within an eighth, taking more as never worse."""
+    low, high = 0, 1
+    while high < most and not reaches(high):
+        low, high = high, min(2 * high, most)
+    while high - low > max(1, high // 8):
+        middle = (low + high) // 2
+        if reaches(middle):
+            high = middle
+        else:
+            low = middle
+    return high

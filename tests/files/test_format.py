@@ -1,0 +1,764 @@
+import copy
+import json
+import os
+import pickle
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from numpy.testing import assert_array_equal
+from reference import Stored, clustered, stored_vectors, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.files import format as io
+from cfe_faiss.files.format import read_header, verify_index
+from cfe_faiss.index.kinds import EvidenceIndex
+
+FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_files.py"
+Index = EvidenceIndex
+KINDS = ["flat", "ivf", "fp16", "sq8", "pq"]
+
+
+CODECS = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ6,RFlat"}
+
+
+def built(kind: str) -> Index:
+    X, labels = clustered(600, 12, 3)
+    index: Index = cfe.IndexEvidenceFlat(12)
+    if kind == "ivf":
+        index = cfe.IndexEvidenceIVF(12, 9, 3, theta=1.0, weighted=False)
+        index.nprobe = 4
+    if kind == "paper":
+        index = cfe.IndexEvidenceIVF.paper(12, partitions=3, clusters=5)
+    if kind in CODECS:
+        index = cfe.index_factory(12, f"EvidenceIVF9x2,{CODECS[kind]}")
+        index.nprobe = 4
+    if not index.is_trained:
+        index.train(X)
+    index.add_with_labels(X[:400], labels[:400], np.arange(400) * 3 + 1000)
+    index.add(X[400:])
+    return index
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "paper"])
+def test_round_trip(kind: str, tmp_path: Path) -> None:
+    index = built(kind)
+    cfe.write_index(index, tmp_path / "a.index")
+    again = cfe.read_index(tmp_path / "a.index")
+    assert type(again) is type(index)
+    assert repr(again) == repr(index)
+    xq, labels_q = clustered(40, 12, 3, seed=1)
+    for one, two in (
+        (index.search_members(k=7), again.search_members(k=7)),
+        (index.search_evidence(xq, labels_q, 5), again.search_evidence(xq, labels_q, 5)),
+        (index.range_search_evidence(xq, labels_q, 0.6), again.range_search_evidence(xq, labels_q, 0.6)),
+    ):
+        for a, b in zip(one, two, strict=True):
+            assert_array_equal(a, b)
+    again.relabel(np.arange(600) % 5)
+    index.relabel(np.arange(600) % 5)
+    again.add_with_labels(xq, labels_q, np.arange(5000, 5040))
+    index.add_with_labels(xq, labels_q, np.arange(5000, 5040))
+    for a, b in zip(index.search_members(k=7), again.search_members(k=7), strict=True):
+        assert_array_equal(a, b)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(stored_vectors(least=4, lowest_label=-1))
+def test_round_trip_of_anything(tmp_path: Path, stored: Stored) -> None:
+    flat = cfe.IndexEvidenceFlat(stored.X.shape[1])
+    ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
+    ivf.train(stored.X)
+    for index in (flat, ivf):
+        index.add_with_ids(stored.X, stored.ids)
+        index.relabel(stored.labels, stored.ids)
+        cfe.write_index(index, tmp_path / "a.index")
+        again = cfe.read_index(tmp_path / "a.index")
+        for a, b in zip(index.search_members(k=stored.k), again.search_members(k=stored.k), strict=True):
+            assert_array_equal(a, b)
+
+
+EMPTY = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ3,RFlat"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_indexes_round_trip(kind: str, tmp_path: Path) -> None:
+    index = cfe.index_factory(3, "EvidenceFlat" if kind == "flat" else f"EvidenceIVF4x2,{EMPTY.get(kind, 'Flat')}")
+    cfe.write_index(index, tmp_path / "a.index")
+    again = cfe.read_index(tmp_path / "a.index")
+    assert again.ntotal == 0
+    if kind != "flat":
+        again.train(np.eye(3).repeat(100, axis=0))
+    again.add_with_labels(np.eye(3), [0, 1, 1])
+    assert_array_equal(again.search_members([0], k=2)[1], [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "stock"),
+    [
+        ("ivf", "IndexIVFFlat"),
+        ("fp16", "IndexIVFScalarQuantizer"),
+        ("sq8", "IndexIVFScalarQuantizer"),
+        ("pq", "IndexIVFPQ"),
+    ],
+)
+def test_stock_faiss_reads_the_same_file_in_a_process_without_us(kind: str, stock: str, tmp_path: Path) -> None:
+    index = built(kind)
+    cfe.write_index(index, tmp_path / "a.index")
+    xq = unit(clustered(5, 12, 3)[0])
+    np.save(tmp_path / "xq.npy", xq)
+    code = (
+        "import sys, faiss, numpy as np; ix = faiss.read_index(sys.argv[1]); "
+        "D, I = ix.search(np.load(sys.argv[2]), 3); assert 'cfe_faiss' not in sys.modules; "
+        "print(type(ix).__name__, I.tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.index", tmp_path / "xq.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    _, I = index.search(xq, 3)
+    assert done.stdout.strip() == f"{stock} {I.tolist()}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built(kind), path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for size in rng.integers(0, len(whole), 40):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"a\.index"):
+            cfe.read_index(path)
+    for place in rng.integers(0, len(whole), 200).tolist() + list(range(len(whole) - 24, len(whole))):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << rng.integers(8)
+        path.write_bytes(broken)
+        try:
+            again = cfe.read_index(path)
+        except ValueError:
+            pass
+        else:  # a bit of the padding between two sections
+            assert_array_equal(again.search_members(k=3)[1], built(kind).search_members(k=3)[1])
+
+
+def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    faiss.write_index(faiss.IndexFlatIP(3), str(path))
+    with pytest.raises(ValueError, match=r"not an evidence index.*from_stock\(faiss.read_index\(path\), labels\)"):
+        cfe.read_index(path)
+    with pytest.raises(FileNotFoundError):
+        cfe.read_index(tmp_path / "none")
+    with pytest.raises(TypeError, match="index must be an evidence index, got IndexFlatIP"):
+        cfe.write_index(faiss.IndexFlatIP(3), path)  # type: ignore[arg-type]
+
+
+def test_another_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io, "_VERSION", 3)
+    cfe.write_index(built("flat"), tmp_path / "a.index")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="format version 3, this cfe_faiss reads version 2"):
+        cfe.read_index(tmp_path / "a.index")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("flat"), path)
+    before = path.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(io, "_append_footer", fail)
+    with pytest.raises(OSError, match="disk full"):
+        cfe.write_index(built("ivf"), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["a.index"]
+
+
+def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("flat"), path)
+    before = path.read_bytes()
+    code = (
+        "import os, signal, sys, numpy as np, cfe_faiss as cfe\n"
+        "from cfe_faiss.files import format as io\n"
+        "index = cfe.IndexEvidenceFlat(8)\n"
+        "index.add_with_labels(np.eye(8), range(8))\n"
+        "io._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "cfe.write_index(index, sys.argv[1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    assert cfe.read_index(path).ntotal == 600
+
+
+def test_files_are_as_readable_as_the_user_wants(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        cfe.write_index(built("flat"), tmp_path / "a.index")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a.index").stat().st_mode) == 0o640
+
+
+# --- mapped -----------------------------------------------------------------------------------------------------------
+
+MAPPED = (faiss.IO_FLAG_MMAP, faiss.IO_FLAG_MMAP_IFC, faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+
+
+def searches(index: Index) -> list[Any]:
+    xq, labels_q = clustered(40, 12, 3, seed=1)
+    return [
+        *index.search(unit(xq), 4),
+        *index.search_evidence(xq, labels_q, 5),
+        *index.search_members(k=7),
+        *index.range_search_evidence(xq, labels_q, 0.6),
+        index.reconstruct_batch([1000, 1003]),
+    ]
+
+
+def assert_same(one: list[Any], two: list[Any]) -> None:
+    for a, b in zip(one, two, strict=True):
+        assert_array_equal(a, b)
+
+
+def sectors_mapped(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+@pytest.mark.parametrize("flags", MAPPED)
+@pytest.mark.parametrize("kind", [*KINDS, "paper"])
+def test_a_mapped_index_gives_the_same_results(kind: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built(kind)
+    cfe.write_index(index, path)
+    before = path.read_bytes()
+    mapped = cfe.read_index(path, flags)
+    assert type(mapped) is type(index)
+    assert_same(searches(mapped), searches(index))
+    assert path.read_bytes() == before
+    verify_index(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapped_index_lets_go_of_its_file(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built(kind), path)
+    mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    assert sectors_mapped(path)
+    del mapped
+    assert not sectors_mapped(path)
+
+
+@pytest.mark.parametrize("flags", [*MAPPED, faiss.IO_FLAG_READ_ONLY])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built(kind), path)
+    before = path.read_bytes()
+    mapped = cfe.read_index(path, flags)
+    expected = searches(mapped)
+    X = np.eye(12)
+    changes: list[Callable[[], object]] = [
+        lambda: mapped.add_with_labels(X, np.zeros(12, int), np.arange(12)),
+        lambda: mapped.add_with_ids(X, np.arange(12)),
+        lambda: mapped.add(X),
+        lambda: mapped.relabel([2], [1000]),
+        lambda: mapped.relabel(np.zeros(600, int)),
+        lambda: mapped.remove_ids(np.array([1000])),
+        lambda: mapped.remove_ids(faiss.IDSelectorRange(0, 10**9)),
+        mapped.reset,
+        lambda: mapped.merge_from(built(kind)),
+    ]
+    if kind != "flat":
+        changes.append(lambda: mapped.train(clustered(600, 12, 3)[0]))
+    for change in changes:
+        with pytest.raises(RuntimeError, match=r"a\.index and cannot be changed"):
+            change()
+    assert_same(searches(mapped), expected)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapped_index_outlives_what_replaces_its_file(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built(kind), path)
+    mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    expected = searches(cfe.read_index(path))
+    cfe.write_index(mapped, path)
+    assert_same(searches(cfe.read_index(path)), expected)
+    cfe.write_index(cfe.IndexEvidenceFlat(3), path)
+    assert_same(searches(mapped), expected)
+    path.unlink()
+    assert_same(searches(mapped), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mapped_indexes_are_copied_into_memory(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built(kind), path)
+    mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    for copied in (pickle.loads(pickle.dumps(mapped)), copy.deepcopy(mapped)):
+        assert_same(searches(copied), searches(mapped))
+        copied.remove_ids(np.array([1000]))
+        assert copied.ntotal == 599
+    assert mapped.to_stock().ntotal == 600
+
+
+def test_mapped_vectors_are_not_checked_but_everything_else_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("paper"), path)
+    whole = path.read_bytes()
+    header = read_header(path)
+    sections = {section["name"]: section for section in header["sections"]}
+    rng = np.random.default_rng(0)
+
+    def flipped(place: int) -> None:
+        broken = bytearray(whole)
+        broken[place] ^= 1 << rng.integers(8)
+        path.write_bytes(broken)
+
+    for name in ("centroids", "reference_starts"):
+        flipped(sections[name]["offset"] + 5)
+        with pytest.raises(ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"):
+            cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    flipped(100)
+    with pytest.raises(ValueError, match=r"a\.index is damaged"):
+        cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    for name in ("labels", "references"):
+        flipped(sections[name]["offset"] + 5)
+        mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"):
+                mapped.search_members(k=3)
+    flipped(header["payload"]["size"] - 50)
+    assert cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3)[0].shape == (600, 3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its vectors"):
+        verify_index(path)
+
+
+def test_the_vectors_beside_codes_are_checked_as_those_in_lists(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built("pq")
+    cfe.write_index(index, path)
+    whole = bytearray(path.read_bytes())
+    place = section(read_header(path), "vectors")["offset"]
+    assert_array_equal(
+        np.frombuffer(whole, "<f4", 600 * 12, place).reshape(600, 12), index.storage().rows(np.arange(600))[0]
+    )
+    whole[place + 5000] ^= 1
+    path.write_bytes(whole)
+    assert cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, nprobe=5)[0].shape == (600, 3)
+    for read in (cfe.read_index, verify_index):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"):
+            read(path)
+    whole[place + 5000 : place + 6000] = b"\xff" * 1000
+    path.write_bytes(whole)
+    xq, labels_q = clustered(5, 12, 3, seed=1)
+    D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600, 3)
+    assert D.shape == (5, 600)
+
+
+def test_the_factor_of_a_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built("pq")
+    index.k_factor = 3  # an integer is as good as a float  # type: ignore[union-attr]
+    cfe.write_index(index, path)
+    assert cfe.read_index(path).k_factor == 3  # type: ignore[union-attr]
+    for value, message in ((0.5, "k_factor is 0.5"), (float("nan"), "k_factor is nan"), (2, "must be of type float")):
+        forged(path, said("parameters.k_factor", value))
+        with pytest.raises(ValueError, match=message):
+            cfe.read_index(path)
+
+
+def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("ivf"), path)
+    whole = bytearray(path.read_bytes())
+    size = read_header(path)["payload"]["size"]
+    whole[size - 4000 : size - 2000] = b"\xff" * 2000
+    path.write_bytes(whole)
+    xq, labels_q = clustered(5, 12, 3, seed=1)
+    D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600)
+    assert D.shape == (5, 600)
+
+
+def test_other_flags_are_an_error(tmp_path: Path) -> None:
+    cfe.write_index(built("flat"), tmp_path / "a.index")
+    for flags in (faiss.IO_FLAG_SKIP_IVF_DATA, faiss.IO_FLAG_SKIP_STORAGE, 1 << 20):
+        with pytest.raises(ValueError, match="io_flags must combine IO_FLAG_MMAP"):
+            cfe.read_index(tmp_path / "a.index", flags)
+    index = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE)
+    index.remove_ids(np.array([1000]))
+    assert index.ntotal == 599
+
+
+def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
+    cfe.write_index(built("ivf"), tmp_path / "a.index")
+    header = read_header(tmp_path / "a.index")
+    assert header["kind"] == "EvidenceIVF"
+    assert header["version"] == 2
+    assert header["parameters"]["theta"] == 1.0
+    assert header["parameters"]["weighted"] is False
+
+
+# --- forged -----------------------------------------------------------------------------------------------------------
+
+Forge = Callable[[bytearray, dict[str, Any]], object]
+
+
+def section(header: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in header["sections"] if one["name"] == name)
+    return found
+
+
+def put(name: str, place: int, value: int, item: int = 4) -> Forge:
+    def forge(body: bytearray, header: dict[str, Any]) -> None:
+        start = section(header, name)["offset"] + item * place
+        body[start : start + item] = value.to_bytes(item, "little", signed=True)
+
+    return forge
+
+
+def said(path: str, value: object) -> Forge:
+    def forge(_: bytearray, header: dict[str, Any]) -> None:
+        *way, last = path.split(".")
+        place: Any = header
+        for key in way:
+            place = section(header, key) if place is header and key in ("labels", "references") else place[key]
+        place[last] = value
+
+    return forge
+
+
+def forged(path: Path, forge: Forge) -> None:
+    """Change a file and make every checksum right again."""
+    whole = path.read_bytes()
+    start, length = struct.unpack("<QQ", whole[-24:-8])
+    body, header = bytearray(whole[:start]), json.loads(whole[start : start + length])
+    sections, size = [dict(one) for one in header["sections"]], header["payload"]["size"]
+    forge(body, header)
+    header["payload"]["crc32"] = zlib.crc32(body[:size])
+    for one, true in zip(header["sections"], sections, strict=False):
+        one["crc32"] = zlib.crc32(
+            body[true["offset"] : true["offset"] + int(np.prod(true["shape"])) * int(true["dtype"][2])]
+        )
+    encoded = json.dumps(header).encode()
+    path.write_bytes(body + encoded + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1"))
+
+
+@pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (said("kind", "EvidenceHNSW"), "unknown kind 'EvidenceHNSW'"),
+        (said("kind", "EvidenceFlat"), "has the parameters"),
+        (said("kind", ["EvidenceIVF"]), "'kind' in its header must be of type str"),
+        (said("version", True), "does not name the format"),
+        (said("format", "other"), "does not name the format"),
+        (said("parameters.theta", "1"), "'theta' in its header must be of type float"),
+        (said("parameters.theta", 4.0), "theta is 4.0"),
+        (said("parameters.weighted", 1), "'weighted' in its header must be of type bool"),
+        (said("parameters.extra", 1), "has the parameters"),
+        (said("payload.size", -1), "'size' in its header must not be negative"),
+        (said("payload.size", 2**70), "begins at byte"),
+        (said("payload.structure_crc32", None), "'structure_crc32' in its header must be of type int"),
+        (said("sections", {}), "'sections' in its header must be of type list"),
+        (said("sections", []), "has the sections"),
+        (said("labels.name", "references"), "has the sections"),
+        (said("labels.dtype", "|O"), "has dtype '|O', not '<i4'"),
+        (said("labels.dtype", "<i8"), "has dtype '<i8', not '<i4'"),
+        (said("labels.shape", [-600]), "has shape"),
+        (said("labels.shape", [2**61]), "begins at byte|beyond its header"),
+        (said("labels.shape", [599]), "has shape \\(599,\\), not \\(600,\\)"),
+        (said("labels.shape", [600.0]), "has shape"),
+        (said("labels.offset", 0), "begins at byte 0"),
+        (said("references.shape", [1, 1200]), "has shape"),
+        (put("labels", 0, -2), "labels lie in -2"),
+        (put("labels", 3, 2**31 - 1), "labels lie in"),
+        (put("labels", 0, 2**31 - 2), "not in ascending order"),
+        (put("references", 0, -1), "do not hold each vector once"),
+        (put("references", 0, 600), "do not hold each vector once"),
+        (put("reference_starts", 0, -1, 8), "do not hold each vector once"),
+        (put("reference_starts", 1, 601, 8), "do not hold each vector once"),
+        (put("reference_starts", 10, 1201, 8), "do not hold each vector once"),
+        (put("centroids", 0, -1), "centroids are not finite"),
+    ],
+)
+def test_forged_footers_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("paper"), path)
+    forged(path, forge)
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        cfe.read_index(path, flags).search_members(k=3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged"):
+        verify_index(path)
+
+
+@pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (put("route_lists", 0, -1, 8), "routes lead to lists that it does not have"),
+        (put("route_lists", 0, 27, 8), "routes lead to lists that it does not have"),
+        (put("route_starts", 0, 1, 8), "routes are not in order"),
+        (put("route_starts", 1, 2**40, 8), "routes are not in order"),
+        (put("route_labels", 1, 0), "routes are not in order"),
+        (put("route_filled", 0, 2, 1), "routes are not in order"),
+        (put("route_entry_filled", 0, -1, 1), "routes are not in order"),
+        (said("parameters.routing", "fast"), "routing is 'fast'"),
+        (said("parameters.routing", "nearest"), "'route_means' has shape"),
+    ],
+)
+def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("ivf"), path)
+    forged(path, forge)
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        cfe.read_index(path, flags).search_members(k=3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged"):
+        verify_index(path)
+
+
+def test_a_mapped_index_takes_its_routes_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = built("ivf")
+    cfe.write_index(index, tmp_path / "a.index")
+
+    def fail(*_: object) -> None:
+        raise AssertionError("every vector was read")
+
+    monkeypatch.setattr(Routes, "of", fail)
+    mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+    assert_same(searches(mapped), searches(index))
+    for name, array in mapped.routes().arrays().items():
+        assert_array_equal(array, index.routes().arrays()[name])
+
+
+def stock_flat(metric: int = faiss.METRIC_INNER_PRODUCT, ids: Any = range(1000, 1600), scale: float = 1.0) -> Any:
+    stock = faiss.IndexIDMap2(faiss.IndexFlat(12, metric))
+    stock.add_with_ids(scale * unit(clustered(600, 12, 3)[0]), np.array(ids))
+    return stock
+
+
+def stock_ivf(nlist: int = 9, metric: int = faiss.METRIC_INNER_PRODUCT, d: int = 12) -> Any:
+    X = unit(clustered(600, d, 3)[0])
+    quantizer = faiss.IndexFlat(d, metric)
+    quantizer.add(X[:nlist])
+    stock = faiss.IndexIVFFlat(quantizer, d, nlist, metric)
+    stock.is_trained = True
+    stock.add(X)
+    return stock
+
+
+def with_ntotal(stock: Any, ntotal: int) -> Any:
+    stock.ntotal = ntotal
+    return stock
+
+
+def with_more_centroids(stock: Any) -> Any:
+    stock.quantizer.add(np.eye(12, dtype=np.float32))
+    return stock
+
+
+def stock_codes(
+    codec: str, kind: str, metric: int = faiss.METRIC_INNER_PRODUCT, residual: bool | None = None, scale: float = 1.0
+) -> Any:
+    X = scale * unit(clustered(600, 12, 3)[0])
+    stock = faiss.index_factory(12, f"IVF9,{'SQ8' if codec == 'PQ6x8' else codec}", metric)
+    stock.cp.min_points_per_centroid = 1
+    if kind == "pq":
+        stock.pq.cp.min_points_per_centroid = 1
+    stock.by_residual = kind == "pq" if residual is None else residual
+    stock.train(X)
+    stock.add(X)
+    return stock
+
+
+def with_levels(stock: Any, value: float, count: int = 24) -> Any:
+    faiss.copy_array_to_vector(np.full(count, value, np.float32), stock.sq.trained)
+    return stock
+
+
+def with_codewords(stock: Any, value: float, count: int = 256 * 12) -> Any:
+    faiss.copy_array_to_vector(np.full(count, value, np.float32), stock.pq.centroids)
+    return stock
+
+
+@pytest.mark.parametrize(
+    ("kind", "stock", "message"),
+    [
+        ("flat", stock_ivf, "the index is b'IwFl'"),
+        ("ivf", stock_flat, "the index is b'IxM2'"),
+        ("flat", lambda: stock_flat(faiss.METRIC_L2), "metric 1|is b'IxF2'"),
+        ("flat", lambda: faiss.index_factory(12, "IDMap2,HNSW4,Flat", faiss.METRIC_INNER_PRODUCT), "is b'IHNf'"),
+        ("flat", lambda: with_ntotal(stock_flat(), 601), "not 12 and 601"),
+        ("flat", lambda: stock_flat(ids=[7] * 600), "ids are not distinct"),
+        ("flat", lambda: stock_flat(ids=range(-5, 595)), "must lie in"),
+        ("flat", lambda: stock_flat(scale=2.0), "not of length 1"),
+        ("flat", lambda: stock_flat(scale=np.nan), "not of length 1"),
+        ("ivf", lambda: stock_ivf(metric=faiss.METRIC_L2), "metric 1"),
+        ("ivf", lambda: stock_ivf(nlist=8), "has shape"),
+        ("ivf", lambda: stock_ivf(d=13), "has shape"),
+        ("ivf", lambda: with_ntotal(stock_ivf(), 599), "hold 600 vectors, not ntotal = 599"),
+        ("ivf", lambda: with_more_centroids(stock_ivf()), "ntotal = 21, not 12 and 9"),
+        ("sq8", stock_ivf, "the index is b'IwFl', not b'IwSq'"),
+        ("pq", lambda: stock_codes("PQ6x8", "sq"), "the index is b'IwSq', not b'IwPQ'"),
+        ("sq8", lambda: stock_codes("SQ8", "sq", metric=faiss.METRIC_L2), "metric 1"),
+        ("sq8", lambda: stock_codes("SQ4", "sq"), "scalar quantizer is of type 1"),
+        ("sq8", lambda: stock_codes("SQ8", "sq", residual=True), "the mark of residuals is 1, not 0"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), np.nan), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), -1.0), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 1e30), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23), "scalar quantizer has 23 levels"),
+        ("fp16", lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5), "scalar quantizer has 24 levels"),
+        ("sq8", lambda: stock_codes("SQ8", "sq", scale=3.0), "not of length 1"),
+        ("fp16", lambda: stock_codes("SQfp16", "sq", scale=0.5), "not of length 1"),
+        ("pq", lambda: stock_codes("PQ6x4", "pq"), "number of bits of a part of a code is 4|number of parts"),
+        ("pq", lambda: stock_codes("PQ6", "pq", residual=False), "the mark of residuals is 0, not 1"),
+        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf), "codewords of its product quantizer are not"),
+        (
+            "pq",
+            lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100),
+            "codewords of its product quantizer are not",
+        ),
+    ],
+)
+def test_payloads_that_do_not_belong_are_an_error(
+    kind: str, stock: Callable[[], Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built(kind), path)
+    replace_payload(path, stock())
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        cfe.read_index(path)
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        verify_index(path)
+
+
+def replace_payload(path: Path, stock: Any) -> None:
+    whole = path.read_bytes()
+    start, length = struct.unpack("<QQ", whole[-24:-8])
+    header = json.loads(whole[start : start + length])
+    payload = faiss.serialize_index(stock).tobytes()
+    body = bytearray(payload)
+    for one in header["sections"]:
+        data = whole[one["offset"] : one["offset"] + int(np.prod(one["shape"])) * int(one["dtype"][2])]
+        body += bytes(-len(body) % 64)
+        one["offset"] = len(body)
+        body += data
+    by_lists = isinstance(stock, faiss.IndexIVF)
+    data_size = stock.ntotal * (stock.code_size + 8 if by_lists else 4 * stock.d + 8) + (0 if by_lists else 8)
+    header["payload"] = {
+        "size": len(payload),
+        "crc32": zlib.crc32(payload),
+        "structure_crc32": zlib.crc32(payload[: max(0, len(payload) - data_size)]),
+    }
+    encoded = json.dumps(header).encode()
+    path.write_bytes(body + encoded + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1"))
+
+
+def test_payloads_that_do_belong_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    cfe.write_index(built("flat"), path)
+    replace_payload(path, stock_flat(ids=range(2000, 2600)))
+    assert_array_equal(cfe.read_index(path).members().ids, np.arange(2000, 2600))
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"{", b"[]", b"9" * 5000, b"\xff", b'{"format": "cfe_faiss"}'])
+def test_headers_that_are_not_ours_are_an_error(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    path.write_bytes(text + struct.pack("<QQI4s", 0, len(text), zlib.crc32(text), b"CFE1"))
+    with pytest.raises(ValueError, match=r"a\.index is damaged: its header"):
+        cfe.read_index(path)
+
+
+def test_mutated_files_never_crash_the_reader() -> None:
+    done = subprocess.run([sys.executable, FUZZER, "500", "7"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert found["wrong"] == 0
+    assert sum(found["counts"].values()) == 500
+    assert found["counts"]["damage, in memory: clean error"] > 50
+
+
+# --- where it is written ----------------------------------------------------------------------------------------------
+
+
+def test_a_link_goes_on_pointing_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link.index"
+    link.symlink_to("real/a.index")
+    for kind in ("flat", "ivf"):
+        cfe.write_index(built(kind), link)
+        assert link.is_symlink()
+        assert type(cfe.read_index(tmp_path / "real" / "a.index")) is type(built(kind))
+
+
+def test_places_that_cannot_be_written_to_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"cannot write into the folder of the index.*a\.index"):
+        cfe.write_index(built("flat"), tmp_path / "none" / "a.index")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        cfe.write_index(built("flat"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into any folder")
+def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(PermissionError, match="cannot write into the folder of the index"):
+            cfe.write_index(built("flat"), tmp_path / "a.index")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys, numpy as np, cfe_faiss as cfe\n"
+        "index = cfe.IndexEvidenceFlat(8)\n"
+        "index.add_with_labels(np.random.default_rng(0).normal(size=(9999, 8)), np.zeros(9999, int))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
+        "try:\n    cfe.write_index(index, sys.argv[1])\n"
+        "except OSError:\n    print('refused')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.index"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "refused"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:
+    index = built("ivf")
+    index.quantizer.add(np.eye(12, dtype=np.float32))  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="not as evidence indexes must be"):
+        cfe.write_index(index, tmp_path / "a.index")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merging_from_a_mapped_index_is_refused_before_anything_moves(kind: str, tmp_path: Path) -> None:
+    cfe.write_index(built(kind), tmp_path / "a.index")
+    mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+    target = cfe.IndexEvidenceFlat(12)
+    with pytest.raises(RuntimeError, match="mapped"):
+        target.merge_from(mapped)
+    assert (target.ntotal, mapped.ntotal) == (0, 600)

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.lists import id_map as members
+
+
+def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
+    X, labels = clustered(200, 4, 3)
+    ids = np.random.default_rng(1).choice(10**12, 200, replace=False)
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(X, labels, ids)
+    known = index.members()
+    order = np.argsort(ids)
+    assert_array_equal(known.ids, ids[order])
+    assert_array_equal(known.labels, labels[order])
+    assert_array_equal(index.storage().ids()[known.rows], known.ids)
+    assert_array_equal(known.ids[known.places], index.storage().ids())
+    assert_array_equal(known.find(ids[:7]), known.rows[np.searchsorted(known.ids, ids[:7])])
+    with pytest.raises(ValueError, match=f"nodes must be in the index, got {ids.max() + 1}"):
+        known.find([ids[0], ids.max() + 1], name="nodes")
+
+
+def test_new_ids_go_on_where_the_index_ends() -> None:
+    index = cfe.IndexEvidenceFlat(2)
+    index.add_with_labels(np.eye(2), [0, 1])
+    assert_array_equal(members.new_ids(index.storage(), None, 3), [2, 3, 4])
+    assert_array_equal(members.new_ids(index.storage(), [9, 7, 8], 3), [9, 7, 8])
+    with pytest.raises(TypeError, match="ids must be integers"):
+        members.new_ids(index.storage(), [0.5, 1.5], 2)
+    assert_array_equal(members.unknown_labels(2), [-1, -1])

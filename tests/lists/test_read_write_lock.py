@@ -1,0 +1,130 @@
+import copy
+import threading
+import time
+
+import numpy as np
+import pytest
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.lists.read_write_lock import Gate
+
+
+def test_readers_share_and_a_writer_is_alone() -> None:
+    gate, log = Gate(), []
+    inside = threading.Barrier(3, timeout=5)
+
+    def read() -> None:
+        with gate.reading():
+            inside.wait()  # passes only when all three are inside together
+            log.append("read")
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for thread in readers:
+        thread.start()
+    for thread in readers:
+        thread.join()
+    assert log == ["read"] * 3
+
+    state = {"writers": 0, "worst": 0}
+
+    def write() -> None:
+        for _ in range(50):
+            with gate.writing():
+                state["writers"] += 1
+                state["worst"] = max(state["worst"], state["writers"])
+                time.sleep(0)
+                state["writers"] -= 1
+
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    assert state == {"writers": 0, "worst": 1}
+
+
+def test_a_waiting_writer_goes_before_new_readers() -> None:
+    gate, order = Gate(), []
+    reading, done = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with gate.reading():
+            reading.set()
+            done.wait(5)
+
+    def writer() -> None:
+        with gate.writing():
+            order.append("writer")
+
+    def second() -> None:
+        with gate.reading():
+            order.append("reader")
+
+    threads = [threading.Thread(target=first)]
+    threads[0].start()
+    reading.wait(5)
+    for target in (writer, second):
+        threads.append(threading.Thread(target=target))
+        threads[-1].start()
+        time.sleep(0.05)
+    assert order == []
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["writer", "reader"]
+
+
+def test_an_error_inside_opens_the_gate_again() -> None:
+    gate = Gate()
+    with pytest.raises(ZeroDivisionError), gate.writing():
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), gate.reading():
+        raise ZeroDivisionError
+    with gate.writing():
+        pass
+
+
+@pytest.mark.parametrize("kind", ["flat", "Flat", "SQ8", "PQ4,RFlat"])
+def test_searches_and_changes_side_by_side(kind: str) -> None:
+    """Searchers must always see the whole of one state: every result is right for some moment of the index."""
+    X, labels = clustered(600, 8, 3)
+    index: EvidenceIndex = cfe.IndexEvidenceFlat(8)
+    if kind != "flat":
+        index = cfe.index_factory(8, f"EvidenceIVF8x2,{kind}")
+        index.train(X)
+        index.nprobe = 16
+    index.add_with_labels(X[:400], labels[:400])
+    few = index.search_evidence(X[:50], labels[:50], 5)[1]
+    with_more = copy.copy(index)
+    with_more.add_with_labels(X[400:], labels[400:])
+    many = with_more.search_evidence(X[:50], labels[:50], 5)[1]
+    stop, errors = threading.Event(), []
+
+    def searcher() -> None:
+        while not stop.is_set():
+            try:
+                found = index.search_evidence(X[:50], labels[:50], 5)[1]
+                assert (found == few).all() or (found == many).all()
+                index.search_members(k=3)
+                index.search(X[:5], 3)
+                index.reconstruct(7)
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    threads = [threading.Thread(target=searcher) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(30):
+            index.add_with_labels(X[400:], labels[400:], np.arange(400, 600))
+            index.relabel(labels)
+            index.remove_ids(np.arange(400, 600))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    assert index.ntotal == 400

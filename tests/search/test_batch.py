@@ -1,0 +1,306 @@
+from collections.abc import Iterator
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from reference import Stored, clustered, evidence, stored_vectors, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.search import batch, exact, grouping, meet
+from cfe_faiss.search import searcher as probing
+from cfe_faiss.search.grouping import Queries
+
+
+@pytest.fixture(params=["bytes", "floats"])
+def rounding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "bytes" and not meet.HAS_BYTES:
+        pytest.skip("this processor has no instruction for products of bytes")
+    monkeypatch.setattr(meet, "HAS_BYTES", request.param == "bytes")
+    return request.param
+
+
+def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
+    index.train(stored.X)
+    index.add_with_ids(stored.X, stored.ids)
+    index.relabel(stored.labels, stored.ids)
+    return index
+
+
+def grouped(
+    index: cfe.IndexEvidenceIVF, queries: Queries, k: int, nprobe: int, complete: bool = False, **options: object
+) -> tuple[np.ndarray, np.ndarray]:
+    return probing.search(index._all_lists(), queries, k, nprobe, complete=complete, together=True, **options)
+
+
+def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
+    return Queries.of_vectors(unit(stored.xq), stored.labels_q.astype(np.int32), index.centroids()[0])
+
+
+@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
+@pytest.mark.parametrize(
+    "in_bytes", [False, pytest.param(True, marks=pytest.mark.skipif(not meet.HAS_BYTES, reason="no VNNI"))]
+)
+def test_all_lists_together_equal_brute_force(in_bytes: bool, stored: Stored, nlist: int, partitions: int) -> None:
+    index = built(stored, nlist, partitions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meet, "HAS_BYTES", in_bytes)
+        D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
+    expected_D, expected_I = evidence(stored)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+
+
+@given(stored_vectors(least=12, lowest_label=-1), st.integers(2, 8), st.integers(1, 3), st.integers(1, 3))
+def test_short_rows_are_completed(stored: Stored, nlist: int, partitions: int, nprobe: int) -> None:
+    index = built(stored, nlist, partitions)
+    D, I = grouped(index, queries_of(index, stored), stored.k, nprobe, complete=True)
+    expected_D, expected_I = evidence(stored)
+    assert_array_equal(I >= 0, expected_I >= 0)
+    assert (expected_D >= D).all()
+
+
+def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors whose similarities are all nearly 1, as those of KS vectors may be, and some zero vectors."""
+    rng = np.random.default_rng(0)
+    X = rng.random(d) + noise * rng.normal(size=(n, d))
+    X[:3] = 0
+    return X.astype(np.float32), rng.integers(0, 3, n)
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
+@pytest.mark.parametrize("d", [1, 3, 18, 200])
+def test_screening_loses_nothing_where_vectors_are_nearly_alike(rounding: str, noise: float, d: int) -> None:
+    X, labels = near_twins(400, d, noise)
+    index = cfe.IndexEvidenceIVF(d, 10)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    flat = cfe.IndexEvidenceFlat(d)
+    flat.add_with_labels(X, labels)
+    D, I = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
+    expected_D, expected_I = flat.search_members(None, 7)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+
+
+def test_each_query_finds_the_best_of_the_lists_of_its_group(rounding: str) -> None:
+    X, labels = clustered(900, 12, 3)
+    index = cfe.IndexEvidenceIVF(12, 15)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    storage, homes = index.storage(), np.repeat(np.arange(15), np.diff(index.storage().starts))
+    queries = Queries.of_rows(storage, np.arange(900))
+    _, I = grouped(index, queries, 5, 3)
+    groups, lists = grouping.routed(index.routes(), queries, 3)
+    assert_array_equal(np.sort(groups.order), np.arange(900))
+    vectors, ids = storage.rows(np.arange(900))
+    S = (vectors.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
+    for g in range(len(groups)):
+        group = groups.order[groups.starts[g] : groups.starts[g + 1]]
+        assert 1 <= len(group) <= 16
+        assert len(set(homes[group].tolist())) == 1
+        mean = unit(vectors[group].mean(axis=0)[None])
+        assert_array_equal(lists[g], index.routes().lists(mean, groups.labels[g : g + 1], 3)[0])
+        for q in group:
+            eligible = np.flatnonzero(np.isin(homes, lists[g]) & (storage.labels != storage.labels[q]))
+            best = eligible[np.lexsort((ids[eligible], -S[q, eligible]))][:5]
+            assert_array_equal(I[q, : len(best)], ids[best])
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
+    X, labels = clustered(900, 20, 4)
+    index = cfe.IndexEvidenceIVF(20, 12, partitions)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    expected = index.search_members(None, 10, nprobe=5)
+    passes = len(batch._shards(index._all_lists().places, np.ones(12 * partitions, bool), 5, 1))
+    assert passes == 12 * partitions
+    for memory in (1, 20_000):
+        D, I = index.search_members(None, 10, nprobe=5, memory=memory)
+        assert_array_equal(D, expected[0])
+        assert_array_equal(I, expected[1])
+
+
+def test_only_allowed_rows_are_found() -> None:
+    X, labels = clustered(500, 8, 3)
+    index = cfe.IndexEvidenceIVF(8, 5)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    allowed = index.storage().ids() % 2 == 0
+    queries = Queries.of_rows(index.storage(), index.members().rows)
+    _, I = grouped(index, queries, 4, 5, allowed=allowed)
+    even = cfe.IndexEvidenceFlat(8)
+    even.add_with_labels(X[::2], labels[::2], np.arange(0, 500, 2))
+    assert_array_equal(I, even.search_evidence(X, labels, 4)[1])
+    assert (I % 2 == 0).all()
+
+
+@pytest.mark.parametrize("codec", ["SQfp16", "SQ8", "PQ4,RFlat"])
+def test_other_codecs_are_exact_over_what_they_hold(rounding: str, codec: str) -> None:
+    X, labels = clustered(1200, 16, 3)
+    index = cfe.index_factory(16, f"EvidenceIVF9,{codec}")
+    index.train(X)
+    index.add_with_labels(X, labels)
+    flat = cfe.IndexEvidenceFlat(16)
+    held = index.reconstruct_n(0, 1200)
+    flat.add_with_labels(held, labels)
+    D, I = index.search_members(None, 6, exact=True)
+    expected_D, expected_I = flat.search_members(None, 6)
+    # The rows of the exact index are normalised, those of the codecs are what they decode to.
+    assert np.abs(D - expected_D).max() < 0.02
+    overlap = np.mean([len(set(a) & set(b)) / 6 for a, b in zip(I.tolist(), expected_I.tolist(), strict=True)])
+    assert overlap > 0.95
+
+
+def test_recall_is_reached_on_all_nodes_and_on_few() -> None:
+    rng = np.random.default_rng(1)
+    centres = rng.normal(size=(60, 24))
+    centre = rng.integers(0, 60, 9000)
+    X = (centres[centre] + 0.7 * rng.normal(size=(9000, 24))).astype(np.float32)
+    labels = np.where(rng.random(9000) < 0.7, centre % 5, rng.integers(0, 5, 9000))
+    index = cfe.IndexEvidenceIVF(24, 90)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    exact_D, exact_I = index.search_members(None, 10, exact=True)
+    for recall in (0.8, 0.95, 0.99):
+        D, I = index.search_members(None, 10, recall=recall)
+        reached = cfe.metrics.recall(I, exact_I, D, exact_D)
+        assert recall <= reached < 1
+        few = rng.choice(9000, 200, replace=False)
+        D, I = index.search_members(few, 10, recall=recall)
+        assert cfe.metrics.recall(I, exact_I[few], D, exact_D[few]) >= recall - 0.02
+    assert_array_equal(index.search_members(None, 10, recall=1)[1], exact_I)
+
+
+def test_only_one_measure_of_effort_may_be_given() -> None:
+    X, labels = clustered(200, 8, 3)
+    index = cfe.IndexEvidenceIVF(8, 5)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    with pytest.raises(ValueError, match=r"only one of .* may be given, got nprobe=3, recall=0\.5"):
+        index.search_members(None, 5, 3, recall=0.5)
+    with pytest.raises(ValueError, match=r"recall must lie in \[.*, 1\], got 1\.5"):
+        index.search_evidence(X, labels, 5, recall=1.5)
+    with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
+        index.search_members(None, 5, memory=0)
+
+
+def test_damaged_vectors_are_passed_over(rounding: str) -> None:
+    X, labels = clustered(700, 10, 3)
+    index = cfe.IndexEvidenceIVF(10, 9, 2)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    for j, value in enumerate((np.inf, -np.inf, np.nan)):
+        size = index.invlists.list_size(j)
+        rows = faiss.rev_swig_ptr(index.invlists.get_codes(j), 40 * size).view(np.float32).reshape(size, 10)
+        rows[:: j + 1] = value
+    sound = index.members().ids[np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)]
+    with np.errstate(invalid="ignore"):
+        I = index.search_members(None, 5, exact=True)[1]
+    assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
+    assert (labels[I[sound]] != labels[sound, None])[I[sound] >= 0].all()
+
+
+@pytest.mark.parametrize("value", [1e-38, 1e-35, 1e-20])
+def test_rows_that_hardly_differ_are_all_found(rounding: str, value: float) -> None:
+    X, labels = np.zeros((40, 3), np.float32), np.arange(40) % 2
+    X[:, 0], X[:, 1] = 1, np.where(labels, value, -value)
+    index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceFlat(3)
+    index.train(X)
+    for each in (index, flat):
+        each.add_with_labels(X, labels)
+    D, I = index.search_members(None, 3, exact=True)
+    expected_D, expected_I = flat.search_members(None, 3)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+
+
+def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, labels = unit(rng.normal(size=(600, 200))), rng.integers(0, 3, 600)  # nothing is near anything
+    index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceFlat(200)
+    index.train(X)
+    for each in (index, flat):
+        each.add_with_labels(X, labels)
+    monkeypatch.setattr(meet, "HAS_BYTES", False)
+    searched = []
+    monkeypatch.setattr(
+        inverted, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
+    )
+    assert index.nprobe_for(0.999, 5) == 12
+    D, I = index.search_members(None, 5, recall=0.999)
+    assert searched
+    expected_D, expected_I = flat.search_members(None, 5)
+    assert_array_equal(I, expected_I)
+    assert_array_equal(D, expected_D)
+
+
+# --- turned rows ------------------------------------------------------------------------------------------------------
+
+
+needs_bytes = pytest.mark.skipif(not meet.HAS_BYTES, reason="only bytes are turned")
+
+
+def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    return index
+
+
+@needs_bytes
+@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
+def test_turned_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = near_twins(700, 42, noise)
+    found = []
+    for turned in (False, True):
+        if turned:
+            monkeypatch.setattr(batch, "_WORTH_TURNING", 1)
+            monkeypatch.setattr(batch, "_HEAD", 2)
+            monkeypatch.setattr(batch, "_LONGEST_REST", 1.0)
+        index = indexed(X, labels, 12)
+        kept = index._all_lists().panels
+        assert kept is not None
+        assert len(kept.R) == (42 if turned else 0)
+        results = [index.search_members(k=10, nprobe=nprobe) for nprobe in (1, 4, 12)]
+        results += [index.search_members(k=10, nprobe=4, memory=1)]
+        results += [
+            index.search_evidence(X[i : i + m], labels[i : i + m], 10, 3) for i in range(3, 600, 50) for m in (1, 3)
+        ]
+        found.append(results)
+    for before, after in zip(*found, strict=True):
+        for expected, result in zip(before, after, strict=True):
+            assert_array_equal(result, expected)
+
+
+@needs_bytes
+def test_rows_are_turned_to_where_they_vary_most_if_the_rest_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_WORTH_TURNING", 500)
+    rng, d, head = np.random.default_rng(0), 320, 4 * batch._HEAD
+    labels = rng.integers(0, 3, 600)
+    everywhere = rng.normal(size=(600, d))
+    turning = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ turning
+    for X, pays in ((everywhere, False), (flat, True), (flat[:400], False)):
+        index = indexed(X.astype(np.float32), labels[: len(X)], 4)
+        kept = index._all_lists().panels
+        assert kept is not None
+        assert len(kept.R) == (d if pays else 0)
+        assert kept.head == (batch._HEAD if pays else d // 4)
+        if pays:
+            assert np.abs(kept.R.T @ kept.R - np.eye(d)).max() < 1e-5
+            assert np.linalg.norm(kept.R[:, :head].T @ turning[:20].T, axis=0).min() > 0.99
+
+
+@needs_bytes
+def test_damaged_rows_are_not_turned() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 70)).astype(np.float32)
+    for value in (np.nan, np.inf, 3e38):
+        X[7] = value
+        R, rest = batch._directions(lambda lists: X[20 * lists.start : 20 * lists.stop], np.array([0, 20, 40]))
+        assert (len(R), rest) == (0, np.inf)

@@ -1,0 +1,207 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.coarse.class_centroids import Regions, Routes
+from cfe_faiss.parallel import num_threads
+from cfe_faiss.search import grouping
+from cfe_faiss.search.grouping import Groups, Queries, alike, arranged, halve
+
+seeds = st.integers(0, 2**32 - 1)
+sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100, 300]), max_size=6)
+
+MIXED = -2
+
+
+def borders_of(sizes: list[int]) -> NDArray[np.int64]:
+    return np.append(0, np.cumsum(sizes)).astype(np.int64)
+
+
+# --- halving ----------------------------------------------------------------------------------------------------------
+
+
+@given(sizes_of_groups, st.sampled_from([1, 2, 5, 16]), st.integers(0, 3), seeds)
+def test_halves_are_parts_of_groups_of_about_the_size_that_is_wanted(
+    sizes: list[int], largest: int, spread: int, seed: int
+) -> None:
+    rng, borders = np.random.default_rng(seed), borders_of(sizes)
+    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(np.float32)  # without spread all rows are one
+    X[rng.random(len(X)) < 0.05] = np.nan
+    order, starts, of_group = halve(X, borders, largest)
+    assert starts[0] == 0
+    assert starts[-1] == len(order) == len(X)
+    assert len(starts) == len(of_group) + 1
+    for g, (first, last) in enumerate(pairwise(borders)):
+        assert_array_equal(np.sort(order[first:last]), np.arange(first, last))
+        parts = np.flatnonzero(of_group == g)
+        assert_array_equal(starts[np.append(parts, parts[-1] + 1)][[0, -1]], [first, last])
+        made = np.diff(starts)[parts]
+        assert made.max() <= largest
+        assert made.min() >= min(last - first, (largest + 1) // 2)
+    assert_array_equal(of_group, np.sort(of_group))
+
+
+@given(st.integers(1, 16), st.integers(2, 10), seeds)
+def test_two_that_are_far_apart_are_halved_between_them(size: int, d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(d, d)))[0][:2]
+    of_direction = rng.permutation(np.repeat([0, 1], size))
+    X = unit(directions[of_direction] + 0.01 * rng.normal(size=(2 * size, d)))
+    order, starts, _ = halve(X, np.array([0, 2 * size]), size)
+    assert_array_equal(starts, [0, size, 2 * size])
+    for first, last in pairwise(starts):
+        assert len(set(of_direction[order[first:last]])) == 1
+
+
+def test_small_groups_stay_as_they_are() -> None:
+    X = unit(np.random.default_rng(0).normal(size=(12, 3)))
+    order, starts, of_group = halve(X, np.array([0, 5, 6, 12]), 6)
+    assert_array_equal(order, np.arange(12))
+    assert_array_equal(starts, [0, 5, 6, 12])
+    assert_array_equal(of_group, [0, 1, 2])
+
+
+# --- arranging --------------------------------------------------------------------------------------------------------
+
+
+@given(sizes_of_groups, st.integers(1, 20), seeds)
+def test_rows_come_in_order_with_the_mean_of_each_group(sizes: list[int], d: int, seed: int) -> None:
+    rng, groups = np.random.default_rng(seed), borders_of(sizes)
+    X = unit(rng.normal(size=(groups[-1], d)) + 0.3)
+    order = rng.permutation(len(X))
+    arranged_X, means = arranged(X, order, groups)
+    assert_array_equal(arranged_X, X[order])
+    assert means.shape == (len(sizes), d)
+    for g, (first, last) in enumerate(pairwise(groups)):
+        total = arranged_X[first:last].astype(np.float64).sum(axis=0)
+        if np.linalg.norm(total) > 1e-3:
+            assert_allclose(means[g], total / np.linalg.norm(total), atol=1e-3)
+
+
+def test_the_mean_of_rows_that_cancel_out_is_zero() -> None:
+    x = np.array([0.0, 1.0], np.float32)
+    _, means = arranged(np.array([x, -x, x]), np.array([0, 1, 2]), np.array([0, 2, 3]))
+    assert_array_equal(means, [[0, 0], x])
+
+
+# --- queries that are routed alike ------------------------------------------------------------------------------------
+
+
+def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> Queries:
+    X = np.arange(len(labels), dtype=np.float32)[:, None]
+    return Queries(lambda chosen: X[chosen], labels, lambda chosen: homes[chosen], order)
+
+
+def routes_with(entries: NDArray[np.bool_]) -> Routes:
+    """Return routes of which nothing but the entries matters: (labels, lists), whether a label has one in a list."""
+    labels = np.flatnonzero(entries.any(axis=1))
+    _, lists = np.nonzero(entries)
+    means, number = np.zeros((entries.shape[1], 1), np.float32), len(lists)
+    return Routes(
+        nlist=entries.shape[1],
+        means=means,
+        filled=np.ones(entries.shape[1], bool),
+        labels=labels.astype(np.int32),
+        starts=borders_of(entries[labels].sum(axis=1).tolist()),
+        entry_lists=lists.astype(np.int64),
+        entry_means=np.zeros((number, 1), np.float32),
+        entry_filled=np.ones(number, bool),
+        regions=Regions.none(1),
+    )
+
+
+@given(
+    st.integers(0, 80),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.sampled_from([0, 30_000, 2**20]),
+    st.sampled_from(["none", "by list", "any"]),
+    seeds,
+)
+def test_queries_of_a_list_are_together_that_have_its_entry_or_none(
+    n: int, nlist: int, classes: int, lowest: int, known_order: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    entries = np.zeros((lowest + classes, nlist), bool)
+    entries[lowest:] = rng.random((classes, nlist)) < 0.5
+    labels = np.where(rng.random(n) < 0.1, -1, lowest + rng.integers(0, classes, n)).astype(np.int32)
+    homes = rng.integers(0, nlist, n)
+    order, of_list = np.arange(n), rng.permutation(n)
+    if known_order != "none":
+        order = of_list[np.argsort(homes[of_list], kind="stable")] if known_order == "by list" else of_list
+    groups = alike(queries_of(labels, homes, None if known_order == "none" else order), routes_with(entries))
+    places = np.argsort(order)
+    assert_array_equal(np.sort(groups.order), np.flatnonzero(labels >= 0))
+    routed_by = np.where(entries[labels, homes], labels, MIXED)
+    seen = []
+    for g in range(len(groups)):
+        own = groups.order[groups.starts[g] : groups.starts[g + 1]]
+        assert_array_equal(places[own], np.sort(places[own]))
+        assert_array_equal(routed_by[own], groups.labels[g])
+        assert len(set(homes[own].tolist())) == 1
+        seen.append((homes[own[0]], groups.labels[g]))
+    assert len(set(seen)) == len(seen)
+    assert groups.labels.dtype == np.int32
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from([1, 2, 7, 300, 5000]), max_size=40))
+def test_tasks_cover_all_groups_and_cut_none(sizes: list[int]) -> None:
+    starts = borders_of(sizes)
+    groups = Groups(np.random.default_rng(0).permutation(starts[-1]), starts, np.zeros(len(sizes), np.int32))
+    tasks = groups.tasks()
+    groups_of_tasks = [g for task in tasks for g in range(task.start, task.stop)]
+    assert groups_of_tasks == list(range(len(sizes)))
+    for task in tasks:
+        assert task.start < task.stop
+        places, borders = groups.of_task(task)
+        assert_array_equal(borders, starts[task.start : task.stop + 1] - starts[task.start])
+        assert (places.start, places.stop) == (starts[task.start], starts[task.stop])
+        assert borders[-1] < grouping._MOST_QUERIES + max(sizes)
+
+
+@pytest.mark.parametrize("share", [grouping._FEWEST_QUERIES, 10_000])
+def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
+    n = share * num_threads()
+    starts = np.arange(n + 1)
+    made = [task.stop - task.start for task in Groups(starts[:-1], starts, np.zeros(n, np.int32)).tasks()]
+    assert len(made) >= num_threads()
+    assert made == sorted(made, reverse=True)
+    assert made[0] <= grouping._MOST_QUERIES
+    assert made[-1] <= grouping._FEWEST_QUERIES
+
+
+# --- the two together -------------------------------------------------------------------------------------------------
+
+
+def test_some_of_the_queries_are_queries() -> None:
+    X, labels = clustered(90, 5, 3)
+    index = cfe.IndexEvidenceIVF(5, 4)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
+    for queries in (
+        Queries.of_vectors(unit(X), labels.astype(np.int32), index.centroids()[0]),
+        Queries.of_rows(index.storage(), index.members().rows),
+        Queries.of_rows(index.storage(), index.members().rows, index.members().places),
+    ):
+        some = np.array([80, 3, 3, 41])
+        chosen = queries.chosen(some)
+        assert len(chosen) == 4
+        assert_array_equal(chosen.labels, labels[some])
+        for whole in (queries, chosen):
+            every = np.arange(len(whole))
+            assert_array_equal(np.sort(every if whole.order is None else whole.order), every)
+        assert_array_equal(chosen.homes(np.array([3, 1, 0])), queries.homes(np.arange(90))[[41, 3, 80]])
+        assert_array_equal(queries.homes(np.arange(90)), homes)
+        assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])
+        assert queries.chosen(np.arange(90)) is queries

@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import Stored, clustered, stored_vectors, top_pairs
+
+import cfe_faiss as cfe
+from cfe_faiss.dot import similarity
+from cfe_faiss.search import join
+from cfe_faiss.search.walk import COARSE
+
+
+def flat(stored: Stored) -> cfe.IndexEvidenceFlat:
+    index = cfe.IndexEvidenceFlat(stored.X.shape[1])
+    index.add_with_ids(stored.X, stored.ids)
+    index.relabel(stored.labels, stored.ids)
+    return index
+
+
+def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvidenceFlat:
+    return flat(Stored(X, labels, np.arange(len(X)), X, labels, 1))
+
+
+def small_blocks(index: cfe.IndexEvidenceFlat, rows: int = 6) -> join.Blocks | None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "_BLOCK", rows)
+        return join.blocks_of(index.storage())
+
+
+def pairs_at(blocks: join.Blocks, threshold: float) -> list[tuple[int, int, np.float32]]:
+    """Return all that the scans find, best first, ties by ids."""
+    found = [
+        (min(a, b), max(a, b), s)
+        for find in blocks.scans()
+        for source, target, scores in find(lambda: threshold)
+        for a, b, s in zip(source.tolist(), target.tolist(), scores, strict=True)
+    ]
+    return sorted(found, key=lambda pair: (-pair[2], pair[0], pair[1]))
+
+
+@given(stored_vectors(least=4, lowest_label=-1), st.floats(-1.125, 1.125, width=32), st.sampled_from([1, 1 << 18]))
+def test_finds_every_pair_above_a_threshold_once(stored: Stored, threshold: float, buffer: int) -> None:
+    index = flat(stored)
+    blocks = small_blocks(index)
+    if blocks is None:
+        assert (stored.labels >= 0).sum() < 2
+        return
+    expected = [pair for pair in top_pairs(stored) if pair[2] >= threshold]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "_BUFFER", buffer)
+        assert pairs_at(blocks, threshold) == expected
+
+
+@pytest.mark.parametrize("d", [1, 3, 15, 16, 17, 64, 65, 150])
+def test_sketches_bound_every_inner_product(d: int) -> None:
+    X, labels = clustered(300, d, 3, seed=d)
+    X[:20] = X[20]
+    X[30:33] = 0
+    index = labelled(X, labels)
+    blocks = small_blocks(index)
+    assert blocks is not None
+    vectors = blocks.storage.rows(blocks.rows)[0].astype(np.float64)
+    coarse, fine = blocks.coarse.astype(np.float64), blocks.fine.astype(np.float64)
+    bound = coarse @ coarse.T
+    finer = bound - np.outer(coarse[:, -1], coarse[:, -1]) + fine @ fine.T
+    assert coarse.shape[1] == COARSE
+    assert fine.shape[1] <= 50
+    rounding = 4 * 2.0**-24
+    assert (bound >= vectors @ vectors.T - rounding).all()
+    assert (finer >= vectors @ vectors.T - rounding).all()
+    if d <= 64:
+        np.testing.assert_allclose(finer, vectors @ vectors.T, atol=1e-6)
+    assert blocks.largest == pytest.approx((coarse**2).sum(axis=1).max(), abs=1e-12)
+
+
+def test_principal_directions_make_the_bound_tight() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 12)) @ rng.normal(size=(12, 100)) + 1e-3 * rng.normal(size=(2000, 100))
+    index = labelled(X.astype(np.float32), rng.integers(0, 3, 2000))
+    blocks = join.blocks_of(index.storage())
+    assert blocks is not None
+    assert blocks.coarse[:, -1].max() < 0.01
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 7, 100, 333])
+def test_the_tree(n: int) -> None:
+    X, _ = clustered(n, 9, 2, seed=n)
+    labels = np.sort(np.arange(n) % 3)
+    labels[: n // 5] = -1
+    index = labelled(X, labels)
+    storage, blocks = index.storage(), small_blocks(index)
+    assert blocks is not None
+    assert_array_equal(np.sort(blocks.rows), np.flatnonzero(storage.labels >= 0))
+    assert_array_equal(blocks.labels, storage.labels[blocks.rows])
+    sizes = np.diff(blocks.starts)
+    assert sizes.sum() == len(blocks.rows)
+    assert sizes.max() <= 6
+    assert sizes.max() - sizes.min() <= 1
+    for node in range(2 * blocks.number - 1):
+        below = [node]
+        while below[0] < blocks.number - 1:
+            below = [child for i in below for child in (2 * i + 1, 2 * i + 2)]
+        first, last = blocks.starts[below[0] - blocks.number + 1], blocks.starts[below[-1] - blocks.number + 2]
+        assert_array_equal(blocks.low[node], blocks.coarse[first:last].min(axis=0))
+        assert_array_equal(blocks.high[node], blocks.coarse[first:last].max(axis=0))
+        different = np.unique(blocks.labels[first:last])
+        assert blocks.node_labels[node] == (different[0] if len(different) == 1 else -1)
+
+
+def test_neighbours_are_pairs_of_two_blocks() -> None:
+    X, labels = clustered(200, 7, 3)
+    index = labelled(X, labels)
+    blocks = small_blocks(index)
+    assert blocks is not None
+    found = {
+        (min(pair), max(pair))
+        for find in blocks.neighbours()
+        for source, target, _ in find(lambda: -2.0)
+        for pair in zip(source.tolist(), target.tolist(), strict=True)
+    }
+    ids = blocks.storage.rows(blocks.rows)[1]
+    expected = {
+        (min(ids[i], ids[j]), max(ids[i], ids[j]))
+        for first, last in zip(blocks.starts[:-1:2], blocks.starts[2::2], strict=True)
+        for i in range(first, last)
+        for j in range(i + 1, last)
+        if blocks.labels[i] != blocks.labels[j]
+    }
+    assert found == expected
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_equal_vectors(value: float) -> None:
+    index = labelled(np.full((90, 5), value, np.float32), np.arange(90) % 2)
+    blocks = small_blocks(index)
+    assert blocks is not None
+    expected = similarity(*index.storage().rows(np.array([0, 1]))[0])
+    found = pairs_at(blocks, float(expected))
+    assert [pair[:2] for pair in found] == [(i, j) for i in range(90) for j in range(i + 1, 90) if (i + j) % 2]
+    assert pairs_at(blocks, float(np.nextafter(expected, np.float32(2)))) == []
+
+
+def test_rows_that_are_no_unit_vectors() -> None:
+    X, labels = clustered(400, 12, 3)
+    index = labelled(X, labels)
+    rows, ids = index.storage().rows(np.arange(400))
+    rows *= np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
+    S = np.array([[similarity(x, y) for y in rows] for x in rows])
+    blocks = small_blocks(index)
+    assert blocks is not None
+    for threshold in (0.5, 1.0, 2.5):
+        i, j = np.nonzero(np.triu(S, 1) >= threshold)
+        other = labels[ids[i]] != labels[ids[j]]
+        expected = {(min(a, b), max(a, b)) for a, b in zip(ids[i[other]].tolist(), ids[j[other]].tolist(), strict=True)}
+        assert {pair[:2] for pair in pairs_at(blocks, threshold)} == expected
+
+
+@pytest.mark.parametrize("damage", [np.nan, np.inf])
+def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
+    X, labels = clustered(300, 6, 3)
+    good, damaged = labelled(X, labels), labelled(X, labels)
+    rows, ids = damaged.storage().rows(np.arange(300))
+    rows[[5, 70], 2] = damage
+    blocks, others = small_blocks(damaged), small_blocks(good)
+    assert blocks is not None
+    assert others is not None
+    expected = [pair for pair in pairs_at(others, 0.9) if not set(pair[:2]) & set(ids[[5, 70]].tolist())]
+    assert pairs_at(blocks, 0.9) == expected
+    rows[1:] = damage
+    assert small_blocks(damaged) is None
+
+
+def test_cost_counts_what_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = clustered(400, 6, 3)
+    index = labelled(X, labels)
+    blocks = small_blocks(index, rows=200)
+    assert blocks is not None
+    assert blocks.number <= 4  # few enough for all of them to be looked at
+    for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
+        monkeypatch.setattr(join, price, 0)
+    monkeypatch.setattr(join, "_SCORED_PAIR", 1)
+    different = (blocks.labels[:, None] != blocks.labels).sum() / 2
+    assert blocks.cost(-2.0) == different
+    assert 0 < blocks.cost(0.9) < different
+    assert blocks.cost(1.1) == 0
+    monkeypatch.setattr(join, "_COARSE_PAIR", 1)
+    assert blocks.cost(-2.0) - different >= 400 * 399 / 2
+    assert blocks.cost(1.1) == 0
