@@ -15,6 +15,8 @@ void pair_similarities(const Array2<const float>& X, const Array2<const float>& 
 
 }  // namespace
 
-void bind_similarity(nb::module_& module) { module.def("pair_similarities", pair_similarities); }
+void bind_similarity(nb::module_& module) {
+  module.def("pair_similarities", pair_similarities, as_is("X"), as_is("Y"), as_is("result"));
+}
 
 }  // namespace cfe
