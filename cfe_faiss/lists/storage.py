@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import Rows
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.lists import codecs as codes
 from cfe_faiss.lists import scan
@@ -50,6 +51,13 @@ class Storage:
     levels: NDArray[np.float32] = field(default_factory=lambda: codes.NO_LEVELS)
     code_addresses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     code_size: int = 0
+
+    @cached_property
+    def native(self) -> Rows:
+        """The same rows for the compiled core."""
+        levels = np.ascontiguousarray(self.levels.reshape(-1))
+        addresses = self.addresses.view(np.uint64), self.id_addresses.view(np.uint64)
+        return Rows(self.d, self.codec, levels, self.starts, *addresses, self.labels)
 
     @cached_property
     def slack(self) -> float:

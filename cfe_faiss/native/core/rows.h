@@ -1,0 +1,66 @@
+// The rows of an index where FAISS keeps them: lists of codes and ids, each sorted by label, seen as one long sequence.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cfe {
+
+inline constexpr std::int32_t kUnknown = -1;  // the label of a row that no class has been given for
+
+// How a vector is kept: float32, float16, or one byte a component (see cfe_faiss/lists/codecs.py).
+enum class Codec : int { kFlat = 0, kFp16 = 1, kSq8 = 2 };
+
+// Row r is place r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. The memory of codes and ids is
+// FAISS's: valid while the index lives and until it changes. Labels and starts are copies.
+class Rows {
+ public:
+  // Throws std::invalid_argument if the arguments do not fit each other.
+  Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
+       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
+       std::span<const std::int32_t> labels);
+
+  std::size_t d() const { return d_; }
+  std::size_t size() const { return labels_.size(); }
+  std::size_t nlist() const { return starts_.size() - 1; }
+  Codec codec() const { return codec_; }
+  std::size_t row_size() const { return row_size_; }  // bytes of a vector
+  // Of Codec::kSq8, the least value and the width of the range of each component, (2, d); else empty.
+  std::span<const float> levels() const { return levels_; }
+  std::span<const std::int64_t> starts() const { return starts_; }
+  std::span<const std::int32_t> labels() const { return labels_; }
+  std::span<const std::int32_t> labels_of(std::size_t list) const {
+    return labels().subspan(starts_[list], starts_[list + 1] - starts_[list]);
+  }
+  std::span<const std::int64_t> ids_of(std::size_t list) const {
+    return {ids_[list], static_cast<std::size_t>(starts_[list + 1] - starts_[list])};
+  }
+  const std::uint8_t* codes_of(std::size_t list) const { return codes_[list]; }
+
+  // The list that holds a row: the last one that starts at or before it and is not empty.
+  std::size_t list_of(std::int64_t row) const {
+    return static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), row) - starts_.begin()) - 1;
+  }
+  const std::uint8_t* row(std::int64_t row) const {
+    const std::size_t list = list_of(row);
+    return codes_[list] + row_size_ * static_cast<std::size_t>(row - starts_[list]);
+  }
+  std::int64_t id(std::int64_t row) const {
+    const std::size_t list = list_of(row);
+    return ids_[list][row - starts_[list]];
+  }
+
+ private:
+  std::size_t d_, row_size_;
+  Codec codec_;
+  std::vector<float> levels_;
+  std::vector<std::int64_t> starts_;
+  std::vector<const std::uint8_t*> codes_;
+  std::vector<const std::int64_t*> ids_;
+  std::vector<std::int32_t> labels_;
+};
+
+}  // namespace cfe
