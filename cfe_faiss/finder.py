@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.checks import as_array, as_count, as_ids, as_labels
 from cfe_faiss.extras import extra
 from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.ivf_base import Effort
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_vectors
 from cfe_faiss.pairs import global_evidence
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _EXACT_UP_TO = 100_000
+_RECALL = 0.99
+"""The recall of a search that does not say how exact it should be, among more nodes than that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LocalEvidence:
     """The evidence of some nodes.
 
@@ -34,12 +38,24 @@ class LocalEvidence:
         padding.
     labels
         The predicted class of every node of the graph, (n,) int32.
+    recall, nprobe
+        How it was searched: for this recall@k, 1 where the result is exact; or in so many lists of the index, and then
+        the recall is not known. The other one is None.
     """
 
     nodes: NDArray[np.int64]
     evidence: NDArray[np.int64]
     similarity: NDArray[np.float32]
     labels: NDArray[np.int32]
+    recall: float | None
+    nprobe: int | None
+
+    def __repr__(self) -> str:
+        nq, k = self.evidence.shape
+        how = (
+            f"nprobe={self.nprobe}" if self.recall is None else "exact" if self.recall == 1 else f"recall={self.recall}"
+        )
+        return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how})"
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label."""
@@ -182,7 +198,16 @@ class EvidenceFinder:
         built.add_with_labels(vectors[searched], labels[searched], ids=searched)
         return cls(vectors, labels, built)
 
-    def local(self, nodes: ArrayLike | None = None, k: int = 10, *, progress: bool = False) -> LocalEvidence:
+    def local(
+        self,
+        nodes: ArrayLike | None = None,
+        k: int = 10,
+        *,
+        recall: float | None = None,
+        exact: bool | None = None,
+        nprobe: int | None = None,
+        progress: bool = False,
+    ) -> LocalEvidence:
         """Return the k most similar nodes that the model treats differently, for each of ``nodes``.
 
         Parameters
@@ -191,6 +216,10 @@ class EvidenceFinder:
             Node numbers, (nq,), all among the searched ones; by default all searched nodes.
         k
             Evidence wanted for each, >= 1.
+        recall, exact, nprobe
+            How hard to search, one of them at most: for a recall@k in (0, 1]; exactly; or in so many lists, where the
+            index has lists. By default exactly among up to 100,000 nodes, and for a recall of 0.99 among more. The
+            result says which.
         progress
             Whether to show a progress bar on standard error.
 
@@ -199,10 +228,22 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        ids = self.index.members().ids if nodes is None else as_ids("nodes", nodes)
-        self.index.members().find(ids, name="nodes")
-        D, I = self.index.search_members(ids, k, progress="Searching" if progress else None)
-        return LocalEvidence(ids, I, D, self.labels)
+        Effort.of(nprobe, recall, bool(exact), None)  # at most one of them
+        members = self.index.members()
+        ids = members.ids if nodes is None else as_ids("nodes", nodes)
+        members.find(ids, name="nodes")
+        if recall is None and nprobe is None and exact is None:
+            exact, recall = (True, None) if len(members.ids) <= _EXACT_UP_TO else (False, _RECALL)
+        wanted, title = (None if nodes is None else ids), "Searching" if progress else None
+        if isinstance(self.index, IndexEvidenceFlat):
+            if nprobe is not None:
+                raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self.index!r}")
+            D, I = self.index.search_members(wanted, k, progress=title)
+            return LocalEvidence(ids, I, D, self.labels, 1.0, None)
+        if nprobe is None and recall is None and not exact:
+            nprobe = self.index.nprobe
+        D, I = self.index.search_members(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
+        return LocalEvidence(ids, I, D, self.labels, 1.0 if exact else recall, nprobe)
 
     def top_pairs(
         self, k: int = 100, *, exact: bool = True, per_node: bool = False, progress: bool = False

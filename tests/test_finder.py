@@ -95,8 +95,40 @@ def test_the_index_is_the_callers_choice(data: Data, model: GCN) -> None:
     for index in ("EvidenceIVF8x2,Flat", cfe.IndexEvidenceIVF(10, 8, 2)):
         ivf = cfe.EvidenceFinder.from_data(data, model, index=index)
         assert isinstance(ivf.index, cfe.IndexEvidenceIVF)
-        ivf.index.nprobe = 16
         assert_array_equal(ivf.local(k=5).evidence, flat.local(k=5).evidence)
+
+
+def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
+    flat = cfe.EvidenceFinder.from_data(data, model).local(k=5)
+    assert (flat.recall, flat.nprobe, repr(flat)) == (1.0, None, "LocalEvidence(300 nodes, k=5, exact)")
+    finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
+    finder.index.nprobe = 1  # the index's own setting plays no part where the result is exact
+    exact = finder.local(k=5)
+    assert_array_equal(exact.similarity, flat.similarity)
+    assert repr(finder.local([3], k=5)) == "LocalEvidence(1 node, k=5, exact)"
+    few_lists = finder.local(k=5, nprobe=1)
+    assert_array_equal(few_lists.similarity, finder.index.search_members(k=5, nprobe=1)[0])
+    assert cfe.metrics.recall(few_lists.evidence, exact.evidence, few_lists.similarity, exact.similarity) < 1
+    assert repr(few_lists) == "LocalEvidence(300 nodes, k=5, nprobe=1)"
+    assert finder.local(k=5, exact=False).nprobe == 1
+    some = finder.local(k=5, recall=0.9)
+    assert_array_equal(some.similarity, finder.index.search_members(k=5, recall=0.9)[0])
+    assert (some.recall, some.nprobe, repr(some)) == (0.9, None, "LocalEvidence(300 nodes, k=5, recall=0.9)")
+    monkeypatch.setattr("cfe_faiss.finder._EXACT_UP_TO", 299)
+    many = finder.local(k=5)
+    assert (many.recall, repr(many)) == (0.99, "LocalEvidence(300 nodes, k=5, recall=0.99)")
+    assert_array_equal(many.similarity, finder.index.search_members(k=5, recall=0.99)[0])
+    assert cfe.metrics.recall(many.evidence, exact.evidence, many.similarity, exact.similarity) > 0.97
+
+
+def test_ways_to_search_do_not_mix(data: Data, model: GCN) -> None:
+    finder = cfe.EvidenceFinder.from_data(data, model)
+    with pytest.raises(ValueError, match="only one of nprobe, recall and exact may be given"):
+        finder.local(recall=0.9, nprobe=4)
+    with pytest.raises(ValueError, match=r"nprobe is for an index with lists, got nprobe=4 for IndexEvidenceFlat"):
+        finder.local(nprobe=4)
+    with pytest.raises(ValueError, match=r"recall must lie in .*got 1\.5"):
+        finder.local(recall=1.5)
 
 
 def test_the_model_is_left_as_it_was(data: Data) -> None:
