@@ -1,5 +1,7 @@
 """The compiled core (``native/``). Arrays are C-contiguous and of the type given here: nothing is converted."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,163 @@ def available_levels() -> list[str]:
 
 def pair_similarities(X: NDArray[np.float32], Y: NDArray[np.float32], result: NDArray[np.float32]) -> None:
     """Write the similarity of each row of X with the same row of Y, (n, d) both, to ``result``, (n,)."""
+
+# --- checks and norms ---
+
+def first_not_finite(X: NDArray[np.float32]) -> int:
+    """Return the first row of X, (n, d), that is not finite, or -1."""
+
+def unit_rows(X: NDArray[np.float32], unit: NDArray[np.float32]) -> int:
+    """Write the rows of X, (n, d), divided by their norms to ``unit``; zero and unit rows keep their bits.
+
+    It ends at the first row that is not finite, and returns that one, or -1.
+    """
+
+def normalise_rows(
+    rows: NDArray[np.float32], norms: NDArray[np.float64], threads: int, release: Callable[[], object] | None = None
+) -> None:
+    """Divide each row by its norm in place; zero rows stay zero. Write the norms, (n,): not finite where a row is not.
+
+    ``release`` is called after each task of the calling thread: it gives back the memory that memory maps take.
+    """
+
+# --- graph ---
+
+class CsrGraph:
+    """A view of a graph's arrays, which it checks and keeps alive; they must not change.
+
+    Parameters
+    ----------
+    indptr, indices
+        The neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``: ascending, without v itself.
+    threads
+        How many threads check them.
+    release
+        Called after each task of the calling thread: it gives back the memory that memory maps take.
+
+    Raises
+    ------
+    ValueError
+        If the arrays do not describe a graph.
+    """
+
+    def __init__(
+        self,
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int32],
+        threads: int,
+        release: Callable[[], object] | None = None,
+    ) -> None: ...
+    def count_same_label(self, labels: NDArray[np.int32], threads: int) -> int:
+        """Return how many entries of ``indices`` join two nodes with the same label."""
+
+class GraphBuilder:
+    """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
+
+    Raises
+    ------
+    ValueError
+        If there are more nodes than int32 can number; by the methods, if a node number is out of its range, or the
+        edges that are placed are not those that were counted.
+    """
+
+    def __init__(self, num_nodes: int, directed: bool) -> None: ...
+    @property
+    def num_counted(self) -> int:
+        """Number of neighbours of all nodes, repeated ones included."""
+
+    def count(self, edges: NDArray[np.int64]) -> None:
+        """Count edges, sources above targets, (2, m)."""
+
+    def place(self, edges: NDArray[np.int64]) -> None:
+        """Put the neighbours that edges give to where their nodes' neighbours go."""
+
+    def finish(self, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return indptr and indices, each neighbour once; the builder is empty then."""
+
+# --- propagation ---
+
+class Propagation:
+    """Steps of the KS propagation on a graph.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    alpha
+        Share of a node's own vector.
+    memory
+        About how many bytes blocks of the matrices may take, which may be memory maps; 0 does all where they are.
+    threads
+        Number of threads. It does not change the results, nor does ``memory``.
+    """
+
+    def __init__(self, graph: CsrGraph, alpha: float, memory: int, threads: int) -> None: ...
+    def step(
+        self,
+        unit: NDArray[np.float32],
+        lengths: NDArray[np.float32],
+        aggregate: NDArray[np.float32],
+        new_unit: NDArray[np.float32],
+        new_lengths: NDArray[np.float32],
+        progress: Callable[[int], object] | None = None,
+        release: Callable[[], object] | None = None,
+    ) -> None:
+        """Take a step from unit rows, (n, d), and lengths, (n,), to new ones, and add the vectors to ``aggregate``.
+
+        ``progress`` is told how many entries of the graph's indices have been read; ``release`` is called after each
+        task of the calling thread.
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not fit the graph, or ``new_unit`` is ``unit``.
+        """
+
+# --- synthetic graphs ---
+
+def random_bits(key: int, counter: int) -> int:
+    """Return 64 random bits: the counter-th output of SplitMix64 with the seed ``key``."""
+
+def count_pairs(ends: NDArray[np.int64], key: int, threshold: int, counts: NDArray[np.int64], threads: int) -> None:
+    """Count the edges of each place i to later places j < ends[i]: those whose random bits are below the threshold."""
+
+def join_pairs(
+    ends: NDArray[np.int64],
+    key: int,
+    threshold: int,
+    order: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    edges: NDArray[np.int32],
+    threads: int,
+) -> None:
+    """Write what ``count_pairs`` counts, (2, m), from starts[i] on for place i; order[i] is the node there."""
+
+def join_others(
+    bottoms: NDArray[np.int64],
+    tops: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    cumulated: NDArray[np.float64],
+    key: int,
+    stray: int,
+    order: NDArray[np.int32],
+    edges: NDArray[np.int32],
+    threads: int,
+) -> None:
+    """Write edges starts[i]..starts[i + 1]-1 from place i to others, by demand, in bottoms[i]..tops[i]-1 or all."""
+
+def fill_features(
+    community: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    centres: NDArray[np.float32],
+    of_class: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    own: float,
+    key: int,
+    x: NDArray[np.float32],
+    threads: int,
+) -> None:
+    """Write features, (n, d): scale * (centre of the community + offset of the class + own * random number)."""
 
 # --- rows ---
 

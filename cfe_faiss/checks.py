@@ -5,16 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.dot import sum_of_products
-from cfe_faiss.jit import kernel
+from cfe_faiss import _native
 
 UNKNOWN = -1
 """Label of a stored vector that no class has been given for; it is never evidence."""
 
 _MAX_LABEL = np.iinfo(np.int32).max
-# A float32 vector that was divided by its norm is a unit vector up to rounding; dividing again would only change its
-# last bits, and with them the ties.
-_UNIT_TOLERANCE = 3e-7
+# 2**63 - 1 stands for "no id yet" where the best of several candidates are kept.
+_MAX_ID = np.iinfo(np.int64).max - 1
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
@@ -41,7 +39,7 @@ def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float3
         If the shape is not (n, d), or a value is NaN, infinite or too large for float32.
     """
     matrix = _as_float32(name, values, d)
-    _check_finite(name, matrix, _first_not_finite(matrix))
+    _check_finite(name, matrix, _native.first_not_finite(matrix))
     return matrix
 
 
@@ -62,51 +60,14 @@ def _check_finite(name: str, matrix: NDArray[np.float32], row: int) -> None:
         raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
 
 
-@kernel
-def _norm(x: NDArray[np.float32]) -> np.float64:
-    """Return the norm of a contiguous row, with the same bits wherever it is computed."""
-    return np.float64(np.sqrt(sum_of_products(x.ctypes, x.ctypes, x.shape[0])))
-
-
-@kernel
-def _first_not_finite(matrix: NDArray[np.float32]) -> int:
-    for row in range(matrix.shape[0]):
-        if not np.isfinite(_norm(matrix[row])):
-            return row
-    return -1
-
-
-@kernel
-def as_unit_row(x: NDArray[np.float32], unit: NDArray[np.float32]) -> bool:
-    """Write what :func:`as_unit_rows` makes of a row, and return whether it is finite."""
-    norm = _norm(x)
-    if norm > 0 and abs(norm - 1) > _UNIT_TOLERANCE:
-        for i in range(x.shape[0]):
-            unit[i] = np.float32(x[i] / norm)
-    else:
-        for i in range(x.shape[0]):
-            unit[i] = x[i]
-    return bool(np.isfinite(norm))
-
-
-@kernel
-def _write_unit_rows(matrix: NDArray[np.float32], units: NDArray[np.float32]) -> int:
-    """Write unit rows up to the first row that is not finite, and return that one, or -1."""
-    for row in range(matrix.shape[0]):
-        if not as_unit_row(matrix[row], units[row]):
-            return row
-    return -1
-
-
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
     """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
     matrix = _as_float32(name, values, d)
     units = np.empty_like(matrix)
-    _check_finite(name, matrix, _write_unit_rows(matrix, units))
+    _check_finite(name, matrix, _native.unit_rows(matrix, units))
     return units
 
 
-@kernel
 def is_label(label: int) -> bool:
     """Return whether :func:`as_labels` takes a label."""
     return 0 <= label < _MAX_LABEL
@@ -144,15 +105,15 @@ def as_ids(name: str, values: Any) -> NDArray[np.int64]:
     TypeError
         If the ids are not integers.
     ValueError
-        If the array is not one-dimensional or an id is negative (-1 is FAISS's padding) or beyond 64 bits.
+        If the array is not one-dimensional or an id is negative (-1 is FAISS's padding) or beyond 2**63-2.
     """
     array = as_array(name, values)
     if array.dtype.kind not in "iu" and array.size > 0:
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
-    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        raise ValueError(f"{name} must lie in 0..2**63-1, got {array.min() if array.min() < 0 else array.max()}")
+    if array.size and (array.min() < 0 or array.max() > _MAX_ID):
+        raise ValueError(f"{name} must lie in 0..2**63-2, got {array.min() if array.min() < 0 else array.max()}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 

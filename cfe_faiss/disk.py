@@ -22,13 +22,23 @@ def release(*arrays: Any) -> None:
     >>> release(np.ones(3))
     """
     for array in arrays:
-        base, private = array, False
-        while isinstance(base, np.ndarray):
-            # Changes to a copy-on-write map have no file to go to: they would be lost.
-            private = private or getattr(base, "mode", None) == "c"
-            base = base.base
-        if isinstance(base, mmap.mmap) and not private and hasattr(mmap, "MADV_DONTNEED"):
-            base.madvise(mmap.MADV_DONTNEED)
+        mapped = _map_of(array)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def is_mapped(array: Any) -> bool:
+    """Return whether :func:`release` would give back the memory of an array."""
+    return _map_of(array) is not None
+
+
+def _map_of(array: Any) -> mmap.mmap | None:
+    base, private = array, False
+    while isinstance(base, np.ndarray):
+        # Changes to a copy-on-write map have no file to go to: they would be lost.
+        private = private or getattr(base, "mode", None) == "c"
+        base = base.base
+    return base if isinstance(base, mmap.mmap) and not private else None
 
 
 @contextmanager

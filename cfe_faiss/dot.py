@@ -103,9 +103,13 @@ def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> np.float32:
 
 
 @kernel
-def pair_similarities(X: NDArray[np.float32], Y: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the similarity of each row of X with the same row of Y."""
-    result = np.empty(X.shape[0], np.float32)
-    for i in range(X.shape[0]):
-        result[i] = similarity(X[i], Y[i])
-    return result
+def as_unit_row(x: NDArray[np.float32], unit: NDArray[np.float32]) -> bool:
+    """Write what :func:`cfe_faiss.checks.as_unit_rows` makes of a row, and return whether it is finite."""
+    norm = np.float64(np.sqrt(sum_of_products(x.ctypes, x.ctypes, x.shape[0])))
+    if norm > 0 and abs(norm - 1) > 3e-7:
+        for i in range(x.shape[0]):
+            unit[i] = np.float32(x[i] / norm)
+    else:
+        for i in range(x.shape[0]):
+            unit[i] = x[i]
+    return bool(np.isfinite(norm))

@@ -9,17 +9,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from cfe_faiss import parallel
+from cfe_faiss import _native, parallel
 from cfe_faiss.checks import as_array, as_count
-from cfe_faiss.disk import release
-from cfe_faiss.jit import kernel
+from cfe_faiss.disk import is_mapped, release
 
-# Node numbers are int32, which halves what the neighbours of a large graph take.
-_MAX_NODES = 2**31 - 2
 # Edges are read in blocks, so that no int64 copy of a large edge list is ever made.
 _EDGES_PER_BLOCK = 1 << 20
-_EDGES_PER_TASK = 1 << 14
-_MAX_TASKS = 1024
 
 # Yields the edges as int64 arrays of shape (2, m): sources above targets.
 _Edges: TypeAlias = Callable[[], Iterator[NDArray[np.int64]]]
@@ -62,32 +57,7 @@ class Graph:
                 raise TypeError(f"{name} must be an array of {dtype.__name__}, got {getattr(array, 'dtype', array)!r}")
             if array.ndim != 1:
                 raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
-        if len(self.indptr) == 0 or self.indptr[0] != 0 or self.indptr[-1] != len(self.indices):
-            raise ValueError(f"indptr must run from 0 to {len(self.indices)}, the length of indices")
-        if (self.indptr[1:] < self.indptr[:-1]).any():
-            raise ValueError("indptr must not decrease")
-        self._check_neighbors()
-
-    def _check_neighbors(self) -> None:
-        wrong: list[int] = []
-
-        def check(rows: tuple[int, int]) -> None:
-            v = _first_wrong(*rows, np.asarray(self.indptr), np.asarray(self.indices))
-            if v >= 0:
-                wrong.append(v)
-            release(self.indices)
-
-        parallel.run(check, balanced_rows(self.indptr))
-        if wrong:
-            v = min(wrong)
-            row = self.indices[self.indptr[v] : self.indptr[v + 1]]
-            if row.min() < 0 or row.max() >= self.num_nodes:
-                raise ValueError(
-                    f"indices must lie in 0..{self.num_nodes - 1}, got {row.min()}..{row.max()} for node {v}"
-                )
-            raise ValueError(
-                f"indices must ascend within each node, without the node itself, got {row[:8]} for node {v}"
-            )
+        native_graph(self)
 
     @property
     def num_nodes(self) -> int:
@@ -168,21 +138,11 @@ def as_graph(graph: Any, num_nodes: int | None = None, *, directed: bool = False
     return _from_edge_index(graph, num_nodes, directed)
 
 
-def balanced_rows(indptr: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Cut the rows of a CSR structure into ranges (first, stop) of about equal work, for :func:`parallel.run`."""
-    # A row without entries is work too, if little.
-    work = indptr + np.arange(len(indptr))
-    tasks = min(max(int(work[-1]) // _EDGES_PER_TASK, 1), _MAX_TASKS)
-    cuts = np.searchsorted(work, np.linspace(0, work[-1], tasks + 1).astype(np.int64))
-    cuts = np.unique(cuts).tolist()
-    return list(pairwise(cuts))
-
-
-def offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each row starts and the last one ends, shape (n + 1,), if row i has ``counts[i]`` entries."""
-    starts = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts
+def native_graph(graph: Graph) -> _native.CsrGraph:
+    """Return the graph as the core sees it, which checks its arrays: they must not change while it is in use."""
+    indptr, indices = np.ascontiguousarray(graph.indptr), np.ascontiguousarray(graph.indices)
+    free = (lambda: release(graph.indices)) if is_mapped(graph.indices) else None
+    return _native.CsrGraph(indptr, indices, parallel.num_threads(len(indices)), free)
 
 
 def _from_edge_index(edge_index: Any, num_nodes: int | None, directed: bool) -> Graph:
@@ -250,93 +210,16 @@ def _from_scipy(matrix: Any, num_nodes: int | None, directed: bool) -> Graph:
 
 def _from_edges(edges: _Edges, n: int, directed: bool) -> Graph:
     """Sort the edges by node (a counting sort), then sort and merge within every node."""
-    if n > _MAX_NODES:
-        raise ValueError(f"graph must have at most {_MAX_NODES} nodes, got {n}")
-    counts = np.zeros(n, dtype=np.int64)
+    builder = _native.GraphBuilder(n, directed)
     for block in edges():
-        _count(block, directed, counts)
-    starts = offsets(counts)
-    if starts[-1] == 0:
+        builder.count(block)
+    if builder.num_counted == 0:
         raise ValueError(f"graph must have at least one edge between two different nodes, got none for {n} nodes")
-
-    scattered = np.empty(starts[-1], dtype=np.int32)
-    cursor = starts[:-1].copy()
     for block in edges():
-        _scatter(block, directed, cursor, scattered)
-
-    tasks = balanced_rows(starts)
-    parallel.run(lambda rows: _sort_and_merge(*rows, starts, scattered, counts), tasks)
-    indptr = offsets(counts)
-    if indptr[-1] == starts[-1]:
-        return Graph(indptr, scattered)
-    indices = np.empty(indptr[-1], dtype=np.int32)
-    parallel.run(lambda rows: _gather(*rows, starts, scattered, indptr, indices), tasks)
-    return Graph(indptr, indices)
+        builder.place(block)
+    return Graph(*builder.finish(parallel.num_threads(builder.num_counted)))
 
 
 def _check_num_nodes(n: int, num_nodes: int | None) -> None:
     if num_nodes is not None and n != num_nodes:
         raise ValueError(f"graph must have {num_nodes} nodes, got {n}")
-
-
-@kernel
-def _first_wrong(first: int, stop: int, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> int:
-    n = len(indptr) - 1
-    for v in range(first, stop):
-        before = -1
-        for e in range(indptr[v], indptr[v + 1]):
-            if indices[e] <= before or indices[e] >= n or indices[e] == v:
-                return v
-            before = indices[e]
-    return -1
-
-
-@kernel
-def _count(edges: NDArray[np.int64], directed: bool, counts: NDArray[np.int64]) -> None:
-    for e in range(edges.shape[1]):
-        source, target = edges[0, e], edges[1, e]
-        if source != target:
-            counts[target] += 1
-            if not directed:
-                counts[source] += 1
-
-
-@kernel
-def _scatter(edges: NDArray[np.int64], directed: bool, cursor: NDArray[np.int64], scattered: NDArray[np.int32]) -> None:
-    for e in range(edges.shape[1]):
-        source, target = edges[0, e], edges[1, e]
-        if source != target:
-            scattered[cursor[target]] = source
-            cursor[target] += 1
-            if not directed:
-                scattered[cursor[source]] = target
-                cursor[source] += 1
-
-
-@kernel
-def _sort_and_merge(
-    first: int, stop: int, starts: NDArray[np.int64], scattered: NDArray[np.int32], counts: NDArray[np.int64]
-) -> None:
-    for v in range(first, stop):
-        row = scattered[starts[v] : starts[v + 1]]
-        row.sort()
-        kept = min(len(row), 1)
-        for i in range(1, len(row)):
-            if row[i] != row[kept - 1]:
-                row[kept] = row[i]
-                kept += 1
-        counts[v] = kept
-
-
-@kernel
-def _gather(
-    first: int,
-    stop: int,
-    starts: NDArray[np.int64],
-    scattered: NDArray[np.int32],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-) -> None:
-    for v in range(first, stop):
-        kept = indptr[v + 1] - indptr[v]
-        indices[indptr[v] : indptr[v + 1]] = scattered[starts[v] : starts[v] + kept]

@@ -11,12 +11,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss import parallel
+from cfe_faiss import _native, parallel
 from cfe_faiss.checks import as_array, as_count, as_ids, as_matrix, as_number
 from cfe_faiss.disk import release, scratch
-from cfe_faiss.dot import pair_similarities
 from cfe_faiss.graph import as_graph
-from cfe_faiss.propagation import normalise, row_blocks, step_by_blocks, step_in_memory
+from cfe_faiss.propagation import Propagation, releasing, row_blocks
 
 _PAIRS_PER_BLOCK = 1 << 14
 
@@ -101,13 +100,11 @@ def ks_vectors(
     graph = as_graph(edge_index, features.shape[0], directed=directed)
 
     with _work_matrices(features.shape, workspace) as (unit, new_unit):
-        norms = _unit_rows(features, unit, result)
+        lengths = _unit_rows(features, unit, result)
+        propagation = Propagation(graph, features.shape[1], alpha, None if workspace is None else memory)
         for layer in range(num_layers):
             title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
-            if workspace is None:
-                norms = step_in_memory(graph, unit, norms, alpha, result, new_unit, title)
-            else:
-                norms = step_by_blocks(graph, unit, norms, alpha, result, new_unit, title, memory)
+            lengths = propagation.step(unit, lengths, result, new_unit, title)
             unit, new_unit = new_unit, unit
     _normalise_rows(result)
     return result
@@ -153,7 +150,7 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike) -> NDArray[np.float32]:
     for first in range(0, left.size, _PAIRS_PER_BLOCK):
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
         rows = as_matrix("X", matrix[left.flat[pairs]]), as_matrix("X", matrix[right.flat[pairs]])
-        scores[pairs] = pair_similarities(*rows)
+        _native.pair_similarities(*rows, scores[pairs])
     return scores.reshape(left.shape)
 
 
@@ -211,7 +208,7 @@ def _unit_rows(features: Any, unit: NDArray[np.float32], aggregate: NDArray[np.f
         block = slice(*rows)
         with np.errstate(over="ignore"):
             unit[block] = features[block].toarray() if sparse else features[block]
-        normalise(np.asarray(unit[block]), norms[block])
+        _native.normalise_rows(unit[block], norms[block], threads=1)
         release(unit, features)
 
     parallel.run(fill, blocks, work=unit.size)
@@ -230,8 +227,5 @@ def _unit_rows(features: Any, unit: NDArray[np.float32], aggregate: NDArray[np.f
 
 
 def _normalise_rows(matrix: NDArray[np.float32]) -> None:
-    def divide(rows: tuple[int, int]) -> None:
-        normalise(np.asarray(matrix[slice(*rows)]), np.empty(rows[1] - rows[0]))
-        release(matrix)
-
-    parallel.run(divide, row_blocks(*matrix.shape), work=matrix.size)
+    norms, threads = np.empty(len(matrix)), parallel.num_threads(matrix.size)
+    _native.normalise_rows(matrix, norms, threads, releasing(matrix))

@@ -35,12 +35,34 @@ def test_a_row_alone_gets_the_bits_that_it_gets_among_others() -> None:
     rows = np.random.default_rng(0).normal(size=(50, 37)).astype(np.float32)
     rows[0], rows[1] = 0, checks.as_unit_rows("x", rows[1:2])[0]
     for row, expected in zip(rows, checks.as_unit_rows("x", rows), strict=True):
-        unit = np.empty_like(row)
-        assert checks.as_unit_row(row, unit)
-        assert_array_equal(unit, expected)
+        assert_array_equal(checks.as_unit_rows("x", row[None])[0], expected)
     for wrong in (np.nan, np.inf, -np.inf):
         rows[3, 36] = wrong
-        assert not checks.as_unit_row(rows[3], np.empty_like(rows[3]))
+        with pytest.raises(ValueError, match=r"x must be finite in float32, .* in row 0"):
+            checks.as_unit_rows("x", rows[3:4])
+
+
+@given(st.integers(1, 70), st.integers(0, 2**32 - 1))
+def test_norms_are_summed_in_the_order_of_similarities(d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = (rng.normal(size=(1, d)) * 10.0 ** rng.integers(-8, 8, d)).astype(np.float32)
+    norm = np.sqrt(sum_of_squares(row[0]))
+    assert_array_equal(checks.as_unit_rows("x", row)[0], (row[0].astype(np.float64) / norm).astype(np.float32))
+
+
+def sum_of_squares(row: np.ndarray) -> float:
+    squares = row.astype(np.float64) ** 2
+    whole = len(row) // 16 * 16
+    lanes = np.zeros(16)
+    for start in range(0, whole, 16):
+        lanes += squares[start : start + 16]
+    sums = lanes[:8] + lanes[8:]
+    while len(sums) > 1:
+        sums = sums[::2] + sums[1::2]
+    total = sums[0]
+    for square in squares[whole:]:
+        total += square
+    return float(total)
 
 
 @pytest.mark.parametrize("label", [-2, -1, 0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**40])
@@ -79,7 +101,13 @@ def test_tensors_lists_and_strided_arrays_do() -> None:
         (lambda: checks.as_labels("y", [1.0], 1), TypeError, "y must be integers, got dtype float64"),
         (lambda: checks.as_labels("y", ["a"], 1), TypeError, "y must be an array of real numbers"),
         (lambda: checks.as_ids("ids", [[1]]), ValueError, r"ids must have shape \(n,\), got \(1, 1\)"),
-        (lambda: checks.as_ids("ids", np.array([2**63], np.uint64)), ValueError, "ids must lie in 0..2\\*\\*63-1"),
+        (lambda: checks.as_ids("ids", np.array([2**63], np.uint64)), ValueError, "ids must lie in 0..2\\*\\*63-2"),
+        (
+            lambda: checks.as_ids("ids", [0, 2**63 - 1]),
+            ValueError,
+            r"ids must lie in 0..2\*\*63-2, got 9223372036854775807",
+        ),
+        (lambda: checks.as_ids("ids", [-1]), ValueError, r"ids must lie in 0..2\*\*63-2, got -1"),
         (lambda: checks.as_ids("ids", [True]), TypeError, "ids must be integers, got dtype bool"),
         (lambda: checks.as_count("k", True), TypeError, "k must be an integer, got True"),
         (lambda: checks.as_count("k", "3"), TypeError, "k must be an integer, got '3'"),
@@ -98,4 +126,5 @@ def test_numbers_of_any_integer_type_do() -> None:
     assert checks.as_number("alpha", np.float32(0.5), 0, 1) == 0.5
     assert_array_equal(checks.as_labels("y", np.uint8([0, 255]), 2), [0, 255])
     assert_array_equal(checks.as_ids("ids", []), np.empty(0, np.int64))
+    assert_array_equal(checks.as_ids("ids", np.array([2**63 - 2], np.uint64)), [2**63 - 2])
     assert_array_equal(checks.as_labels("y", [], 0), np.empty(0, np.int32))

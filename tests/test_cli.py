@@ -475,7 +475,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("info flat.cfe --csv", "unrecognized arguments: --csv"),
         ("local flat.cfe --nodes a", "argument --nodes: invalid int value: 'a'"),
         ("local flat.cfe --nodes 3", "nodes must be in the index, got 3, which is not"),
-        ("local flat.cfe --nodes -1", r"nodes must lie in 0\.\.2\*\*63-1, got -1"),
+        ("local flat.cfe --nodes -1", r"nodes must lie in 0\.\.2\*\*63-2, got -1"),
         ("local flat.cfe -k 0", "k must be at least 1, got 0"),
         ("local flat.cfe --json --csv", "argument --csv: not allowed with argument --json"),
         ("local flat.cfe --nprobe 2", "--nprobe has no effect with an exact index"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfe_faiss.extras import extra
-from cfe_faiss.graph import Graph, as_graph, balanced_rows
+from cfe_faiss.graph import Graph, as_graph
 
 with extra("gnn"):
     from torch_geometric import EdgeIndex
@@ -210,15 +210,3 @@ def test_the_arrays_may_be_memory_maps(tmp_path):
 def test_neighbors_of_no_node(v):
     with pytest.raises(ValueError, match=rf"v must lie in 0\.\.5, got {v}"):
         as_graph(MESSY).neighbors(v)
-
-
-@pytest.mark.parametrize("hub", [0, 500, 999])
-def test_balanced_rows_cover_every_row_once(hub):
-    counts = np.full(1000, 300)
-    counts[::3] = 0
-    counts[hub] = 1_000_000
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    ranges = balanced_rows(indptr)
-    assert [v for first, stop in ranges for v in range(first, stop)] == list(range(1000))
-    without_hub = [indptr[stop] - indptr[first] for first, stop in ranges if not first <= hub < stop]
-    assert max(without_hub) < 3 * 2**14

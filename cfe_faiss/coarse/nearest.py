@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.dot import pair_similarities
+from cfe_faiss import _native
 from cfe_faiss.jit import fast_kernel, kernel
 from cfe_faiss.lists.codecs import FLAT, NO_LEVELS
 from cfe_faiss.lists.scan import screening_error
@@ -141,7 +141,8 @@ def _packed(centroids: Floats) -> Packed:
 
 
 def _improved(X: Floats, centroids: Floats, packed: Packed, guess: Labels) -> tuple[Floats, Labels]:
-    D, I = pair_similarities(X, centroids[guess])[:, None], guess.astype(np.int64)[:, None]
+    D, I = np.empty((len(X), 1), np.float32), guess.astype(np.int64)[:, None]
+    _native.pair_similarities(X, centroids[guess], D[:, 0])
     sweep.scan_groups(
         X,
         X,

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import parallel
+from cfe_faiss import _native, parallel
 from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.graph import Graph, as_graph, balanced_rows, offsets
-from cfe_faiss.jit import kernel
+from cfe_faiss.graph import Graph, as_graph, native_graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -36,15 +35,8 @@ _CLASS_DECAY = 0.7  # the i-th largest class is home of a share ~ i ** -0.7 of t
 _PARTS = {"department": 1.0, "community": 0.7, "class": 0.3, "own": 1.0}
 _DECAY = 0.7
 
-# Odd constants of SplitMix64 (Steele, Lea & Flood 2014): it turns a counter into a random number.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_FIRST_SHIFT, _SECOND_SHIFT, _THIRD_SHIFT = np.uint64(30), np.uint64(27), np.uint64(31)
-_HALF, _LOW = np.uint64(32), np.uint64(0xFFFF)
-_TO_UNIT = 2.0**-64
-# Four sums of 16 random bits each are nearly normal.
-_SUM_MEAN, _SUM_DEVIATION = 2.0 * 0xFFFF, math.sqrt((2.0**32 - 1) / 3)
-_VALUES_PER_TASK = 1 << 20
+# The own part of a feature is a sum of four numbers of 16 random bits each, which is nearly normal.
+_SUM_DEVIATION = math.sqrt((2.0**32 - 1) / 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +175,7 @@ def measured_homophily(graph: Graph, labels: NDArray[np.int32]) -> float:
     labels = as_labels("labels", labels, graph.num_nodes)
     ends = np.bincount(labels, np.diff(graph.indptr)) / graph.num_edges
     chance = float(ends @ ends)
-    alike = _count_alike(graph.indptr, graph.indices, labels) / graph.num_edges
+    alike = native_graph(graph).count_same_label(labels, parallel.num_threads(graph.num_edges)) / graph.num_edges
     return (alike - chance) / (1 - chance) if chance < 1 else math.nan
 
 
@@ -229,28 +221,24 @@ def _edges(community: NDArray[np.int32], wanted: float, inside: float, rng: np.r
             f"degree must be at most {2 * wanted / n / density:.4g} for {n} nodes, got {2 * wanted / n:.4g}"
         )
 
-    key, threshold = _key(rng), np.uint64(min(int(density * 2.0**64), 2**64 - 1))
-    counts = np.empty(n, dtype=np.int64)
-    tasks = balanced_rows(offsets(ends - np.arange(n)))
-    parallel.run(lambda rows: _count_pairs(*rows, ends, key, threshold, counts), tasks)
-    first = offsets(counts)
+    key, threshold = _key(rng), min(int(density * 2.0**64), 2**64 - 1)
+    counts, threads = np.empty(n, dtype=np.int64), parallel.num_threads()
+    _native.count_pairs(ends, key, threshold, counts, threads)
+    first = _offsets(counts)
 
     # The number of tries is rounded up or down at random, so that it is right on average.
     demand = (1 - rng.random(n)) ** (-1 / _TAIL)
     cumulated = np.concatenate([[0.0], np.cumsum(demand)])
     tries = (1 - inside) * wanted * demand / cumulated[-1]
-    second = first[-1] + offsets(np.floor(tries + rng.random(n)).astype(np.int64))
+    second = first[-1] + _offsets(np.floor(tries + rng.random(n)).astype(np.int64))
     edges = np.empty((2, second[-1]), dtype=np.int32)
-    parallel.run(lambda rows: _join_pairs(*rows, ends, key, threshold, order, first, edges), tasks)
+    _native.join_pairs(ends, key, threshold, order, first, edges, threads)
 
     department = np.arange(len(sizes)) // _DEPARTMENT
     tops = np.repeat(np.cumsum(np.bincount(department, sizes).astype(np.int64))[department], sizes)
     bottoms = np.repeat((np.cumsum(sizes) - sizes)[department * _DEPARTMENT], sizes)
-    key, stray = _key(rng), np.uint64(_STRAY * 2.0**64)
-    parallel.run(
-        lambda rows: _join_others(*rows, bottoms, tops, key, stray, order, cumulated, second, edges),
-        balanced_rows(second - second[0]),
-    )
+    key, stray = _key(rng), int(_STRAY * 2.0**64)
+    _native.join_others(bottoms, tops, second, cumulated, key, stray, order, edges, threads)
     return edges
 
 
@@ -265,119 +253,15 @@ def _features(
     ).astype(np.float32)
     of_class = (_PARTS["class"] * rng.standard_normal((num_classes, d))).astype(np.float32)
     scale = (np.arange(1.0, d + 1) ** -_DECAY).astype(np.float32)
-    own, key = np.float32(_PARTS["own"] / _SUM_DEVIATION), _key(rng)
-    x = np.empty((n, d), dtype=np.float32)
-    step = max(_VALUES_PER_TASK // d, 1)
-    parallel.run(
-        lambda first: _fill(first, min(first + step, n), community, labels, centres, of_class, scale, own, key, x),
-        range(0, n, step),
-    )
+    x, own = np.empty((n, d), dtype=np.float32), _PARTS["own"] / _SUM_DEVIATION
+    _native.fill_features(community, labels, centres, of_class, scale, own, _key(rng), x, parallel.num_threads())
     return x
 
 
-def _key(rng: np.random.Generator) -> np.uint64:
-    return rng.integers(2**64, dtype=np.uint64)
+def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each row starts and the last one ends, shape (n + 1,), if row i has ``counts[i]`` entries."""
+    return np.concatenate([[0], np.cumsum(counts)])
 
 
-@kernel
-def _random(key: np.uint64, counter: np.uint64) -> np.uint64:
-    """Return 64 random bits: the counter-th output of SplitMix64 with the seed ``key``."""
-    z = key + (counter + np.uint64(1)) * _STEP
-    z = (z ^ (z >> _FIRST_SHIFT)) * _FIRST_FACTOR
-    z = (z ^ (z >> _SECOND_SHIFT)) * _SECOND_FACTOR
-    return z ^ (z >> _THIRD_SHIFT)
-
-
-@kernel
-def _count_pairs(
-    first: int, stop: int, ends: NDArray[np.int64], key: np.uint64, threshold: np.uint64, counts: NDArray[np.int64]
-) -> None:
-    """Count the edges of the nodes in places first..stop-1 to later places of their communities."""
-    for i in range(first, stop):
-        counter, found = np.uint64(i) << _HALF, 0
-        for j in range(i + 1, ends[i]):
-            if _random(key, counter | np.uint64(j)) < threshold:
-                found += 1
-        counts[i] = found
-
-
-@kernel
-def _join_pairs(
-    first: int,
-    stop: int,
-    ends: NDArray[np.int64],
-    key: np.uint64,
-    threshold: np.uint64,
-    order: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    edges: NDArray[np.int32],
-) -> None:
-    """Write down what ``_count_pairs`` has counted."""
-    for i in range(first, stop):
-        counter, e = np.uint64(i) << _HALF, starts[i]
-        for j in range(i + 1, ends[i]):
-            if _random(key, counter | np.uint64(j)) < threshold:
-                edges[0, e], edges[1, e] = order[i], order[j]
-                e += 1
-
-
-@kernel
-def _join_others(
-    first: int,
-    stop: int,
-    bottoms: NDArray[np.int64],
-    tops: NDArray[np.int64],
-    key: np.uint64,
-    stray: np.uint64,
-    order: NDArray[np.int32],
-    cumulated: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    edges: NDArray[np.int32],
-) -> None:
-    """Join the nodes in places first..stop-1 to others, chosen by demand from their department or from all."""
-    for i in range(first, stop):
-        for e in range(starts[i], starts[i + 1]):
-            low, high = int(bottoms[i]), int(tops[i])
-            if _random(key, np.uint64(2 * e)) < stray:
-                low, high = 0, len(order)
-            share = _random(key, np.uint64(2 * e + 1)) * _TO_UNIT
-            wanted = cumulated[low] + share * (cumulated[high] - cumulated[low])
-            while high - low > 1:
-                middle = (low + high) // 2
-                if cumulated[middle] <= wanted:
-                    low = middle
-                else:
-                    high = middle
-            edges[0, e], edges[1, e] = order[i], order[low]
-
-
-@kernel
-def _fill(
-    first: int,
-    stop: int,
-    community: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    centres: NDArray[np.float32],
-    of_class: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    own: np.float32,
-    key: np.uint64,
-    x: NDArray[np.float32],
-) -> None:
-    d = x.shape[1]
-    for v in range(first, stop):
-        centre, offset = centres[community[v]], of_class[labels[v]]
-        for i in range(d):
-            bits = _random(key, np.uint64(v * d + i))
-            total = (bits & _LOW) + (bits >> np.uint64(16) & _LOW) + (bits >> _HALF & _LOW) + (bits >> np.uint64(48))
-            noise = own * (np.float32(np.int64(total)) - np.float32(_SUM_MEAN))
-            x[v, i] = scale[i] * (centre[i] + offset[i] + noise)
-
-
-@kernel
-def _count_alike(indptr: NDArray[np.int64], indices: NDArray[np.int32], labels: NDArray[np.int32]) -> int:
-    alike = 0
-    for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
-            alike += labels[indices[e]] == labels[v]
-    return alike
+def _key(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**64, dtype=np.uint64))

@@ -8,8 +8,10 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_unit_row, is_label
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.checks import is_label as is_plain_label
 from cfe_faiss.coarse.nearby import Nearby, in_panels_of_bytes, rank_few
+from cfe_faiss.dot import as_unit_row
 from cfe_faiss.jit import kernel
 from cfe_faiss.lists.codecs import FLAT, bool_pointer, double_pointer, float_pointer, int_pointer, label_pointer
 from cfe_faiss.lists.scan import NO_ID, PADDING, scan_lists, sort_heaps
@@ -20,6 +22,8 @@ from cfe_faiss.search.sweep import scan_groups
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
+
+is_label = kernel(is_plain_label)
 
 
 @kernel

@@ -9,6 +9,10 @@ NB_MODULE(_native, module) {
   cfe::choose_level();
   module.def("level", &cfe::level);
   module.def("available_levels", &cfe::available_levels);
+  cfe::bind_checks(module);
+  cfe::bind_graph(module);
+  cfe::bind_propagation(module);
   cfe::bind_rows(module);
   cfe::bind_similarity(module);
+  cfe::bind_synthetic(module);
 }

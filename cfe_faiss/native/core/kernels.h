@@ -6,10 +6,23 @@
 #include <string>
 #include <vector>
 
+#include "core/matrix.h"
+#include "core/propagation.h"
+
 namespace cfe {
 
 struct Kernels {
+  // similarity.h
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
+
+  // normalise.h
+  std::ptrdiff_t (*first_not_finite)(const Matrix<const float>& X);
+  std::ptrdiff_t (*unit_rows)(const Matrix<const float>& X, const Matrix<float>& unit);
+  double (*normalise)(std::span<float> row);
+
+  // propagation.h
+  void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
+  float (*finish)(std::span<const float> own, double keep, double share, const Sums& sums, const NewRow& row);
 };
 
 // The kernels of the level that was chosen when the module was imported.

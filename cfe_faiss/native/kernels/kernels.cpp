@@ -1,6 +1,8 @@
 // All kernels, for one instruction set; compiled once for each (see CMakeLists.txt).
 #include "core/kernels.h"
 
+#include "kernels/normalise.h"
+#include "kernels/propagation.h"
 #include "kernels/similarity.h"
 
 namespace cfe {
@@ -11,6 +13,11 @@ namespace cfe {
 const Kernels& CFE_TABLE(CFE_LEVEL)() {
   static constexpr Kernels table{
       .pair_similarities = CFE_LEVEL::pair_similarities,
+      .first_not_finite = CFE_LEVEL::first_not_finite,
+      .unit_rows = CFE_LEVEL::unit_rows,
+      .normalise = CFE_LEVEL::normalise,
+      .gather = CFE_LEVEL::gather,
+      .finish = CFE_LEVEL::finish,
   };
   return table;
 }

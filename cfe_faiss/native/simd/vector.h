@@ -60,6 +60,25 @@ struct Vector {
 using F16 = Vector<FloatRegister, float>;
 using I16 = Vector<IntRegister, std::int32_t>;
 
+// The first `count` of 16 floats, 1 to 16; those beyond are zeros, and are not read.
+CFE_INLINE F16 load_first(const float* from, std::size_t count) {
+#if defined(CFE_LEVEL_avx512)
+  return {(FloatRegister)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from)};
+#elif defined(CFE_LEVEL_avx2)
+  F16 v;
+  const IntRegister lane{0, 1, 2, 3, 4, 5, 6, 7};
+  for (int p = 0; p < kParts; ++p) {
+    const IntRegister below = lane + p * kWidth < static_cast<std::int32_t>(count);
+    v.part[p] = (FloatRegister)_mm256_maskload_ps(from + p * kWidth, (__m256i)below);
+  }
+  return v;
+#else
+  float lanes[kLanes] = {};
+  for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] = from[lane];
+  return F16::load(lanes);
+#endif
+}
+
 // One bit for each of 16 lanes.
 using Mask = std::uint32_t;
 

@@ -1,0 +1,82 @@
+// Graphs in compressed sparse rows (CSR): their checks, and how they are made from edges.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/matrix.h"
+#include "core/parallel.h"
+
+namespace cfe {
+
+struct Range {
+  std::size_t first, stop;
+  std::size_t size() const { return stop - first; }
+};
+
+// Ranges of the rows of a CSR structure, of about equal work: as tasks for `parallel_for`. Rows without entries are
+// work, too, if little.
+std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr);
+
+// Where each row starts and the last one ends, if row i has counts[i] entries.
+std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts);
+
+// A view of a graph's arrays, which have been checked: the neighbours of v are indices[indptr[v]] and on, up to
+// indptr[v + 1], ascending, without v, all below the number of nodes. The arrays must outlive it, unchanged.
+class CsrGraph {
+ public:
+  // Throws std::invalid_argument if the arrays do not describe a graph.
+  CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, int threads,
+           const Watch& watch);
+
+  std::size_t num_nodes() const { return indptr_.size() - 1; }
+  std::size_t num_edges() const { return indices_.size(); }
+  std::span<const std::int64_t> indptr() const { return indptr_; }
+  std::span<const std::int32_t> indices() const { return indices_; }
+  std::span<const std::int32_t> neighbors(std::size_t v) const {
+    return indices_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]);
+  }
+  // The number of entries of `indices` that join nodes with the same label. Throws std::invalid_argument unless there
+  // is a label for each node.
+  std::int64_t count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const;
+
+ private:
+  std::span<const std::int64_t> indptr_;
+  std::span<const std::int32_t> indices_;
+};
+
+// Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are sorted and merged.
+class GraphBuilder {
+ public:
+  struct Csr {
+    std::vector<std::int64_t> indptr;
+    std::vector<std::int32_t> indices;
+  };
+
+  // Throws std::invalid_argument if there are more nodes than int32 can number.
+  GraphBuilder(std::size_t num_nodes, bool directed);
+
+  // Both take edges as sources above targets, (2, m), and leave out those from a node to itself. They throw
+  // std::invalid_argument if a number is not that of a node, if edges are counted after others have been placed, or if
+  // there are more to be placed than were counted.
+  void count(const Matrix<const std::int64_t>& edges);
+  void place(const Matrix<const std::int64_t>& edges);
+
+  // The number of neighbours of all nodes, repeated ones included.
+  std::int64_t num_counted() const;
+
+  // Hands out the graph; the builder is empty then. Throws std::invalid_argument unless all edges counted are placed.
+  Csr finish(int threads, const Watch& watch);
+
+ private:
+  void start_placing();
+
+  std::size_t num_nodes_;
+  bool directed_;
+  std::vector<std::int64_t> counts_, starts_, cursor_;  // cursor: where the next neighbour of each node goes
+  std::vector<std::int32_t> placed_;
+};
+
+}  // namespace cfe

@@ -1,0 +1,82 @@
+// One step of the KS propagation: in memory, or by blocks of rows of matrices that lie in files.
+//
+// A node's vector is kept as its unit row and its length. Over neighbours u of v, cos(x_v, x_u) x_u is summed in
+// float32 in groups of kGroup neighbours, and the groups in float64, so that the rounding error of a node with a
+// million neighbours stays that of a node with a few hundred.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/graph.h"
+#include "core/matrix.h"
+#include "core/parallel.h"
+
+namespace cfe {
+
+inline constexpr std::size_t kGroup = 256;
+
+// The unit rows of nodes low, low + 1, ... and the lengths of all nodes' vectors.
+struct UnitRows {
+  Matrix<const float> rows;
+  std::size_t low;
+  std::span<const float> lengths;
+};
+
+// The sums of one node, as long as its row rounded up to a multiple of 16: of the present group, and of those before.
+struct Sums {
+  std::span<float> group;
+  std::span<double> total;
+};
+
+// Neighbours of one node whose terms are added in one call: nodes[first] up to nodes[stop]; what comes after may be
+// fetched ahead. `done` of the node's neighbours came before.
+struct Neighbors {
+  std::span<const std::int32_t> nodes;
+  std::size_t first, stop, done;
+};
+
+// What a step makes of a node, besides its length.
+struct NewRow {
+  std::span<float> aggregate, unit;
+};
+
+// What a step reads and writes.
+struct Step {
+  Matrix<const float> unit;
+  std::span<const float> lengths;
+  Matrix<float> aggregate, new_unit;  // sums of the vectors of all steps; the new unit rows
+  std::span<float> new_lengths;
+};
+
+class Propagation {
+ public:
+  // With `memory`, steps take about so many bytes for blocks of the matrices, which may lie in files; with 0 all is
+  // done where they are. The graph must outlive the propagation.
+  Propagation(const CsrGraph& graph, double alpha, std::size_t memory, int threads)
+      : graph_(graph), alpha_(alpha), memory_(memory), threads_(threads) {}
+
+  const CsrGraph& graph() const { return graph_; }
+
+  // Takes a step of all nodes: the same bits whatever the memory and the number of threads. The watch is told how many
+  // entries of the graph's indices have been read. Throws std::invalid_argument if the matrices do not fit the graph.
+  void step(const Step& step, const Watch& watch) const;
+
+ private:
+  void check(const Step& step) const;
+  void step_in_memory(const Step& step, const Watch& watch) const;
+  void step_by_blocks(const Step& step, const Watch& watch) const;
+  float finish(std::size_t v, std::span<const float> own, const Sums& sums, const Step& step) const;
+
+  const CsrGraph& graph_;
+  double alpha_;
+  std::size_t memory_;
+  int threads_;
+};
+
+// Divides each row by its norm in place; zero rows stay zero. Writes the norms, which are not finite where a row is
+// not.
+void normalise_rows(const Matrix<float>& rows, std::span<double> norms, int threads, const Watch& watch);
+
+}  // namespace cfe
