@@ -24,6 +24,7 @@ import cfe_faiss as cfe
 K = 10
 REAL = ("german", "bail", "cora", "facebook")
 HOMOPHILY = {"low": 0.2, "high": 0.8}
+CROWDED = ("crowded-8-2", "crowded-12-3", "crowded-16-4")
 SEED = 0
 _TRUTH = 4e11  # multiplications that the exact results of a larger graph may take, about
 _FEWEST = 2000
