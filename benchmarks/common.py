@@ -24,6 +24,8 @@ def environment() -> dict[str, Any]:
     """Return what a figure depends on: processor, threads and package versions; nothing that names the machine."""
     return {
         "processor": _processor(),
+        "instruction_sets": _instruction_sets(),
+        "CFE_SIMD": os.environ.get("CFE_SIMD"),
         "cores": os.cpu_count(),
         "threads": parallel.num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -90,9 +92,20 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    """Return the name of the processor, with the numbers that tell its kind where the name does not."""
+    told = _cpuinfo()
+    name = told.get("model name") or platform.processor() or platform.machine()
+    kind = ", ".join(f"{key.removeprefix('cpu ')} {told[key]}" for key in ("cpu family", "model") if key in told)
+    return f"{name} ({kind})" if kind else name
+
+
+def _instruction_sets() -> list[str]:
+    flags = _cpuinfo().get("flags", _cpuinfo().get("Features", "")).split()
+    return [name for name in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "asimd", "asimddp") if name in flags]
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Return what Linux tells of the first core."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().partition("\n\n")[0].splitlines() if path.exists() else []
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

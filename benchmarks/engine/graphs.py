@@ -1,7 +1,9 @@
 """The graphs of the engine's benchmark, each kept in a folder: vectors, predicted classes, and exact evidence.
 
-Real graphs: KS vectors with L = 3 and alpha = 0.5, classes that a GCN predicts. ``amazon-LEVEL-N``: a synthetic graph
-of AmazonProducts' shape with N nodes, at low or high homophily; its own classes stand for predictions.
+All hold KS vectors with L = 3 and alpha = 0.5. Real graphs: classes that a GCN predicts. ``amazon-LEVEL-N``: a
+synthetic graph of AmazonProducts' shape with N nodes, at low or high homophily; its own classes stand for predictions.
+``crowded-D-C-N``: N nodes with D features and edges to nearest neighbours, so that similarities crowd together; each
+of its C classes is drawn with a probability that is a smooth function of the features, so that classes mix everywhere.
 
     python -m benchmarks.engine.graphs NAME FOLDER
 """
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,10 +24,13 @@ import cfe_faiss as cfe
 K = 10
 REAL = ("german", "bail", "cora", "facebook")
 HOMOPHILY = {"low": 0.2, "high": 0.8}
+CROWDED = ("crowded-8-2", "crowded-12-3", "crowded-16-4")
 SEED = 0
 _TRUTH = 4e11  # multiplications that the exact results of a larger graph may take, about
 _FEWEST = 2000
 _ROUNDING = 1e-5  # more than any index is off
+_HIDDEN, _NOISE, _SPREAD, _CONTRAST = 2, 0.02, 0.2, 0.7  # of crowded graphs: quantities behind the features
+_NEIGHBORS, _PROBES = 10, 16
 _ALL = 30_000  # nodes up to which there are exact results for all
 
 
@@ -60,12 +66,51 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
             found.labels,
             f"real graph, classes of a GCN (test accuracy {found.test_accuracy:.3f})",
         )
+    if name.startswith("crowded-"):
+        d, classes, n = map(int, name.split("-")[1:])
+        X, labels = crowded(d, classes, n)
+        return X, labels, f"synthetic graph of nearest neighbours, {_NEIGHBORS} for each node, mixed classes"
     _, level, n = name.split("-")
     from cfe_faiss.datasets import synthetic
 
     data = synthetic.amazon_shape(n=int(n), homophily=HOMOPHILY[level], seed=SEED)
     X = cfe.ks_vectors(data.x, data.graph, num_layers=3, alpha=0.5, progress=True)
     return X, data.labels.astype(np.int64), f"synthetic graph of AmazonProducts' shape, homophily {HOMOPHILY[level]}"
+
+
+def crowded(d: int, classes: int, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the KS vectors (n, d) and the classes (n,) of a graph whose nodes are linked to their nearest neighbours.
+
+    As columns of a table are, features are functions of a few hidden quantities with noise, between 0 and 1: then all
+    similarities are high, and propagation over edges between neighbours brings them closer still. The log-odds of the
+    classes are sums of slow waves over the hidden quantities, and each node's class is drawn from them.
+    """
+    rng = np.random.default_rng([seed, d, classes, n])
+    hidden = rng.normal(size=(n, _HIDDEN))
+    signals = hidden @ rng.normal(size=(_HIDDEN, d)) / _HIDDEN**0.5 + _NOISE * rng.normal(size=(n, d))
+    x = (1 / (1 + np.exp(-_SPREAD * signals))).astype(np.float32)
+    edges = neighbor_edges(x, _NEIGHBORS)
+    X = cfe.ks_vectors(x, edges, num_layers=3, alpha=0.5)
+    waves = np.cos(hidden @ rng.normal(size=(_HIDDEN, 4 * classes)) + rng.uniform(0, 2 * np.pi, 4 * classes))
+    log_odds = _CONTRAST * waves.reshape(n, classes, 4).sum(axis=2)
+    drawn = (log_odds + rng.gumbel(size=(n, classes))).argmax(axis=1)  # a sample of the softmax
+    return X, drawn.astype(np.int64)
+
+
+def neighbor_edges(x: NDArray[np.float32], neighbors: int) -> NDArray[np.int64]:
+    """Return the edges (2, E) between each row and its nearest others, both ways, each once."""
+    n, d = x.shape
+    index = faiss.IndexFlatL2(d)
+    if n > _ALL:
+        index = faiss.IndexIVFFlat(index, d, round(n**0.5))
+        index.nprobe = _PROBES
+        index.train(x)
+    index.add(x)
+    found = index.search(x, neighbors + 1)[1]
+    source = np.repeat(np.arange(n), neighbors + 1)
+    proper = (found.ravel() >= 0) & (found.ravel() != source)
+    pairs = np.stack([source[proper], found.ravel()[proper]])
+    return np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)
 
 
 def prepare(name: str, folder: Path) -> None:

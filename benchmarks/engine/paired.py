@@ -1,6 +1,6 @@
 """The fastest peers of one graph, timed in turns in one process: the load of a shared machine drifts, their ratio less.
 
-python -m benchmarks.engine.paired GRAPH_FOLDER RUN_FOLDER RESULT.json
+python -m benchmarks.engine.paired GRAPH_FOLDER RUN_FOLDER RESULT.json THREADS [THREADS ...]
 """
 
 import json
@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.common import paired_times
 from benchmarks.engine import ours, peers
-from benchmarks.engine.graphs import Graph, load
+from benchmarks.engine.graphs import Graph, load, quality
 from benchmarks.engine.peers import PEERS, THREADS, Peer
-from benchmarks.engine.sweep import MODES, SINGLE, TARGETS, best, rate, read, sample
+from benchmarks.engine.sweep import TARGETS, best, rate, read, sample
 from cfe_faiss import parallel
 
 NEAR = 4.0  # times slower than the fastest is still timed again
@@ -25,6 +25,7 @@ _LONG = 60.0  # seconds of a round from which on there are fewer
 _ROUNDS, _FEW_ROUNDS, _MANY_ROUNDS = 7, 3, 51
 _ENOUGH = 10.0  # seconds of all rounds: as many as that takes where they are short
 _BUILDS = 3  # at least, but fewer where they take long
+_QUERIES = 2000  # asked one by one, at least
 _BLOCK = 10  # queries that one peer answers before the next has its turn
 
 
@@ -54,7 +55,8 @@ def loaded(graph: Graph, folder: Path, records: dict[str, dict[str, Any]]) -> di
     }
 
 
-def compare_all(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
+def compare_all(graph: Graph, folder: Path, target: float, threads: int) -> dict[str, Any]:
+    """Time searches of all nodes, or of a sample, in turns; the settings are those that were found."""
     records = contenders(folder, "all", target)
     runs = {}
     for name, (peer, index) in loaded(graph, folder, records).items():
@@ -62,36 +64,46 @@ def compare_all(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
         runs[name] = lambda run=run, setting=records[name]["setting"]: run(setting)
     round_takes = sum(record["seconds"] for record in records.values())
     rounds = _FEW_ROUNDS if round_takes > _LONG else int(np.clip(_ENOUGH / round_takes, _ROUNDS, _MANY_ROUNDS))
+    faiss.omp_set_num_threads(threads)
     medians, times = paired_times(runs, rounds)
     found = {}
     for name, record in records.items():
         seconds = medians[name]
-        per_second = record["queries"] / seconds
-        found[name] = {**record, "seconds": seconds, "times": times[name], "per_second": per_second}
+        timed = {"seconds": seconds, "times": times[name], "per_second": record["queries"] / seconds}
+        found[name] = {**record, **timed, "threads": threads}
     return found
 
 
 def compare_single(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
-    """Ask each peer a few queries in turn, over all queries twice; the first time warms up."""
+    """Ask each peer a few queries in turn, all queries twice; the first time warms up.
+
+    Queries come in random order, and so do the peers at each turn. The recall told is that of these queries.
+    """
     records = contenders(folder, "single", target)
     searchers = {name: peer.searcher(index, graph) for name, (peer, index) in loaded(graph, folder, records).items()}
-    rows = np.random.default_rng(4).permutation(len(graph.queries))[:SINGLE]
+    rng = np.random.default_rng(4)
+    rows = np.concatenate([rng.permutation(len(graph.queries)) for _ in range(-(-_QUERIES // len(graph.queries)))])
+    rows = rows[:_QUERIES]
     times: dict[str, list[float]] = {}
+    results: dict[str, list[Any]] = {}
     faiss.omp_set_num_threads(1)
     with parallel.single_threaded_blas():
         for _ in range(2):
-            times = {name: [] for name in records}
+            times, results = ({name: [] for name in records} for _ in range(2))
             for block in np.array_split(graph.queries[rows], max(1, len(rows) // _BLOCK)):
-                for name, searcher in searchers.items():
+                for name in rng.permutation(list(records)).tolist():
+                    one, setting = searchers[name].one, records[name]["setting"]
                     for query in block.tolist():
                         start = time.perf_counter()
-                        searcher.one(query, records[name]["setting"])
+                        result = one(query, setting)
                         times[name].append(time.perf_counter() - start)
-    faiss.omp_set_num_threads(THREADS)
+                        results[name].append(result)
     found = {}
     for name, record in records.items():
         p50, p99 = np.percentile(times[name], [50, 99]) * 1e6
-        found[name] = {**record, "p50_us": p50, "p99_us": p99}
+        D, I = (np.concatenate(arrays) for arrays in zip(*results[name], strict=True))
+        reached = quality(graph, rows, D, I)
+        found[name] = {**record, **reached, "queries": len(rows), "p50_us": p50, "p99_us": p99}
     return found
 
 
@@ -116,11 +128,14 @@ def compare_builds(graph: Graph, folder: Path) -> dict[str, Any] | None:
 
 def main() -> None:
     graph, folder = load(Path(sys.argv[1])), Path(sys.argv[2])
-    faiss.omp_set_num_threads(THREADS)
-    result: dict[str, Any] = {mode: {} for mode in MODES}
+    first, *others = map(int, sys.argv[4:])
+    result: dict[str, Any] = {"all": {}, "single": {}, "threads": {str(number): {} for number in others}}
     for target in TARGETS:
-        result["all"][str(target)] = compare_all(graph, folder, target)
+        result["all"][str(target)] = compare_all(graph, folder, target, first)
+        for number in others:
+            result["threads"][str(number)][str(target)] = compare_all(graph, folder, target, number)
         result["single"][str(target)] = compare_single(graph, folder, target)
+    faiss.omp_set_num_threads(THREADS)
     result["build"] = compare_builds(graph, folder)
     Path(sys.argv[3]).write_text(json.dumps(result, indent=1))
 

@@ -18,77 +18,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import merged, search_with_each
-from benchmarks.engine import ours
+from benchmarks.engine import others, ours
+from benchmarks.engine.batches import (
+    PADDING,
+    by_class,
+    hnsw_of,
+    ivf_of,
+    lists_of,
+    nearby,
+    nodes_of,
+    rows_by_label,
+)
 from benchmarks.engine.graphs import Graph, K
 from benchmarks.engine.searcher import FIRST_NPROBE, Results, Searcher
 
-NLIST_FACTORS = (4, 2, 8, 1)
-HNSW_GRID = ((32, 80), (16, 80), (32, 200), (64, 200))
-THREADS = 2
+NLIST_FACTORS = (4, 2, 8, 1, 3, 1.5, 6, 0.5, 12)
+HNSW_GRID = ((32, 80), (16, 80), (32, 200), (64, 200), (24, 120), (12, 80), (48, 400))
+THREADS = 2  # to build with
 FIRST_EF = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """How an index is built, searched, and kept in a folder; ``grid``: parameters to build with, best guess first."""
+    """How an index is built, searched, and kept in a folder.
+
+    Attributes
+    ----------
+    grid
+        The parameters to build with, best guess first.
+    needs
+        A module that has to be installed.
+    infeasible
+        Why a graph, of which its info.json is given, is not for this peer; None where it is.
+    """
 
     name: str
-    grid: Callable[[Graph], list[dict[str, int]]]
-    build: Callable[[Graph, dict[str, int]], Any]
+    grid: Callable[[Graph], list[dict[str, Any]]]
+    build: Callable[[Graph, dict[str, Any]], Any]
     searcher: Callable[[Any, Graph], Searcher]
     save: Callable[[Any, Path], None] = lambda index, folder: faiss.write_index(index, str(folder / "index"))
     load: Callable[[Path], Any] = lambda folder: faiss.read_index(str(folder / "index"))
     needs: str | None = None
+    infeasible: Callable[[dict[str, Any]], str | None] = lambda info: None
     notes: str = ""
     ours: bool = False
 
 
 def available(peer: Peer) -> bool:
     return peer.needs is None or find_spec(peer.needs) is not None
-
-
-# --- queries of one class at a time -----------------------------------------------------------------------------------
-
-
-def by_class(
-    graph: Graph,
-    search: Callable[[NDArray[np.float32], int, int], Results],
-    *,
-    smallest: int = 1,
-    largest: int = 1,
-    first: int = 1,
-    lists: NDArray[np.int32] | None = None,
-) -> Searcher:
-    """Return a searcher from ``search(xq, label, setting)``; queries of a class are ordered by ``lists`` (n,)."""
-
-    def on(queries: NDArray[np.int64]) -> Callable[[int], Results]:
-        order = np.lexsort((queries if lists is None else lists[queries], graph.labels[queries]))
-        batches = np.split(order, np.flatnonzero(np.diff(graph.labels[queries[order]])) + 1)
-
-        def run(setting: int) -> Results:
-            D, I = np.empty((len(queries), K), np.float32), np.empty((len(queries), K), np.int64)
-            for batch in batches:
-                asked = queries[batch]
-                D[batch], I[batch] = search(graph.X[asked], int(graph.labels[asked[0]]), setting)
-            return D, I
-
-        return run
-
-    def one(query: int, setting: int) -> Results:
-        return search(graph.X[query : query + 1], int(graph.labels[query]), setting)
-
-    return Searcher(one, on, smallest, largest, min(first, largest))
-
-
-def rows_by_label(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the nodes ordered by class (n,), and where each class begins among them (C + 1,)."""
-    return np.argsort(graph.labels, kind="stable"), np.concatenate([[0], np.cumsum(np.bincount(graph.labels))])
-
-
-def nodes_of(order: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Return what turns places in the order by class into nodes, and padding into padding."""
-    nodes = np.append(order, -1)
-    return lambda I: nodes[I]
 
 
 # --- exact ------------------------------------------------------------------------------------------------------------
@@ -103,7 +80,7 @@ def exact_searcher(index: NDArray[np.float32], graph: Graph) -> Searcher:
         for low, high in ((0, starts[label]), (starts[label + 1], graph.n)):
             if low < high:
                 k = int(min(K, high - low))
-                D, I = np.full((len(xq), K), -3.4e38, np.float32), np.full((len(xq), K), -1, np.int64)
+                D, I = np.full((len(xq), K), PADDING, np.float32), np.full((len(xq), K), -1, np.int64)
                 D[:, :k], found = faiss.knn(xq, index[low:high], k, metric=faiss.METRIC_INNER_PRODUCT)
                 I[:, :k] = found + low
                 parts.append((D, I))
@@ -121,23 +98,7 @@ def nlists(graph: Graph) -> list[dict[str, int]]:
 
 
 def ivf(graph: Graph, parameters: dict[str, int], X: NDArray[np.float32] | None = None) -> Any:
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(graph.d), graph.d, parameters["nlist"], faiss.METRIC_INNER_PRODUCT)
-    index.cp.spherical = True
-    index.cp.min_points_per_centroid = 1
-    X = graph.X if X is None else X
-    index.train(X)
-    index.add(X)
-    return index
-
-
-def lists_of(index: Any, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the list of every node (n,); ``nodes``: the node of each stored id."""
-    lists = np.empty(len(nodes), np.int32)
-    for number in range(index.nlist):
-        size = index.invlists.list_size(number)
-        if size:
-            lists[nodes[faiss.rev_swig_ptr(index.invlists.get_ids(number), size)]] = number
-    return lists
+    return ivf_of(graph.X if X is None else X, parameters["nlist"])
 
 
 def bitmaps(graph: Graph) -> Callable[[int], Any]:
@@ -199,13 +160,6 @@ def hnsw_grid(graph: Graph) -> list[dict[str, int]]:
     return [{"M": M, "efConstruction": ef} for M, ef in HNSW_GRID]
 
 
-def hnsw_of(X: NDArray[np.float32], parameters: dict[str, int]) -> Any:
-    index = faiss.IndexHNSWFlat(X.shape[1], parameters["M"], faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = parameters["efConstruction"]
-    index.add(X)
-    return index
-
-
 def hnsw_searcher(index: Any, graph: Graph) -> Searcher:
     others = bitmaps(graph)
 
@@ -216,7 +170,7 @@ def hnsw_searcher(index: Any, graph: Graph) -> Searcher:
     def search(xq: NDArray[np.float32], label: int, ef: int) -> Results:
         return index.search(xq, K, params=parameters(label, ef))
 
-    return by_class(graph, search, smallest=K, largest=max(K, graph.n), first=FIRST_EF)
+    return by_class(graph, search, smallest=K, largest=max(K, graph.n), first=FIRST_EF, lists=nearby(graph))
 
 
 def hnsw_per_class(graph: Graph, parameters: dict[str, int]) -> list[Any]:
@@ -250,7 +204,8 @@ def per_class_searcher(indexes: list[Any], graph: Graph) -> Searcher:
         best.finalize()
         return best.D, best.I
 
-    return by_class(graph, search, smallest=K, largest=max(K, int(np.diff(starts).max())), first=2 * K)
+    largest = max(K, int(np.diff(starts).max()))
+    return by_class(graph, search, smallest=K, largest=largest, first=2 * K, lists=nearby(graph))
 
 
 # --- hnswlib ----------------------------------------------------------------------------------------------------------
@@ -293,7 +248,7 @@ def hnswlib_searcher(index: Any, graph: Graph) -> Searcher:
                 if k == 1:
                     return np.empty((1, 0), np.float32), np.empty((1, 0), np.int64)
                 return query(xq, k - 1, allowed)
-            D, I = np.full((len(xq), K), -3.4e38, np.float32), np.full((len(xq), K), -1, np.int64)
+            D, I = np.full((len(xq), K), PADDING, np.float32), np.full((len(xq), K), -1, np.int64)
             for row in range(len(xq)):
                 found, ids = query(xq[row : row + 1], k, allowed)
                 D[row, : found.shape[1]], I[row, : found.shape[1]] = found, ids
@@ -304,7 +259,7 @@ def hnswlib_searcher(index: Any, graph: Graph) -> Searcher:
         index.set_ef(ef)
         D, I = query(xq, K, others(label))
         short = ((0, 0), (0, K - I.shape[1]))
-        return np.pad(D, short, constant_values=-3.4e38), np.pad(I, short, constant_values=-1)
+        return np.pad(D, short, constant_values=PADDING), np.pad(I, short, constant_values=-1)
 
     return by_class(graph, search, smallest=K, largest=max(K, graph.n), first=FIRST_EF)
 
@@ -338,6 +293,59 @@ PEERS = (
     ),
     Peer("HNSW, selector", hnsw_grid, lambda graph, parameters: hnsw_of(graph.X, parameters), hnsw_searcher),
     Peer("HNSW per class", hnsw_grid, hnsw_per_class, per_class_searcher, save_each, load_each),
+    Peer(
+        "IVFFlat per other classes",
+        others.ivf_grid,
+        others.ivf,
+        others.ivf_searcher,
+        save_each,
+        load_each,
+        infeasible=others.infeasible,
+        notes="one index for each class, over the vectors of all other classes",
+    ),
+    Peer(
+        "HNSW per other classes",
+        others.hnsw_grid,
+        others.hnsw,
+        others.hnsw_searcher,
+        save_each,
+        load_each,
+        infeasible=others.infeasible,
+    ),
+    Peer(
+        "ScaNN, floats, per other classes",
+        others.scann_float_grid,
+        others.scann,
+        others.scann_searcher,
+        others.save,
+        partial(others.load, others.Scann),
+        needs="scann",
+        infeasible=others.infeasible,
+        notes="a tree, floats in its leaves",
+    ),
+    Peer(
+        "ScaNN, codes, per other classes",
+        others.scann_codes_grid,
+        others.scann,
+        others.scann_searcher,
+        others.save,
+        partial(others.load, others.Scann),
+        needs="scann",
+        infeasible=others.infeasible,
+        notes="a tree, asymmetric hashing with two dimensions a code, the best computed anew in floats",
+    ),
+    Peer(
+        "pyglass HNSW per other classes",
+        others.glass_grid,
+        others.glass,
+        others.glass_searcher,
+        others.save,
+        partial(others.load, others.Glass),
+        needs="glass",
+        infeasible=others.infeasible,
+        notes="built from the source of zilliztech/pyglass, whose name on PyPI belongs to another project; codes 1: "
+        "8 bits, the best computed anew",
+    ),
     Peer(
         "hnswlib, filter",
         hnsw_grid,

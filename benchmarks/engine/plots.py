@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-MODES = {"all": "all nodes, queries per second, two threads", "single": "one query at a time, median, microseconds"}
+MODES = {"all": "all nodes, queries per second", "single": "one query at a time, median, microseconds"}
 STYLES = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
 _LOWEST = 0.7  # recall; below it, nothing is of interest
 

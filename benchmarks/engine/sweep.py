@@ -2,7 +2,7 @@
 
 Runs in a process of its own, so that its memory can be told. Everything found is written at once.
 
-    python -m benchmarks.engine.sweep GRAPH_FOLDER PEER BUDGET_SECONDS FOLDER
+    python -m benchmarks.engine.sweep GRAPH_FOLDER PEER BUDGET_SECONDS FOLDER THREADS
 """
 
 import json
@@ -27,7 +27,7 @@ from cfe_faiss import parallel
 
 TARGETS = (0.95, 0.99)
 MODES = ("all", "single")
-SINGLE = 300  # queries asked one by one
+SINGLE = 1000  # queries asked one by one
 _BATCH = 1024  # of one class, where nodes are sampled for throughput
 _CLOSE = 1.1  # ratio of settings that are not told apart
 _MORE, _FAR = 1.04, 10.0  # times what is expected; and no further than so many steps
@@ -162,12 +162,12 @@ def measure_single(graph: Graph, searcher: Searcher, setting: int) -> dict[str, 
     return {**quality(graph, rows, D, I), "queries": len(rows), "p50_us": p50, "p99_us": p99}
 
 
-def sweep(graph: Graph, peer: Peer, budget: float, folder: Path) -> list[dict[str, Any]]:
+def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 1) -> list[dict[str, Any]]:
     """Build and search a peer with each of its parameters while the budget lasts; return and write all records.
 
-    The first parameters are built and searched in any case. Each mode of each build may take half of what is left of
-    the budget, and an eighth of the whole in any case. Indexes that are the fastest for a mode and a target stay in the
-    folder.
+    The first parameters are built and searched in any case. Each mode of each build may take twice an even share of
+    what is left of the budget, and a half of an even share of the whole in any case. Indexes that are the fastest for
+    a mode and a target stay in the folder. It is searched with ``threads`` threads, and built with :data:`THREADS`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     grid = peer.grid(graph)
@@ -176,6 +176,7 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path) -> list[dict[st
     for number, parameters in enumerate(grid):
         if number and time.monotonic() - began > budget:
             break
+        faiss.omp_set_num_threads(THREADS)
         before, start = private_bytes(), time.perf_counter()
         index = peer.build(graph, parameters)
         built, after = time.perf_counter() - start, private_bytes()
@@ -187,11 +188,13 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path) -> list[dict[st
             "build": number,
             "parameters": parameters,
             "build_seconds": built,
-            "file_bytes": sum(file.stat().st_size for file in (folder / str(number)).iterdir()),
+            "file_bytes": sum(f.stat().st_size for f in (folder / str(number)).rglob("*") if f.is_file()),
             "memory_bytes": None if before is None or after is None else after - before,
+            "threads": threads,
         }
         searcher = peer.searcher(index, graph)
-        for mode in MODES:
+        faiss.omp_set_num_threads(threads)
+        for place, mode in enumerate(MODES):
 
             def recall_at(setting: int, mode: str = mode, searcher: Searcher = searcher, about: Any = about) -> float:
                 if mode == "all":
@@ -199,17 +202,18 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path) -> list[dict[st
                 else:
                     found = measure_single(graph, searcher, setting)
                 records.append({**about, "mode": mode, "setting": setting, **found})
-                write(folder, graph, budget, records, done=False)
+                write(folder, graph, budget, records, threads, done=False)
                 print(f"    {line(records[-1])}", flush=True)
                 return float(found["recall"])
 
             left = budget - (time.monotonic() - began)
-            frontier(recall_at, searcher, TARGETS, max(left / 2, budget / 8))
+            shares = len(MODES) * (len(grid) - number) - place
+            frontier(recall_at, searcher, TARGETS, max(2 * left / shares, budget / (2 * len(MODES) * len(grid))))
         winners = {record["build"] for mode in MODES for t in TARGETS if (record := best(records, mode, t))}
         for old in range(number + 1):
             if old not in winners:
                 shutil.rmtree(folder / str(old), ignore_errors=True)
-    write(folder, graph, budget, records, done=True)
+    write(folder, graph, budget, records, threads, done=True)
     return records
 
 
@@ -223,8 +227,11 @@ def line(record: dict[str, Any]) -> str:
     )
 
 
-def write(folder: Path, graph: Graph, budget: float, records: list[dict[str, Any]], *, done: bool) -> None:
-    state = {"sha256": graph.info["sha256"], "budget": budget, "done": done, "records": records}
+def write(
+    folder: Path, graph: Graph, budget: float, records: list[dict[str, Any]], threads: int, *, done: bool
+) -> None:
+    about = {"sha256": graph.info["sha256"], "budget": budget, "threads": threads}
+    state = {**about, "done": done, "records": records}
     new = folder / "records.json.new"
     new.write_text(json.dumps(state, indent=1))
     new.replace(folder / "records.json")
@@ -257,10 +264,11 @@ def private_bytes() -> int | None:
 
 def main() -> None:
     graph, name, budget, folder = load(Path(sys.argv[1])), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4])
-    faiss.omp_set_num_threads(THREADS)
+    threads = int(sys.argv[5])
+    faiss.omp_set_num_threads(threads)
     peer = next(peer for peer in PEERS if peer.name == name)
     warm_up(graph, peer)
-    sweep(graph, peer, budget, folder)
+    sweep(graph, peer, budget, folder, threads)
 
 
 if __name__ == "__main__":

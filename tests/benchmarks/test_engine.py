@@ -20,6 +20,11 @@ NAMES = [
     "IVFFlat, two ranges",
     "HNSW, selector",
     "HNSW per class",
+    "IVFFlat per other classes",
+    "HNSW per other classes",
+    "ScaNN, floats, per other classes",
+    "ScaNN, codes, per other classes",
+    "pyglass HNSW per other classes",
     "hnswlib, filter",
 ]
 PAPER = ["LocalCE-I", "LocalCE-I w/o WC", "LocalCE-I w/o SP"]
@@ -89,7 +94,10 @@ def test_a_peer_at_its_largest_setting_is_exact_even_after_a_round_trip(
     engine: Any, folder: Path, name: str, tmp_path: Path
 ) -> None:
     graph, peer = engine("graphs").load(folder), peer_named(engine, name)
-    index = peer.build(graph, peer.grid(graph)[0])
+    parameters = peer.grid(graph)[0]
+    if "reorder" in parameters:
+        parameters["reorder"] = graph.n  # codes are exact where everything is computed anew
+    index = peer.build(graph, parameters)
     peer.save(index, tmp_path)
     everything = np.arange(graph.n)
     for kept in (index, peer.load(tmp_path)):
@@ -195,23 +203,28 @@ def made_up(ours: float, peer: float, recall: float = 0.96) -> dict[str, Any]:
     common = {"mode": "all", "recall": recall, "parameters": {}, "setting": 1, "as_ratio": 1.0, "short_rows": 0.0}
     sizes = {"queries": 10, "seconds": 1.0, "build_seconds": 1.0, "file_bytes": 1, "memory_bytes": None}
     records = [{**common, **sizes, "peer": n, "per_second": s} for n, s in (("ours", ours), ("IVFFlat, bitmap", peer))]
-    about = {"graph": "bail", "nodes": 10, "records": records, "paired": {"all": {}, "single": {}, "build": None}}
+    about = {
+        "graph": "bail",
+        "nodes": 10,
+        "records": records,
+        "paired": {"all": {}, "single": {}, "threads": {}, "build": None},
+    }
     peers = {"ours": {"ours": True, "notes": ""}, "IVFFlat, bitmap": {"ours": False, "notes": ""}}
     return {"targets": [0.95, 0.99], "peers": peers, "graphs": [about]}
 
 
 def test_the_page_tells_what_was_met(engine: Any) -> None:
     page = engine("page")
-    assert page.wanted(made_up(400.0, 100.0))[0] == (
+    assert page.wanted(made_up(300.0, 100.0))[0] == (
         "all nodes, recall >= 0.95",
         "bail",
-        "4x",
-        "4.00x",
+        "3x",
+        "3.00x",
         "IVFFlat, bitmap",
         "met",
     )
-    assert page.wanted(made_up(399.0, 100.0))[0][-1] == "**not met**"
-    at_99 = page.wanted(made_up(400.0, 100.0))[1]
+    assert page.wanted(made_up(299.0, 100.0))[0][-1] == "**not met**"
+    at_99 = page.wanted(made_up(300.0, 100.0))[1]
     assert at_99[3:] == ("ours does not reach it", "", "**not met**")
     assert "bail, all nodes, recall >= 0.95: faster than ours are IVFFlat, bitmap 2.00x" in page.losses(
         made_up(50.0, 100.0)
