@@ -1,25 +1,71 @@
-# Both commands make their own environment in .venv when there is none; PYTHON names the interpreter to start from.
+# Each target makes its own environment in .venv first, when there is none; PYTHON names the interpreter to start from.
+#
+#   demo, test    what README starts with
+#   check         formats, lints and types, of Python and of C++, and which way imports run
+#   levels        the tests of everything that computes, once at each instruction set of this processor
+#   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
+#   asan-python   the tests of the index with the extension under the address sanitizer
+#   neon          the core's own tests for 64-bit ARM, in an emulator (Debian: g++-aarch64-linux-gnu qemu-user)
+#   wheel         a source distribution and a wheel in dist/, checked, and tested where there is no compiler
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+BUILD := build/make
+NATIVE := cfe_faiss/native
+SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print)
+CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
+# What computes, and therefore depends on the instruction set.
+CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
+	tests/test_kernel.py tests/test_graph.py tests/test_pairs.py
+CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test check clean
+.PHONY: demo test check tidy levels asan tsan asan-python neon wheel clean
 
 demo: $(READY)
-	$(VENV)/bin/cfe-faiss demo
+	$(BIN)/cfe-faiss demo
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest
+	$(BIN)/pytest
 
-check: $(READY)
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+check: $(READY) tidy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/tidy
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e ".[all,integrations,dev]"
-	touch $@
+# Builds whatever clang-tidy has to see, the bindings included.
+tidy: $(READY)
+	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/tidy -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCFE_TESTS=ON
+	$(BIN)/cmake --build $(BUILD)/tidy
+	$(BUILD)/tidy/cfe_tests
+
+levels: $(READY)
+	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \
+		"from cfe_faiss import _native; print(*_native.available_levels())")); do \
+		echo "CFE_SIMD=$$level"; CFE_SIMD=$$level $(BIN)/pytest -q $(CORE_TESTS); done
+
+asan: $(READY)
+	$(CMAKE_TESTS) -B $(BUILD)/asan -DCFE_SANITIZE=address,undefined
+	$(BIN)/cmake --build $(BUILD)/asan
+	$(BUILD)/asan/cfe_tests
+
+tsan: $(READY)
+	$(CMAKE_TESTS) -B $(BUILD)/tsan -DCFE_SANITIZE=thread
+	$(BIN)/cmake --build $(BUILD)/tsan
+	$(BUILD)/tsan/cfe_tests
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) build dist demo-output
+
+$(READY): pyproject.toml constraints.txt $(SOURCES)
+	@for compiler in $$CXX c++ g++ clang++; do command -v $$compiler && exit; done >/dev/null; \
+		echo "cfe_faiss is built from C++: install a compiler first (Debian: apt-get install g++)"; exit 1
+	@$(PYTHON) -c "import os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')" 2>/dev/null || { \
+		echo "cfe_faiss is built from C++: install Python's headers first (Debian: apt-get install python3-dev)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e ".[all,integrations,dev]"
+	touch $@

@@ -7,6 +7,9 @@ Counterfactual Evidences for Node Classification", KDD 2025.
 
 from typing import TYPE_CHECKING, Any
 
+from cfe_faiss import startup  # noqa: F401 - it loads the core, or says why not, before all else
+
+# isort: split
 from cfe_faiss import metrics
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
 from cfe_faiss.finder import EvidenceFinder
@@ -19,6 +22,7 @@ from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.tuning import Tuning, tune
+from cfe_faiss.versions import show_versions
 
 if TYPE_CHECKING:
     from cfe_faiss.neighbors import EvidenceNeighbors
@@ -44,6 +48,7 @@ __all__ = [
     "metrics",
     "read_header",
     "read_index",
+    "show_versions",
     "tune",
     "verify_index",
     "write_index",

@@ -3,6 +3,11 @@
 
 #include "core/kernels.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace cfe {
 
 const Kernels& kernels_generic();
@@ -38,7 +43,12 @@ std::vector<Level> levels_here() {
   if (has_avx2 && has_avx512) levels.push_back({"avx512", &kernels_avx512()});
 #endif
 #ifdef CFE_HAS_neon
-  levels.push_back({"neon", &kernels_neon()});
+#ifdef __linux__
+  const bool has_dot_product = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  const bool has_dot_product = true;  // every 64-bit Mac
+#endif
+  if (has_dot_product) levels.push_back({"neon", &kernels_neon()});
 #endif
   return levels;
 }
