@@ -2,14 +2,23 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "core/matrix.h"
 
 namespace cfe {
 
 struct Kernels {
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
+  // kernels/select.h
+  std::size_t (*near_best)(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
+                           std::span<std::int32_t> places);
+  void (*rank_scores)(std::span<float> scores, std::span<const std::int64_t> ids, std::span<std::int32_t> ranks);
+  // kernels/block_products.h
+  void (*block_products)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
 };
 
 // The kernels of the level that was chosen when the module was imported.

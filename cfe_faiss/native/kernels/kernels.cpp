@@ -1,6 +1,8 @@
 // All kernels, for one instruction set; compiled once for each (see CMakeLists.txt).
 #include "core/kernels.h"
 
+#include "kernels/block_products.h"
+#include "kernels/select.h"
 #include "kernels/similarity.h"
 
 namespace cfe {
@@ -11,6 +13,9 @@ namespace cfe {
 const Kernels& CFE_TABLE(CFE_LEVEL)() {
   static constexpr Kernels table{
       .pair_similarities = CFE_LEVEL::pair_similarities,
+      .near_best = CFE_LEVEL::near_best,
+      .rank_scores = CFE_LEVEL::rank_scores,
+      .block_products = CFE_LEVEL::block_products,
   };
   return table;
 }
