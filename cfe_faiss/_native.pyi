@@ -53,3 +53,48 @@ class Rows:
         labels: NDArray[np.int32],
     ) -> None: ...
     def __len__(self) -> int: ...
+
+# --- coarse ranking ---
+
+class ClassCentroids:
+    """Means of lists, and of lists without the members of one class: what lists are ranked by.
+
+    How near a list is to a query has the same bits at every instruction set, and whether the query comes alone or with
+    others; of equals the list with the smallest number comes first.
+
+    Parameters
+    ----------
+    means, filled, labels, starts, lists, class_means, class_filled
+        Arrays of :class:`cfe_faiss.coarse.class_centroids.Routes`, in their order there.
+    cluster_means, cluster_starts, cluster_lists
+        Those of its second-level clusters; none where there are few lists.
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not fit each other.
+    """
+
+    def __init__(
+        self,
+        means: NDArray[np.float32],
+        filled: NDArray[np.bool_],
+        labels: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        lists: NDArray[np.int64],
+        class_means: NDArray[np.float32],
+        class_filled: NDArray[np.bool_],
+        cluster_means: NDArray[np.float32],
+        cluster_starts: NDArray[np.int64],
+        cluster_lists: NDArray[np.int64],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def rank(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int
+    ) -> None:
+        """Write the nearest lists of each row of X to ``found``, (nq, nprobe), nearest first, -1 for none."""
+
+    def rank_all(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int
+    ) -> None:
+        """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
