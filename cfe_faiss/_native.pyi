@@ -98,3 +98,16 @@ class ClassCentroids:
         self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int
     ) -> None:
         """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
+# --- running top-k ---
+
+def sort_heaps(D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
+    """Turn each row's heap, (nq, k), into FAISS's order in place: best first, then padding with id -1."""
+
+def push(
+    D: NDArray[np.float32],
+    I: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    deduplicate: bool = False,
+) -> None:
+    """Take candidates, (nq, m), into each row's heap, (nq, k), where they belong; with ``deduplicate`` each id once."""

@@ -12,4 +12,5 @@ NB_MODULE(_native, module) {
   cfe::bind_class_centroids(module);
   cfe::bind_rows(module);
   cfe::bind_similarity(module);
+  cfe::bind_topk(module);
 }
