@@ -21,9 +21,6 @@ from cfe_faiss.lists import scan
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import run
 
-FEW = 4
-"""Up to so many queries are searched at once in the calling thread, with nothing around it."""
-
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
 _SMALL_SHARE = 1 / 8
@@ -238,9 +235,7 @@ class Routes:
         self.native.rank(X, labels, best, threads)
         return best
 
-    def all_lists(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], *, threads: int = 1
-    ) -> NDArray[np.int64]:
+    def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.int64]:
         """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
         found = np.empty((len(X), self.nlist), np.int64)
         self.native.rank_all(X, labels, found, threads)
@@ -249,6 +244,16 @@ class Routes:
     @cached_property
     def native(self) -> ClassCentroids:
         """The means in blocks, as the compiled core ranks lists by them."""
-        own = self.means, self.filled, self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
-        clusters = self.regions.means, self.regions.starts, self.regions.lists
-        return ClassCentroids(*map(np.ascontiguousarray, own), *map(np.ascontiguousarray, clusters))
+        clusters = self.regions
+        return ClassCentroids(
+            np.ascontiguousarray(self.means),
+            np.ascontiguousarray(self.filled),
+            np.ascontiguousarray(self.labels),
+            np.ascontiguousarray(self.starts),
+            np.ascontiguousarray(self.entry_lists),
+            np.ascontiguousarray(self.entry_means),
+            np.ascontiguousarray(self.entry_filled),
+            np.ascontiguousarray(clusters.means),
+            np.ascontiguousarray(clusters.starts),
+            np.ascontiguousarray(clusters.lists),
+        )

@@ -210,7 +210,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (X, labels, (1, 3)),
         (X, labels, (2, 21)),
     ):
-        with pytest.raises(ValueError, match="must|may"):
+        with pytest.raises(ValueError, match=r"must|may"):
             routes.native.rank(wrong_X, wrong_labels, np.empty(found, np.int64), 1)
     clusters = routes.regions
     for change in (

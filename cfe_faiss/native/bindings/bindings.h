@@ -9,6 +9,7 @@ namespace nb = nanobind;
 
 void bind_class_centroids(nb::module_& module);
 void bind_rows(nb::module_& module);
+void bind_searcher(nb::module_& module);
 void bind_similarity(nb::module_& module);
 void bind_topk(nb::module_& module);
 

@@ -11,6 +11,7 @@ NB_MODULE(_native, module) {
   module.def("available_levels", &cfe::available_levels);
   cfe::bind_class_centroids(module);
   cfe::bind_rows(module);
+  cfe::bind_searcher(module);
   cfe::bind_similarity(module);
   cfe::bind_topk(module);
 }

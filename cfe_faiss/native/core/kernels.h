@@ -8,11 +8,16 @@
 #include <vector>
 
 #include "core/matrix.h"
+#include "core/topk.h"
 
 namespace cfe {
 
 struct Kernels {
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
+  double (*norm)(std::span<const float> x);
+  // kernels/scan_rows.h
+  void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,
+                    bool deduplicate, TopK best);
   // kernels/select.h
   std::size_t (*near_best)(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
                            std::span<std::int32_t> places);

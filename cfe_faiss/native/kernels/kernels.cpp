@@ -2,6 +2,7 @@
 #include "core/kernels.h"
 
 #include "kernels/block_products.h"
+#include "kernels/scan_rows.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
 
@@ -13,6 +14,8 @@ namespace cfe {
 const Kernels& CFE_TABLE(CFE_LEVEL)() {
   static constexpr Kernels table{
       .pair_similarities = CFE_LEVEL::pair_similarities,
+      .norm = CFE_LEVEL::norm,
+      .scan_rows = CFE_LEVEL::scan_rows,
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,
       .block_products = CFE_LEVEL::block_products,
