@@ -14,15 +14,12 @@ import numpy as np
 from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
+from cfe_faiss._native import ClassCentroids
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.coarse import nearby, ranking
 from cfe_faiss.coarse.partitions import assign, nearest_centroids, spherical_kmeans
 from cfe_faiss.lists import scan
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import run
-
-FEW = 4
-"""Up to so many queries are searched at once in the calling thread, with nothing around it."""
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
@@ -224,58 +221,39 @@ class Routes:
         found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
         return found
 
-    def lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
+    def lists(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int, *, threads: int = 1
+    ) -> NDArray[np.int64]:
         """Return for each query the ``nprobe`` lists whose other-class members are nearest, nearest first, -1 for none.
 
-        Arguments and result are those of :func:`nearest_lists`, with the queries' labels, (nq,) int32.
+        Arguments and result are those of :func:`nearest_lists`, with the queries' labels, (nq,) int32. Lists are ranked
+        for a query alone as for many.
         """
         if nprobe >= len(self.means):
             return np.tile(np.arange(self.nlist), (len(X), 1))
         best = np.empty((len(X), nprobe), np.int64)
-        if len(X) <= FEW or len(self.regions.means):
-            nearby.rank_few(X, labels, self.means, self.entry_means, self.nearby, best)
-            return best
-        order = np.argsort(labels, kind="stable")
-        ranking.rank(X[order], labels[order], self.columns, best)
-        found = np.empty_like(best)
-        found[order] = best
-        return found
+        self.native.rank(X, labels, best, threads)
+        return best
 
-    @cached_property
-    def nearby(self) -> nearby.Nearby:
-        """The means of lists as a few queries meet them."""
-        regions, order, borders = self.regions, self.regions.lists, self.regions.starts
-        if len(regions.means) == 0:
-            order, borders = np.arange(len(self.means)), np.array([0, len(self.means)])
-        return nearby.Nearby.of(*self._means, regions.means, borders, order)
-
-    @cached_property
-    def columns(self) -> ranking.Columns:
-        """The means of lists as many queries meet them."""
-        return ranking.Columns.of(*self._means)
-
-    @property
-    def _means(
-        self,
-    ) -> tuple[
-        NDArray[np.float32],
-        NDArray[np.bool_],
-        NDArray[np.int32],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.float32],
-        NDArray[np.bool_],
-    ]:
-        by_label = self.labels, self.starts, self.entry_lists, self.entry_means, self.entry_filled
-        return self.means, self.filled, *by_label
-
-    def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32]) -> NDArray[np.int64]:
+    def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.int64]:
         """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
-        by_label = np.argsort(labels, kind="stable")
-        scores = np.empty((len(X), self.columns.width), np.float32)
-        ranking.all_scores(X[by_label], labels[by_label], self.columns, scores)
-        scores = scores[:, : self.nlist]
-        order = np.argsort(-scores, axis=1, kind="stable")
-        found = np.empty(scores.shape, np.int64)
-        found[by_label] = np.where(np.take_along_axis(scores, order, axis=1) > ranking.NOWHERE, order, -1)
+        found = np.empty((len(X), self.nlist), np.int64)
+        self.native.rank_all(X, labels, found, threads)
         return found
+
+    @cached_property
+    def native(self) -> ClassCentroids:
+        """The means in blocks, as the compiled core ranks lists by them."""
+        clusters = self.regions
+        return ClassCentroids(
+            np.ascontiguousarray(self.means),
+            np.ascontiguousarray(self.filled),
+            np.ascontiguousarray(self.labels),
+            np.ascontiguousarray(self.starts),
+            np.ascontiguousarray(self.entry_lists),
+            np.ascontiguousarray(self.entry_means),
+            np.ascontiguousarray(self.entry_filled),
+            np.ascontiguousarray(clusters.means),
+            np.ascontiguousarray(clusters.starts),
+            np.ascontiguousarray(clusters.lists),
+        )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
-from cfe_faiss.coarse.class_centroids import FEW, Routes
+from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.lists import id_map as members
 from cfe_faiss.lists import scan
@@ -459,7 +459,7 @@ def _at_once(self: Any, xq: Any, labels_q: Any, k: Any, nprobe: Any) -> Results 
         storage = kept[1].storage
         if xq.shape != (1, storage.d) or self.ntotal != storage.n:
             return None
-        return kept[1].one(xq, labels_q.item(), k, self.nprobe if nprobe is None else nprobe)
+        return kept[1].one(xq, labels_q.item(), k, self.nprobe if nprobe is None else nprobe, self.complete)
 
 
 def search_members(
@@ -598,11 +598,6 @@ def _of_vectors(
 ) -> Results:
     if self.ntotal == 0 and self.storage().n == 0:  # and perhaps not trained
         return padded(*scan.empty_heaps(len(X), 0), k)
-    if len(X) <= FEW and effort.recall is None:
-        lists = self._all_lists()
-        found: Results | None = lists.few(X, labels, k, _nprobe(self, effort, k, len(X)), allowed)
-        if found is not None:
-            return found
     return _searched(self, Queries.of_vectors(X, labels, self.centroids()[0]), k, effort, allowed, progress)
 
 

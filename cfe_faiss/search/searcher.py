@@ -1,20 +1,18 @@
 """Search in an inverted file: route each query to a few lists, scan them, and go on while a row is incomplete."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import Searcher
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.coarse.class_centroids import FEW, Routes, nearest_lists
-from cfe_faiss.lists import scan
+from cfe_faiss.coarse.class_centroids import Routes, nearest_lists
+from cfe_faiss.lists import codecs, scan
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch
-from cfe_faiss.search import single as few
 from cfe_faiss.search.batch import Panels, Places
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries, alike
@@ -98,97 +96,49 @@ class Lists:
         return in_groups and nq * self.scanned(nprobe) >= _PANELS_COST * self.storage.n
 
     @cached_property
-    def _places(self) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
-        """The address and length of each array that :func:`few.search_lists` and its like take so, and the arrays.
-
-        Whoever uses the addresses holds the arrays: another thread may have made this at the same time, and its own be
-        kept instead.
-        """
-        storage, routes = self.storage, self.routes
-        if routes is None:
-            return np.empty(0, np.int64), []
-        arrays: tuple[NDArray[Any], ...] = (
-            storage.starts,
-            routes.means,
-            routes.entry_means,
-            *routes.nearby,
-            storage.addresses,
-            storage.id_addresses,
-            storage.labels,
-            self.references,
-            self.reference_starts,
-            storage.levels.reshape(-1),
-            np.array([storage.row_size, storage.codec], np.int64),
-        )
-        if self.panels is not None:
-            kept = self.panels
-            arrays += (kept.starts, kept.centres, kept.P, kept.facts, kept.addresses, kept.ids)
-            arrays += (kept.R, np.array([kept.head], np.int64), np.array([kept.blur]))
-        held = [np.ascontiguousarray(array) for array in arrays]
-        return np.array([number for array in held for number in (array.ctypes.data, len(array))], np.int64), held
-
-    @cached_property
     def panels(self) -> Panels | None:
         """Panels of all lists: made for the first search, and kept where they take little beside the vectors."""
         usable = self.in_memory and self.routes is not None and self.screening is None
         return batch.all_panels(self.storage, self.places) if usable else None
 
     @cached_property
-    def _slack(self) -> float:
-        return self.storage.slack if self.panels is None else batch.SLACK * self.storage.slack
+    def single(self) -> Searcher | None:
+        """What searches queries that are each ranked alone; None where the index is searched otherwise."""
+        if self.routes is None or self.screening is not None or self.storage.codec != codecs.FLAT:
+            return None
+        storage = self.storage
+        return Searcher(storage.native, self.references, self.reference_starts, self.routes.native, storage.slack)
 
-    @cached_property
-    def _for_one(self) -> tuple[Callable[..., bool], NDArray[np.int64], list[NDArray[Any]], float, int, int]:
-        search = few.search_lists_of_one if self.panels is None else few.search_panels_of_one
-        return search, *self._places, self._slack, self.number, self.storage.n
-
-    def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int) -> Results | None:
+    def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int, complete: bool) -> Results | None:
         """Return D, I of one query as it was handed in, (1, k), or None where it is to be refused.
 
-        ``xq``, (1, d), is contiguous. None, too, where k or nprobe is out of range, and where :meth:`few` gives None.
+        ``xq``, (1, d), is contiguous. None, too, where k or nprobe is out of range, and where :attr:`single` is None.
         """
-        if self.routes is None or self.screening is not None:
-            return None
-        search, places, _held, slack, number, n = self._for_one
-        if not (0 < k <= n and nprobe > 0):
+        single = self.single
+        if single is None or not (0 < k <= self.storage.n and nprobe > 0):
             return None
         D, I = np.empty((1, k), _FLOAT32), np.empty((1, k), _INT64)
-        return (D, I) if search(xq, label, min(nprobe, number), places, slack, D, I) else None
+        return (D, I) if single.search_single(xq, label, min(nprobe, self.number), complete, D, I) else None
 
-    def few(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, nprobe: int, allowed: NDArray[np.bool_] | None
-    ) -> Results | None:
-        """Return D, I of a few queries, (nq, k), or None where rows are not full or the index is searched otherwise."""
-        if len(X) > FEW or k > self.storage.n or self.routes is None or self.screening is not None:
-            return None
-        D, I = np.empty((len(X), k), np.float32), np.empty((len(X), k), np.int64)
-        full = self._search_alone(X, labels, nprobe, _EVERYTHING if allowed is None else allowed, D, I)
-        return (D, I) if full else None
-
-    def _search_alone(
+    def probe(
         self,
         X: NDArray[np.float32],
         labels: NDArray[np.int32],
+        width: int,
         nprobe: int,
+        complete: bool,
         allowed: NDArray[np.bool_],
-        D: NDArray[np.float32],
-        I: NDArray[np.int64],
-    ) -> bool:
-        """Write D, I, (nq, width), of queries that are each routed alone; return whether all rows are full."""
-        lists = np.empty((len(X), min(nprobe, self.number)), np.int64)
-        places, _held = self._places
-        if self.panels is not None and len(allowed) == 0:
-            return bool(few.search_panels(X, labels, places, self._slack, lists, D, I))
-        return bool(few.search_lists(X, labels, places, self.storage.slack, allowed, lists, D, I))
-
-    def probe(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], width: int, nprobe: int, allowed: NDArray[np.bool_]
     ) -> Results:
-        """Return D, I of unit queries from the ``nprobe`` lists that each is routed to, (nq, width)."""
-        D, I = scan.empty_heaps(len(X), width)
-        if self.routes is not None and self.screening is None:
-            self._search_alone(X, labels, nprobe, allowed, D, I)
+        """Return D, I of unit queries from the ``nprobe`` lists that each is routed to, (nq, width).
+
+        With ``complete``, and where :attr:`single` searches, the search of a row goes on until it is complete.
+        """
+        single, nprobe = self.single, min(nprobe, self.number)
+        if single is not None:
+            D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
+            single.search(X, labels, nprobe, complete, allowed, D, I, 1, None)
             return D, I
+        D, I = scan.empty_heaps(len(X), width)
         if self.routes is None:
             lists = nearest_lists(X, self.centroids, nprobe)
         else:
@@ -262,9 +212,9 @@ def search(
                 progress=progress,
             )
         else:
-            _probe_side_by_side(lists, queries, nprobe, mask, pending, D, I, progress)
+            _probe_side_by_side(lists, queries, nprobe, complete, mask, pending, D, I, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
-        widen = complete and nprobe < lists.number
+        widen = complete and nprobe < lists.number and (grouped or lists.single is None)
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
         nprobe *= 4
     return padded(D, I, k)
@@ -274,6 +224,7 @@ def _probe_side_by_side(
     lists: Lists,
     queries: Queries,
     nprobe: int,
+    complete: bool,
     mask: NDArray[np.bool_],
     pending: NDArray[np.int64],
     D: NDArray[np.float32],
@@ -284,7 +235,8 @@ def _probe_side_by_side(
 
     def probe(cut: slice) -> None:
         chosen = pending[cut]
-        D[chosen], I[chosen] = lists.probe(queries.fetch(chosen), queries.labels[chosen], D.shape[1], nprobe, mask)
+        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        D[chosen], I[chosen] = lists.probe(X, labels, D.shape[1], nprobe, complete, mask)
 
     work = float(len(pending)) * lists.storage.d * (lists.number + lists.scanned(nprobe))
     size = max(1, min(_CHUNK, -(-len(pending) // num_threads(work))))

@@ -1,93 +1,231 @@
-from itertools import pairwise
+"""Which lists are ranked first; that this leads to evidence is tested with :mod:`cfe_faiss.search.searcher`."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
-from reference import exact_rows, ranked_lists, routes_of
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import clustered, exact_rows, ranked_lists, routes_of, unit
 
-from cfe_faiss.coarse import ranking
-from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.coarse.ranking import Columns
-from cfe_faiss.search.meet import LANES
+from cfe_faiss._native import ClassCentroids
+from cfe_faiss.coarse.class_centroids import Regions, Routes
 
 seeds = st.integers(0, 2**32 - 1)
+dimensions = st.sampled_from([1, 5, 40, 67])
 MARK = -7
+FEWEST_CLUSTERS, LISTS_FOR_EACH = 4, 64
 
 
-def some_routes(rng: np.random.Generator, lists: int, classes: int) -> Routes:
-    return routes_of(rng, lists, 1, np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32))
+def some_routes(rng: np.random.Generator, lists: int, classes: int, d: int, clusters: int) -> Routes:
+    """Return routes with any second-level clusters, some of them without a list."""
+    labels = np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32)
+    routes = routes_of(rng, lists, 1, labels, d)
+    # What no query has makes some rows long, and their bytes coarse.
+    if d > 1:
+        routes.means[:, -1] *= rng.choice([1, 4096])
+        routes.entry_means[:, -1] *= rng.choice([1, 4096])
+    if clusters == 0:
+        return routes
+    of_lists = rng.integers(0, clusters, lists)
+    order = np.argsort(of_lists, kind="stable")
+    borders = np.append(0, np.cumsum(np.bincount(of_lists, minlength=clusters)))
+    return replace(routes, regions=Regions(exact_rows(rng, clusters, d), borders, order))
 
 
-@given(st.sampled_from([1, 2, 15, 16, 17, 40]), st.integers(0, 4), seeds)
-def test_columns_hold_every_mean_once_in_its_place(lists: int, classes: int, seed: int) -> None:
-    routes = some_routes(np.random.default_rng(seed), lists, classes)
-    columns = routes.columns
-    assert columns.width % LANES == 0
-    assert lists <= columns.width < lists + LANES
-    edges = [0, *columns.starts]
-    expected = [(np.arange(lists), routes.means, routes.filled)]
-    for i in range(len(routes.labels)):
-        entries = slice(routes.starts[i], routes.starts[i + 1])
-        number = routes.starts[i + 1] - routes.starts[i]
-        assert columns.whole[i] == (2 * number >= lists)
-        of_lists, means, filled = routes.entry_lists[entries], routes.entry_means[entries], routes.entry_filled[entries]
-        if columns.whole[i]:
-            whole_means, whole_filled = routes.means.copy(), routes.filled.copy()
-            whole_means[of_lists], whole_filled[of_lists] = means, filled
-            of_lists, means, filled = np.arange(lists), whole_means, whole_filled
-        expected.append((of_lists, means, filled))
-    for (first, last), (of_lists, means, filled) in zip(pairwise(edges), expected, strict=True):
-        n = len(of_lists)
-        assert_array_equal(columns.lists[first:last].ravel()[:n], of_lists)
-        assert_array_equal(columns.lists[first:last].ravel()[n:], -1)
-        assert_array_equal(columns.means[first:last].transpose(0, 2, 1).reshape(-1, means.shape[1])[:n], means)
-        assert_array_equal(columns.filled[first:last].ravel()[:n], filled)
-        assert not columns.filled[first:last].ravel()[n:].any()
+def some_queries(rng: np.random.Generator, routes: Routes, nq: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return queries of labels that have entries, that have none, and that are not known."""
+    labels = rng.choice(np.append(routes.labels, [-1, 1 << 20]), nq).astype(np.int32)
+    X = exact_rows(rng, nq, routes.means.shape[1])
+    if X.shape[1] > 1:
+        X[:, -1] = 0
+    return X, labels
 
 
-@given(st.sampled_from([1, 2, 15, 16, 17, 60, 200]), st.integers(0, 5), st.integers(0, 40), seeds)
-def test_scores_and_ranks_are_those_of_one_query_after_the_other(lists: int, classes: int, nq: int, seed: int) -> None:
+def ranked(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
+    """Return the lists of queries, and check that nothing beside them is written."""
+    best = np.full((len(X) + 2, nprobe), MARK)
+    routes.native.rank(X, labels, best[1:-1], 1)
+    assert_array_equal(best[[0, -1]], MARK)
+    return best[1:-1]
+
+
+def considered(routes: Routes, x: NDArray[np.float32], nprobe: int) -> NDArray[np.bool_]:
+    """Return which lists are in the clusters that a query looks at."""
+    clusters, chosen = routes.regions, np.zeros(len(routes.means), bool)
+    if len(clusters.means) == 0:
+        return ~chosen
+    for place, c in enumerate(np.argsort(-(clusters.means @ x), kind="stable")):
+        if place >= FEWEST_CLUSTERS and chosen.sum() >= LISTS_FOR_EACH * nprobe:
+            break
+        chosen[clusters.lists[clusters.starts[c] : clusters.starts[c + 1]]] = True
+    return chosen
+
+
+@given(
+    st.sampled_from([1, 2, 15, 16, 17, 60, 300, 700]),
+    st.sampled_from([0, 1, 3, 40]),
+    dimensions,
+    st.sampled_from([0, 1, 7, 30]),
+    st.sampled_from([1, 2, 3, 16, 130]),
+    seeds,
+)
+def test_ranks_are_those_of_a_plain_ranking_in_the_nearest_clusters(
+    lists: int, classes: int, d: int, clusters: int, nprobe: int, seed: int
+) -> None:
+    rng, nprobe = np.random.default_rng(seed), min(lists, nprobe)
+    routes = some_routes(rng, lists, classes, d, clusters)
+    X, labels = some_queries(rng, routes, 6)
+    best = ranked(routes, X, labels, nprobe)
+    for q in range(len(X)):
+        here = considered(routes, X[q], nprobe)
+        of_entries = here[routes.entry_lists]
+        nearest = replace(
+            routes, filled=routes.filled & here, entry_filled=routes.entry_filled & of_entries, regions=Regions.none(d)
+        )
+        expected = ranked_lists(nearest, X[q : q + 1], labels[q : q + 1], lists)[0, :nprobe]
+        assert_array_equal(best[q, : len(expected)], expected)
+        assert (best[q, len(expected) :] == -1).all()
+
+
+@given(
+    st.sampled_from([1, 2, 15, 16, 17, 60, 200]),
+    st.integers(0, 5),
+    st.sampled_from([0, 7]),
+    st.integers(0, 40),
+    st.sampled_from([1, 3]),
+    seeds,
+)
+def test_all_lists_are_those_of_one_query_after_the_other(
+    lists: int, classes: int, clusters: int, nq: int, threads: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    routes = some_routes(rng, lists, classes)
-    columns = routes.columns
-    X = exact_rows(rng, nq, 5)
-    labels = np.sort(rng.choice(np.append(routes.labels, [-1, 1 << 20]), nq)).astype(np.int32)
-    scores = np.full((nq + 2, columns.width), MARK, np.float32)
-    ranking.all_scores(X, labels, columns, scores[1:-1])
-    assert_array_equal(scores[[0, -1]], MARK)
-    order = np.argsort(-scores[1:-1], axis=1, kind="stable")[:, :lists]
-    nothing = np.take_along_axis(scores[1:-1], order, axis=1) == -np.inf
+    routes = some_routes(rng, lists, classes, 5, clusters)
+    X, labels = some_queries(rng, routes, nq)
     expected = ranked_lists(routes, X, labels, lists)
-    assert_array_equal(np.where(nothing, -1, order), expected)
-    assert (scores[1:-1, lists:] == -np.inf).all()
+    for first in {1, (lists + 1) // 2, lists}:
+        found = replace(routes, nlist=first).all_lists(X, labels, threads=threads)
+        assert_array_equal(found, ranked_lists(routes, X, labels, first))
     for nprobe in {1, min(10, lists), lists}:
-        best = np.full((nq + 2, nprobe), MARK)
-        ranking.rank(X, labels, columns, best[1:-1])
-        assert_array_equal(best[[0, -1]], MARK)
-        assert_array_equal(best[1:-1], expected[:, :nprobe])
+        best = ranked(replace(routes, regions=Regions.none(5)), X, labels, nprobe)
+        assert_array_equal(best, expected[:, :nprobe])
 
 
-@pytest.mark.parametrize("nq", [7, 8, 9, 24])
-@pytest.mark.parametrize("share", [0.2, 0.9])
-def test_queries_that_meet_columns_together_score_what_they_score_alone(nq: int, share: float) -> None:
-    rng = np.random.default_rng(nq)
-    lists, d = 50, 24
+@given(
+    st.integers(1, 40),
+    st.sampled_from([2, 24, 35, 64]),
+    st.sampled_from([5, 50, 300]),
+    st.sampled_from([0.2, 0.9]),
+    st.sampled_from([0, 6]),
+    seeds,
+)
+def test_a_query_among_others_goes_where_it_goes_alone(
+    nq: int, d: int, lists: int, share: float, clusters: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    base = some_routes(rng, lists, 0, d, clusters)
     with_entry = np.sort(rng.choice(lists, int(share * lists), replace=False))
-    columns = Columns.of(
-        rng.normal(size=(lists, d)).astype(np.float32),
-        np.ones(lists, bool),
-        np.array([3], np.int32),
-        np.array([0, len(with_entry)]),
-        with_entry,
-        rng.normal(size=(len(with_entry), d)).astype(np.float32),
-        np.ones(len(with_entry), bool),
+    routes = replace(
+        base,
+        means=unit(rng.normal(size=(lists, d))),
+        filled=np.ones(lists, bool),
+        labels=np.array([3], np.int32),
+        starts=np.array([0, len(with_entry)]),
+        entry_lists=with_entry,
+        entry_means=unit(rng.normal(size=(len(with_entry), d))),
+        entry_filled=np.ones(len(with_entry), bool),
     )
-    assert columns.whole.all() == (share > 0.5)
-    X, labels = rng.normal(size=(nq, d)).astype(np.float32), np.sort(rng.choice([2, 3, 4], nq)).astype(np.int32)
-    together, alone = (np.empty((nq, columns.width), np.float32) for _ in range(2))
-    ranking.all_scores(X, labels, columns, together)
-    for q in range(nq):
-        ranking.all_scores(X[q : q + 1], labels[q : q + 1], columns, alone[q : q + 1])
-    assert_allclose(together, alone, rtol=1e-5, atol=1e-5)
+    # Many lists are as good as others but for their last bit.
+    routes.means[1::2] = np.nextafter(routes.means[: 2 * (lists // 2) : 2], np.float32(1))
+    X, labels = unit(rng.normal(size=(nq, d))), rng.choice([2, 3, 4], nq).astype(np.int32)
+    for nprobe in {1, min(9, lists), lists}:
+        many = ranked(routes, X, labels, nprobe)
+        assert_array_equal(many, [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)])
+    everywhere = routes.all_lists(X, labels)
+    assert_array_equal(everywhere, [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)])
+
+
+@pytest.mark.parametrize("spread", [1e-30, 1e-3, 1.0])
+def test_lists_that_hardly_differ_are_told_apart(spread: float) -> None:
+    rng = np.random.default_rng(0)
+    lists, d = 400, 64
+    means = unit(np.ones((lists, d)) + spread * rng.normal(size=(lists, d)))
+    routes = replace(routes_of(rng, lists, 1, np.empty(0, np.int32), d), means=means, filled=np.ones(lists, bool))
+    X, labels = unit(rng.normal(size=(5, d))), np.zeros(5, np.int32)
+    best = ranked(routes, X, labels, 10)
+    for q in range(5):
+        scores = means.astype(np.float64) @ X[q]
+        np.testing.assert_allclose(scores[best[q]], np.sort(scores)[::-1][:10], atol=1e-6)
+        assert len(set(best[q].tolist())) == 10
+
+
+@pytest.mark.parametrize("d", [5, 40])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("clusters", [0, 9])
+def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(value: float, d: int, clusters: int) -> None:
+    rng = np.random.default_rng(1)
+    routes = some_routes(rng, 300, 3, d, clusters)
+    for array in (routes.means, routes.entry_means, routes.regions.means):
+        array[rng.random(array.shape) < 0.02] = value
+    X, labels = some_queries(rng, routes, 20)
+    for nprobe in (12, 300):
+        for row in (*ranked(routes, X, labels, nprobe), *routes.all_lists(X, labels)):
+            found = row[row >= 0]
+            assert (found < 300).all()
+            assert len(set(found.tolist())) == len(found)
+            assert ((row >= 0) | (row == -1)).all()
+
+
+def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:
+    X, _ = clustered(40000, 48, 4)
+    means = unit(X[:3000])
+    none = np.empty(0, np.int32)
+    routes = replace(routes_of(np.random.default_rng(0), 3000, 1, none, 48), means=means, filled=np.ones(3000, bool))
+    by_clusters = replace(routes, regions=Regions.of(means))
+    assert len(by_clusters.regions.means) == 54
+    queries, labels = unit(X[3000:3200]), np.zeros(200, np.int32)
+    expected, found = routes.lists(queries, labels, 8), by_clusters.lists(queries, labels, 8)
+    shared = [len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+    assert np.mean(shared) > 0.9
+
+
+def test_no_query_and_no_list() -> None:
+    routes = some_routes(np.random.default_rng(0), 20, 2, 40, 0)
+    assert routes.lists(np.empty((0, 40), np.float32), np.empty(0, np.int32), 3).shape == (0, 3)
+    empty = replace(routes, filled=np.zeros(20, bool), entry_filled=np.zeros(len(routes.entry_lists), bool))
+    X, labels = unit(np.ones((2, 40))), routes.labels[:1].repeat(2)
+    assert_array_equal(ranked(empty, X, labels, 3), -1)
+    assert_array_equal(empty.all_lists(X, labels), -1)
+    assert len(Routes.none(7).native) == 0
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    routes = some_routes(np.random.default_rng(0), 20, 2, 4, 3)
+    X, labels = np.zeros((2, 4), np.float32), np.zeros(2, np.int32)
+    for wrong_X, wrong_labels, found in (
+        (X[:, :3].copy(), labels, (2, 3)),
+        (X, labels[:1], (2, 3)),
+        (X, labels, (1, 3)),
+        (X, labels, (2, 21)),
+    ):
+        with pytest.raises(ValueError, match=r"must|may"):
+            routes.native.rank(wrong_X, wrong_labels, np.empty(found, np.int64), 1)
+    clusters = routes.regions
+    for change in (
+        {"filled": routes.filled[1:]},
+        {"starts": routes.starts[:-1]},
+        {"starts": routes.starts[::-1]},
+        {"labels": routes.labels[::-1]},
+        {"entry_lists": routes.entry_lists + 20},
+        {"entry_lists": routes.entry_lists - 20},
+        {"entry_means": routes.entry_means[1:]},
+        {"entry_filled": routes.entry_filled[1:]},
+        {"regions": replace(clusters, lists=np.zeros_like(clusters.lists))},
+        {"regions": replace(clusters, lists=clusters.lists + 1)},
+        {"regions": replace(clusters, starts=clusters.starts[1:])},
+    ):
+        with pytest.raises(ValueError, match="must"):
+            _ = replace(routes, **change).native
+    assert isinstance(routes.native, ClassCentroids)

@@ -1,88 +1,190 @@
-"""A few queries in one call; that it leads to what other ways find is tested with :mod:`cfe_faiss.search.searcher`."""
+"""Queries that are each searched alone, in one call of the core; that this is what others lead to is tested with
+:mod:`cfe_faiss.search.searcher`."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, unit
+from reference import PADDING, Stored, clustered, evidence_of_rows, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import class_centroids as routing
-from cfe_faiss.coarse.nearby import in_panels_of_bytes
-from cfe_faiss.search import batch
-from cfe_faiss.search import single as few
-from cfe_faiss.search.meet import HAS_BYTES
 
-K, NPROBE = 7, 5
+K, NPROBE, NLIST = 7, 5, 270
+EVERYTHING = np.empty(0, bool)
 
 
-NLIST = 270  # enough for panels of bytes
+def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: int, **settings: Any) -> Any:
+    """Return D, I of unit queries, and check that nothing beside them is written."""
+    D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
+    allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
+    threads = settings.pop("threads", 1)
+    lists.single.search(X, labels.astype(np.int32), nprobe, complete, allowed, D[1:-1], I[1:-1], threads, None)
+    assert_array_equal(D[[0, -1]], 7)
+    assert_array_equal(I[[0, -1]], 7)
+    return D[1:-1], I[1:-1]
 
 
-def filled(d: int, monkeypatch: pytest.MonkeyPatch, many: int) -> tuple[Any, NDArray[np.float32], NDArray[np.int64]]:
-    """Return an index, with regions if its lists are ``many``, and with turned panels if d allows it."""
-    monkeypatch.setattr(routing, "MANY", many)
-    monkeypatch.setattr(batch, "_WORTH_TURNING", 1)
-    X, labels = clustered(6000, d, 4)
-    index = cfe.IndexEvidenceIVF(d, NLIST)
+def plain_search(
+    lists: Any, X: NDArray[np.float32], labels: Any, k: int, chosen: NDArray[np.int64], allowed: NDArray[np.bool_]
+) -> Any:
+    """Rank the eligible rows of the chosen lists, (nq, nprobe), for each query."""
+    storage, places = lists.storage, lists.places
+    vectors, ids = storage.rows(np.arange(storage.n))
+    D, I = np.empty((len(X), k), np.float32), np.empty((len(X), k), np.int64)
+    for q in range(len(X)):
+        own = [places.rows[places.starts[j] : places.starts[j + 1]] for j in chosen[q] if j >= 0]
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
+        rows = rows[allowed[rows]] if len(allowed) else rows
+        stored = Stored(vectors[rows], storage.labels[rows], ids[rows], X[q : q + 1], labels[q : q + 1], k)
+        D[q : q + 1], I[q : q + 1] = evidence_of_rows(stored)
+    return D, I
+
+
+def filled(X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None) -> Any:
+    index = cfe.IndexEvidenceIVF(X.shape[1], nlist, partitions)
     index.train(X)
-    index.add_with_labels(X, labels)
-    return index, X, labels
+    index.add_with_ids(X, np.arange(len(X)) if ids is None else ids)
+    index.relabel(labels, np.arange(len(X)) if ids is None else ids)
+    return index
 
 
-@pytest.mark.skipif(not HAS_BYTES, reason="no panels are kept where the processor does not multiply bytes")
+@given(
+    stored_vectors(least=12, lowest_label=-1),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_results_are_exact_for_the_lists_that_are_ranked_first(
+    stored: Stored, nlist: int, partitions: int, nprobe: int, some_allowed: bool, seed: int
+) -> None:
+    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids)
+    lists = index._all_lists()
+    allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
+    X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
+    nprobe = min(nprobe, lists.number)
+    found = searched(lists, X, labels, stored.k, nprobe, allowed=allowed, threads=2)
+    expected = plain_search(lists, X, labels, stored.k, lists.routes.lists(X, labels, nprobe), allowed)
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
+
+
+@given(
+    stored_vectors(least=12, lowest_label=-1),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
+    stored: Stored, nlist: int, partitions: int, nprobe: int, some_allowed: bool, seed: int
+) -> None:
+    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids)
+    lists = index._all_lists()
+    allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
+    X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
+    nprobe = min(nprobe, lists.number)
+    found = searched(lists, X, labels, stored.k, nprobe, allowed=allowed, complete=True)
+    wanted = np.minimum(lists.storage.eligible(labels, allowed if len(allowed) else None), stored.k)
+    assert_array_equal((found[1] >= 0).sum(axis=1), wanted)
+    for q in range(len(X)):
+        own, wide = slice(q, q + 1), nprobe
+        while True:
+            expected = searched(lists, X[own], labels[own], stored.k, min(wide, lists.number), allowed=allowed)
+            if (expected[1] >= 0).sum() >= wanted[q] or wide >= lists.number:
+                break
+            wide *= 4
+        assert_array_equal(found[0][own], expected[0])
+        assert_array_equal(found[1][own], expected[1])
+
+
 @pytest.mark.parametrize("many", [NLIST, NLIST + 1])
-@pytest.mark.parametrize("d", [9, 40, 160])
-def test_lists_and_panels_lead_to_the_same_results(d: int, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, X, labels = filled(d, monkeypatch, many)
+@pytest.mark.parametrize("d", [9, 16, 40, 160])
+def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
+    d: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "MANY", many)
+    X, labels = clustered(6000, d, 4)
+    index = filled(X, labels, NLIST)
     lists = index._all_lists()
     assert (len(lists.routes.regions.means) > 0) == (many == NLIST)
-    assert in_panels_of_bytes(d, NLIST) == (d > 9)
-    places, _held = lists._places
+    units = cfe.checks.as_unit_rows("X", X)
     for q in range(0, 6000, 200):
-        xq, own = unit(X[q : q + 3]), labels[q : q + 3].astype(np.int32)
-        found = []
-        for search, more in ((few.search_lists, (np.empty(0, bool),)), (few.search_panels, ())):
-            D, I = np.empty((3, K), np.float32), np.empty((3, K), np.int64)
-            chosen = np.empty((3, NPROBE), np.int64)
-            assert search(xq, own, places, lists._slack, *more, chosen, D, I)
-            assert_array_equal(chosen, lists.routes.lists(xq, own, NPROBE))
-            found.append((D, I))
-        assert_array_equal(found[0][0], found[1][0])
-        assert_array_equal(found[0][1], found[1][1])
-        for one in (few.search_lists_of_one, few.search_panels_of_one):
+        expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
+        for x in (X[q : q + 1], units[q : q + 1]):
             D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
-            assert one(2 * X[q : q + 1], int(labels[q]), NPROBE, places, lists._slack, D, I)
-            assert_array_equal(I, found[0][1][:1])
+            assert lists.single.search_single(x, int(labels[q]), NPROBE, True, D, I)
+            assert_array_equal(D, expected[0])
+            assert_array_equal(I, expected[1])
+        assert (expected[1] >= 0).all()
 
 
 @pytest.mark.parametrize(
     ("x", "label"),
-    [([np.nan] * 9, 1), ([np.inf] + [0] * 8, 1), ([1] * 9, -1), ([1] * 9, 1 << 40), ([1] * 9, -2)],
+    [
+        ([np.nan] * 9, 1),
+        ([np.inf] + [0] * 8, 1),
+        ([3e38] * 9, 1 << 31),
+        ([1] * 9, -1),
+        ([1] * 9, 1 << 40),
+        ([1] * 9, -2),
+        ([1] * 9, 2**31 - 1),
+    ],
 )
-def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, _, _ = filled(9, monkeypatch, NLIST + 1)
+def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> None:
+    X, labels = clustered(200, 9, 3)
+    index = filled(X, labels, 6)
     lists = index._all_lists()
-    places, _held = lists._places
-    D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
-    for one in (few.search_lists_of_one, few.search_panels_of_one):
-        if one is few.search_lists_of_one or HAS_BYTES:
-            assert not one(np.array([x], np.float32), label, NPROBE, places, lists._slack, D, I)
+    D, I = np.full((1, K), 7, np.float32), np.full((1, K), 7)
+    assert not lists.single.search_single(np.array([x], np.float32), label, NPROBE, True, D, I)
+    assert_array_equal(I, 7)
 
 
-def test_all_lists_are_those_of_the_first_partition_and_an_unknown_label_has_none() -> None:
+def test_an_unknown_label_has_no_evidence() -> None:
     X, labels = clustered(200, 9, 2)
-    index = cfe.IndexEvidenceIVF(9, 6, 2)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = filled(X, labels, 6, 2)
     lists = index._all_lists()
-    places, _held = lists._places
-    chosen = np.empty((2, 12), np.int64)
-    D, I = np.empty((2, K), np.float32), np.empty((2, K), np.int64)
-    own = np.array([labels[0], -1], np.int32)
-    assert not few.search_lists(unit(X[:2]), own, places, lists._slack, np.empty(0, bool), chosen, D, I)
-    assert_array_equal(chosen, [[*range(6), *[-1] * 6], [-1] * 12])
-    assert (I[0] >= 0).all()
-    assert_array_equal(I[1], -1)
+    for nprobe in (1, 12):
+        D, I = searched(lists, unit(X[:2]), np.array([labels[0], -1]), K, nprobe, complete=True)
+        assert (I[0] >= 0).all()
+        assert_array_equal(I[1], -1)
+        assert_array_equal(D[1], PADDING)
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    X, labels = clustered(200, 9, 2)
+    index = filled(X, labels, 6, 2)
+    lists = index._all_lists()
+    single, x = lists.single, X[:1]
+    D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
+    for wrong in (
+        (X[:2], 0, 1, True, D, I),
+        (x[:, :8].copy(), 0, 1, True, D, I),
+        (x, 0, 1, True, D[:, :0], I[:, :0]),
+        (x, 0, 1, True, D, I[:, 1:].copy()),
+        (x, 0, 1, True, np.empty((2, K), np.float32), I),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            single.search_single(*wrong)
+    with pytest.raises(TypeError):
+        single.search_single(x.astype(np.float64), 0, 1, True, D, I)
+    with pytest.raises(ValueError, match="allowed must have length 200"):
+        searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
+    storage, of_references = lists.storage, (lists.references, lists.reference_starts)
+    make = type(single)
+    for references, starts in (
+        (of_references[0] + 200, of_references[1]),
+        (of_references[0], of_references[1][:-1]),
+        (of_references[0], of_references[1][::-1].copy()),
+        (of_references[0], np.empty(0, np.int64)),
+        (np.empty(0, np.int32), np.zeros(1, np.int64)),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            make(storage.native, references, starts, lists.routes.native, storage.slack)

@@ -10,8 +10,11 @@ namespace nb = nanobind;
 void bind_checks(nb::module_& module);
 void bind_graph(nb::module_& module);
 void bind_propagation(nb::module_& module);
+void bind_class_centroids(nb::module_& module);
 void bind_rows(nb::module_& module);
+void bind_searcher(nb::module_& module);
 void bind_similarity(nb::module_& module);
 void bind_synthetic(nb::module_& module);
+void bind_topk(nb::module_& module);
 
 }  // namespace cfe

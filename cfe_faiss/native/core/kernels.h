@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/matrix.h"
 #include "core/propagation.h"
+#include "core/topk.h"
 
 namespace cfe {
 
@@ -23,6 +25,16 @@ struct Kernels {
   // propagation.h
   void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
   float (*finish)(std::span<const float> own, double keep, double share, const Sums& sums, const NewRow& row);
+  double (*norm)(std::span<const float> x);
+  // kernels/scan_rows.h
+  void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,
+                    bool deduplicate, TopK best);
+  // kernels/select.h
+  std::size_t (*near_best)(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
+                           std::span<std::int32_t> places);
+  void (*rank_scores)(std::span<float> scores, std::span<const std::int64_t> ids, std::span<std::int32_t> ranks);
+  // kernels/block_products.h
+  void (*block_products)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
 };
 
 // The kernels of the level that was chosen when the module was imported.

@@ -1,8 +1,11 @@
 // All kernels, for one instruction set; compiled once for each (see CMakeLists.txt).
 #include "core/kernels.h"
 
+#include "kernels/block_products.h"
 #include "kernels/normalise.h"
 #include "kernels/propagation.h"
+#include "kernels/scan_rows.h"
+#include "kernels/select.h"
 #include "kernels/similarity.h"
 
 namespace cfe {
@@ -18,6 +21,11 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .normalise = CFE_LEVEL::normalise,
       .gather = CFE_LEVEL::gather,
       .finish = CFE_LEVEL::finish,
+      .norm = CFE_LEVEL::norm,
+      .scan_rows = CFE_LEVEL::scan_rows,
+      .near_best = CFE_LEVEL::near_best,
+      .rank_scores = CFE_LEVEL::rank_scores,
+      .block_products = CFE_LEVEL::block_products,
   };
   return table;
 }

@@ -44,6 +44,9 @@ CFE_INLINE float similarity(const float* x, const float* y, std::size_t d) {
   return static_cast<float>(sum_of_products(x, y, d));
 }
 
+// The length of x, in float64.
+double norm(std::span<const float> x) { return std::sqrt(sum_of_products(x.data(), x.data(), x.size())); }
+
 // Writes the similarity of each row of X with the same row of Y.
 void pair_similarities(const float* X, const float* Y, std::size_t d, std::span<float> result) {
   for (std::size_t r = 0; r < result.size(); ++r) result[r] = similarity(X + r * d, Y + r * d, d);

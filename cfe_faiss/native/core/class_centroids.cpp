@@ -1,0 +1,384 @@
+#include "core/class_centroids.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kAtOnce = 8;           // queries whose scores are worked out together
+constexpr std::size_t kQueriesOfTask = 128;  // that a thread takes at once
+constexpr std::size_t kMaximaForEach = 3;    // lane maxima for each list that is wanted
+constexpr std::size_t kMostCounted = 192;    // scores that are put in order by counting
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::min();
+
+// At least so many clusters are looked at, and so many lists for each that is wanted: to compare these takes about as
+// long as to scan one.
+constexpr std::size_t kFewestClusters = 4;
+constexpr std::int64_t kListsForEach = 64;
+
+// Where this share of all lists has a mean without a label, one run of all lists takes less than to replace some.
+constexpr double kMost = 0.5;
+
+void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+std::size_t padded(std::size_t number) { return (number + kLanes - 1) / kLanes * kLanes; }
+
+template <class Number>
+void at_least(std::vector<Number>& values, std::size_t size) {
+  if (values.size() < size) values.resize(size);
+}
+
+bool ascends_from_zero(std::span<const std::int64_t> starts, std::size_t last) {
+  return !starts.empty() && starts.front() == 0 && std::is_sorted(starts.begin(), starts.end()) &&
+         starts.back() == static_cast<std::int64_t>(last);
+}
+
+bool all_below(std::span<const std::int64_t> numbers, std::size_t end) {
+  return std::all_of(numbers.begin(), numbers.end(),
+                     [&](std::int64_t j) { return j >= 0 && j < static_cast<std::int64_t>(end); });
+}
+
+}  // namespace
+
+std::size_t ClassCentroids::Run::lanes() const { return number * kLanes; }
+
+void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) const {
+  const std::size_t lists = of.means.rows, entries = of.lists.size();
+  require(d_ > 0, "d must be at least 1");
+  require(of.filled.size() == lists, "filled must have one flag for each list");
+  require(lists < (std::size_t{1} << 27), "there must be fewer than 2**27 lists");
+  require(of.starts.size() == of.labels.size() + 1 && ascends_from_zero(of.starts, entries),
+          "starts must run from 0 to the number of class means");
+  require(std::is_sorted(of.labels.begin(), of.labels.end()), "labels must ascend");
+  require(of.class_means.rows == entries && of.class_means.columns == d_ && of.class_filled.size() == entries,
+          "each class mean must have a list and a flag");
+  require(all_below(of.lists, lists), "class means must be of lists");
+  if (clusters.means.rows == 0) return;
+  require(clusters.means.columns == d_ && clusters.starts.size() == clusters.means.rows + 1 &&
+              ascends_from_zero(clusters.starts, lists) && clusters.lists.size() == lists,
+          "clusters must hold all lists");
+  require(all_below(clusters.lists, lists), "clusters must hold lists");
+  std::vector<bool> seen(lists, false);
+  for (const std::int64_t j : clusters.lists) seen[static_cast<std::size_t>(j)] = true;
+  require(std::find(seen.begin(), seen.end(), false) == seen.end(), "clusters must hold each list once");
+}
+
+ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters)
+    : d_(of.means.columns), labels_(of.labels.begin(), of.labels.end()) {
+  check(of, clusters);
+  const std::size_t lists = of.means.rows;
+  std::vector<std::int64_t> order(clusters.lists.begin(), clusters.lists.end());
+  std::vector<std::int64_t> starts(clusters.starts.begin(), clusters.starts.end());
+  if (clusters.means.rows == 0) {
+    order.resize(lists);
+    std::iota(order.begin(), order.end(), 0);
+    starts = {0, static_cast<std::int64_t>(lists)};
+  }
+  const std::span<const std::int64_t> all(order);
+  clusters_of_.resize(lists);
+  lanes_.resize(lists);
+  for (std::size_t c = 0; c + 1 < starts.size(); ++c) {
+    const auto first = static_cast<std::size_t>(starts[c]), number = static_cast<std::size_t>(starts[c + 1]) - first;
+    add_run(of, all.subspan(first, number));
+    cluster_sizes_.push_back(static_cast<std::int64_t>(number));
+    for (std::size_t i = 0; i < number; ++i) {
+      const auto j = static_cast<std::size_t>(order[first + i]);
+      clusters_of_[j] = static_cast<std::int32_t>(c);
+      lanes_[j] = static_cast<std::int64_t>(runs_.back().first * kLanes + i);
+    }
+  }
+  cluster_means_.assign(clusters.means.data, clusters.means.data + clusters.means.size());
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    const auto first = static_cast<std::size_t>(of.starts[i]), last = static_cast<std::size_t>(of.starts[i + 1]);
+    std::vector<std::int64_t> rows(last - first);
+    std::iota(rows.begin(), rows.end(), static_cast<std::int64_t>(lists + first));
+    runs_of_label_.push_back(runs_.size());
+    whole_.push_back(static_cast<double>(rows.size()) >= kMost * static_cast<double>(lists));
+    if (!whole_.back()) {
+      add_run(of, rows);
+      continue;
+    }
+    std::vector<std::int64_t> rows_of_lists(lists);
+    std::iota(rows_of_lists.begin(), rows_of_lists.end(), 0);
+    for (std::size_t e = first; e < last; ++e) rows_of_lists[static_cast<std::size_t>(of.lists[e])] = rows[e - first];
+    for (std::size_t c = 0; c + 1 < starts.size(); ++c) {
+      std::vector<std::int64_t> own;
+      for (std::int64_t place = starts[c]; place < starts[c + 1]; ++place)
+        own.push_back(rows_of_lists[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])]);
+      add_run(of, own);
+    }
+  }
+}
+
+// Rows below the number of lists are means of lists; those after are class means.
+void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> rows) {
+  const std::size_t number = padded(rows.size()) / kLanes, first = lists_.size() / kLanes;
+  const std::size_t first_empty = empty_.size();
+  blocks_.resize(blocks_.size() + number * kLanes * d_, 0.0f);
+  lists_.resize(lists_.size() + number * kLanes, -1);
+  for (std::size_t lane = 0; lane < number * kLanes; ++lane) {
+    bool filled = false;
+    if (lane < rows.size()) {
+      const auto row = static_cast<std::size_t>(rows[lane]), lists = of.means.rows;
+      const bool of_class = row >= lists;
+      const auto x = of_class ? of.class_means[row - lists] : of.means[row];
+      filled = of_class ? of.class_filled[row - lists] : of.filled[row];
+      float* column = blocks_.data() + (first + lane / kLanes) * d_ * kLanes + lane % kLanes;
+      for (std::size_t i = 0; i < d_; ++i) column[i * kLanes] = x[i];
+      lists_[first * kLanes + lane] = static_cast<std::int32_t>(of_class ? of.lists[row - lists] : rows[lane]);
+    }
+    if (!filled) empty_.push_back(static_cast<std::int32_t>(lane));
+  }
+  runs_.push_back({first, number, first_empty, empty_.size()});
+}
+
+// The place of a label that has class means, else -1.
+std::ptrdiff_t ClassCentroids::place_of(std::int32_t label) const {
+  const auto found = std::lower_bound(labels_.begin(), labels_.end(), label);
+  return found != labels_.end() && *found == label ? found - labels_.begin() : -1;
+}
+
+std::span<const float> ClassCentroids::blocks_of(const Run& run) const {
+  return std::span(blocks_).subspan(run.first * d_ * kLanes, run.number * d_ * kLanes);
+}
+
+// Writes how near each row of X is to each lane of a run, -inf where there is nothing.
+void ClassCentroids::multiply(const Matrix<const float>& X, const Run& run, const Matrix<float>& scores) const {
+  assert(scores.rows >= X.rows && scores.columns >= run.lanes());
+  kernels().block_products(X, blocks_of(run), scores);
+  for (std::size_t q = 0; q < X.rows; ++q)
+    for (std::size_t e = run.first_empty; e < run.last_empty; ++e)
+      scores.data[q * scores.columns + static_cast<std::size_t>(empty_[e])] = kNothing;
+}
+
+// Writes the nearest clusters that have enough lists, and returns how many. Offsets of others become kFar.
+std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const {
+  const std::size_t number = cluster_sizes_.size();
+  scratch.offsets.assign(number, kFar);
+  scratch.clusters.clear();
+  at_least(scratch.kept, number);
+  for (std::size_t c = 0; c < number; ++c)
+    kernels().pair_similarities(x.data(), cluster_means_.data() + c * d_, d_, std::span(scratch.kept).subspan(c, 1));
+  const std::int64_t wanted = kListsForEach * static_cast<std::int64_t>(nprobe);
+  for (std::int64_t lists = 0;
+       scratch.clusters.size() < number && (scratch.clusters.size() < kFewestClusters || lists < wanted);) {
+    std::ptrdiff_t nearest = -1;
+    for (std::size_t c = 0; c < number; ++c)
+      if (scratch.offsets[c] == kFar &&
+          (nearest < 0 || scratch.kept[c] > scratch.kept[static_cast<std::size_t>(nearest)]))
+        nearest = static_cast<std::ptrdiff_t>(c);
+    scratch.offsets[static_cast<std::size_t>(nearest)] = 0;
+    scratch.clusters.push_back(nearest);
+    lists += cluster_sizes_[static_cast<std::size_t>(nearest)];
+  }
+  return scratch.clusters.size();
+}
+
+// Puts what lists without the members of a class score in place of what they score with them.
+void ClassCentroids::score_class(std::span<const float> x, std::size_t place, std::span<float> scores,
+                                 Scratch& scratch) const {
+  const Run& run = runs_[runs_of_label_[place]];
+  at_least(scratch.kept, run.lanes());
+  multiply({x.data(), 1, d_}, run, {scratch.kept.data(), 1, run.lanes()});
+  for (std::size_t lane = 0; lane < run.lanes(); ++lane) {
+    const std::int32_t j = lists_[run.first * kLanes + lane];
+    if (j < 0) break;
+    const auto list = static_cast<std::size_t>(j);
+    const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[list])];
+    if (offset != kFar) scores[static_cast<std::size_t>(lanes_[list] + offset)] = scratch.kept[lane];
+  }
+}
+
+// Writes what the lists of some clusters score, one run after the other, and which block each of their blocks is.
+void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters,
+                                    Scratch& scratch) const {
+  const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
+  const std::size_t first_run = whole ? runs_of_label_[static_cast<std::size_t>(place)] : 0;
+  scratch.blocks.clear();
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < clusters; ++i) {
+    const auto c = static_cast<std::size_t>(scratch.clusters[i]);
+    const Run& run = runs_[first_run + c];
+    at_least(scratch.scores, width + run.lanes());
+    multiply({x.data(), 1, d_}, run, {scratch.scores.data() + width, 1, run.lanes()});
+    scratch.offsets[c] = static_cast<std::int64_t>(width) - static_cast<std::int64_t>(runs_[c].first * kLanes);
+    for (std::size_t b = 0; b < run.number; ++b) scratch.blocks.push_back(static_cast<std::int64_t>(run.first + b));
+    width += run.lanes();
+  }
+  if (place >= 0 && !whole)
+    score_class(x, static_cast<std::size_t>(place), std::span(scratch.scores).first(width), scratch);
+}
+
+// Writes the best of the lists that some blocks hold; `scores` has 16 for each block.
+void ClassCentroids::choose(std::span<const float> scores, std::span<const std::int64_t> blocks,
+                            std::span<std::int64_t> lists, Scratch& scratch) const {
+  const std::size_t nprobe = lists.size();
+  scratch.maxima.resize(padded(kMaximaForEach * nprobe));
+  at_least(scratch.places, scores.size());
+  const std::size_t number = kernels().near_best(scores, nprobe, 0.0f, scratch.maxima, scratch.places);
+  at_least(scratch.kept, padded(number));
+  at_least(scratch.ids, number);
+  at_least(scratch.ranks, number);
+  for (std::size_t c = 0; c < number; ++c) {
+    const auto place = static_cast<std::size_t>(scratch.places[c]);
+    scratch.kept[c] = scores[place];
+    scratch.ids[c] = lists_[static_cast<std::size_t>(blocks[place / kLanes]) * kLanes + place % kLanes];
+  }
+  const std::span ids = std::span(scratch.ids).first(number);
+  std::fill(lists.begin(), lists.end(), std::int64_t{-1});
+  if (number <= kMostCounted) {
+    kernels().rank_scores(std::span(scratch.kept).first(padded(number)), ids, scratch.ranks);
+    for (std::size_t c = 0; c < number; ++c)
+      if (static_cast<std::size_t>(scratch.ranks[c]) < nprobe)
+        lists[static_cast<std::size_t>(scratch.ranks[c])] = ids[c];
+    return;
+  }
+  const auto order = std::span(scratch.ranks).first(number);
+  std::iota(order.begin(), order.end(), 0);
+  const auto middle = order.begin() + static_cast<std::ptrdiff_t>(std::min(number, nprobe));
+  std::partial_sort(order.begin(), middle, order.end(), [&](std::int32_t a, std::int32_t b) {
+    const float s = scratch.kept[static_cast<std::size_t>(a)], t = scratch.kept[static_cast<std::size_t>(b)];
+    return s > t || (s == t && ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)]);
+  });
+  for (auto c = order.begin(); c != middle; ++c)
+    lists[static_cast<std::size_t>(c - order.begin())] = ids[static_cast<std::size_t>(*c)];
+}
+
+void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
+                          Scratch& scratch) const {
+  assert(x.size() == d_ && lists.size() <= size());
+  if (size() == 0) return;
+  std::size_t clusters = 1;
+  if (cluster_means_.empty()) {
+    scratch.clusters.assign(1, 0);
+    scratch.offsets.assign(1, 0);
+  } else {
+    clusters = nearest_clusters(x, lists.size(), scratch);
+  }
+  score_clusters(x, place_of(label), clusters, scratch);
+  choose(std::span(scratch.scores).first(kLanes * scratch.blocks.size()), scratch.blocks, lists, scratch);
+}
+
+// --- many queries
+// -----------------------------------------------------------------------------------------------------
+
+// Writes what all lists score for each of some queries that are compared with the same means, (queries, lanes), in the
+// order of lanes.
+void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                                 std::span<const std::size_t> queries, Scratch& scratch) const {
+  const std::size_t clusters = cluster_sizes_.size();
+  const Run& last = runs_[clusters - 1];
+  const std::size_t width = (last.first + last.number) * kLanes;
+  const std::ptrdiff_t place = place_of(labels[queries[0]]);
+  const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
+  const Run& first = runs_[whole ? runs_of_label_[static_cast<std::size_t>(place)] : 0];
+  // The runs of all clusters lie one after the other.
+  const Run all{first.first, width / kLanes, first.first_empty, first.first_empty};
+  at_least(scratch.queries, queries.size() * d_);
+  for (std::size_t q = 0; q < queries.size(); ++q)
+    std::copy_n(X.data + queries[q] * d_, d_, scratch.queries.begin() + static_cast<std::ptrdiff_t>(q * d_));
+  at_least(scratch.scores, queries.size() * width);
+  const Matrix<float> scores{scratch.scores.data(), queries.size(), width};
+  multiply({scratch.queries.data(), queries.size(), d_}, all, scores);
+  scratch.offsets.assign(clusters, 0);
+  for (std::size_t q = 0; q < queries.size(); ++q) {
+    const auto own = scores[q];
+    for (std::size_t c = 0; c < clusters; ++c) {
+      const Run& run = runs_[static_cast<std::size_t>(&first - runs_.data()) + c];
+      for (std::size_t e = run.first_empty; e < run.last_empty; ++e)
+        own[(run.first - first.first) * kLanes + static_cast<std::size_t>(empty_[e])] = kNothing;
+    }
+    const std::ptrdiff_t of_label = whole ? -1 : place_of(labels[queries[q]]);
+    if (of_label >= 0) score_class(X[queries[q]], static_cast<std::size_t>(of_label), own, scratch);
+  }
+}
+
+// Calls take(query, scores, scratch) for each row of X.
+template <class Take>
+void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads,
+                                const Watch& watch, const Take& take) const {
+  if (size() == 0) return;
+  // The first run that each query is compared with, those of a kind one after the other.
+  std::vector<std::size_t> order(X.rows), runs(X.rows);
+  for (std::size_t q = 0; q < X.rows; ++q) {
+    const std::ptrdiff_t place = place_of(labels[q]);
+    runs[q] =
+        place >= 0 && whole_[static_cast<std::size_t>(place)] ? runs_of_label_[static_cast<std::size_t>(place)] : 0;
+  }
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return runs[a] < runs[b]; });
+  const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
+  parallel_for(
+      tasks, threads,
+      [&](std::size_t task) {
+        Scratch scratch;
+        const std::size_t stop = std::min((task + 1) * kQueriesOfTask, X.rows);
+        for (std::size_t first = task * kQueriesOfTask; first < stop;) {
+          std::size_t last = first + 1;
+          while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
+          const auto queries = std::span<const std::size_t>(order).subspan(first, last - first);
+          score_batch(X, labels, queries, scratch);
+          const std::size_t width =
+              (runs_[cluster_sizes_.size() - 1].first + runs_[cluster_sizes_.size() - 1].number) * kLanes;
+          for (std::size_t q = 0; q < queries.size(); ++q)
+            take(queries[q], std::span(scratch.scores).subspan(q * width, width), scratch);
+          first = last;
+        }
+      },
+      watch);
+}
+
+void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                          const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
+  assert(X.columns == d_ && labels.size() == X.rows && lists.rows == X.rows);
+  if (!cluster_means_.empty()) {
+    const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
+    parallel_for(
+        tasks, threads,
+        [&](std::size_t task) {
+          Scratch scratch;
+          for (std::size_t q = task * kQueriesOfTask; q < std::min((task + 1) * kQueriesOfTask, X.rows); ++q)
+            rank(X[q], labels[q], lists[q], scratch);
+        },
+        watch);
+    return;
+  }
+  std::vector<std::int64_t> blocks(runs_[0].number);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  in_batches(X, labels, threads, watch, [&](std::size_t q, std::span<const float> scores, Scratch& scratch) {
+    choose(scores, blocks, lists[q], scratch);
+  });
+}
+
+void ClassCentroids::write_all(std::span<const float> scores, std::span<std::int64_t> lists, Scratch& scratch) const {
+  scratch.ids.clear();
+  for (std::size_t j = 0; j < lists.size(); ++j)
+    if (scores[static_cast<std::size_t>(lanes_[j])] > kNothing) scratch.ids.push_back(static_cast<std::int64_t>(j));
+  std::stable_sort(scratch.ids.begin(), scratch.ids.end(), [&](std::int64_t a, std::int64_t b) {
+    return scores[static_cast<std::size_t>(lanes_[static_cast<std::size_t>(a)])] >
+           scores[static_cast<std::size_t>(lanes_[static_cast<std::size_t>(b)])];
+  });
+  std::fill(std::copy(scratch.ids.begin(), scratch.ids.end(), lists.begin()), lists.end(), std::int64_t{-1});
+}
+
+void ClassCentroids::rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                              const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
+  assert(X.columns == d_ && labels.size() == X.rows && lists.rows == X.rows && lists.columns <= size());
+  in_batches(X, labels, threads, watch, [&](std::size_t q, std::span<const float> scores, Scratch& scratch) {
+    write_all(scores, lists[q], scratch);
+  });
+}
+
+}  // namespace cfe

@@ -1,0 +1,200 @@
+#include "core/searcher.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+namespace {
+
+constexpr std::size_t kQueriesOfTask = 16;
+constexpr std::size_t kWider = 4;  // times as many lists, if those before did not hold enough
+// A vector that was divided by its length is of length 1 up to rounding; to divide it again would only change its last
+// bits, and with them the ties.
+constexpr double kUnitTolerance = 3e-7;
+
+void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+// Writes the unit vector in the direction of x, or x if it is zero or of length 1, and returns whether it is finite.
+bool normalise(std::span<const float> x, std::span<float> unit) {
+  const double norm = kernels().norm(x);
+  if (norm > 0 && std::abs(norm - 1) > kUnitTolerance)
+    std::transform(x.begin(), x.end(), unit.begin(),
+                   [norm](float value) { return static_cast<float>(static_cast<double>(value) / norm); });
+  else
+    std::copy(x.begin(), x.end(), unit.begin());
+  return std::isfinite(norm);
+}
+
+std::size_t found(const TopK& best) {
+  return static_cast<std::size_t>(std::count_if(best.I, best.I + best.k, [](std::int64_t i) { return i != kNoId; }));
+}
+
+}  // namespace
+
+ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed) {
+  std::map<std::int32_t, std::size_t> counts;
+  for (std::size_t first = 0; first < labels.size();) {  // labels lie in runs
+    std::size_t last = first, count = 0;
+    for (; last < labels.size() && labels[last] == labels[first]; ++last) count += allowed.empty() || allowed[last];
+    if (labels[first] != kUnknown) counts[labels[first]] += count;
+    first = last;
+  }
+  for (const auto& [label, count] : counts) {
+    labels_.push_back(label);
+    counts_.push_back(count);
+    total_ += count;
+  }
+}
+
+std::size_t ClassCounts::others(std::int32_t label) const {
+  const auto place = std::lower_bound(labels_.begin(), labels_.end(), label);
+  const bool known = place != labels_.end() && *place == label;
+  return total_ - (known ? counts_[static_cast<std::size_t>(place - labels_.begin())] : 0);
+}
+
+struct Searcher::Query {
+  std::span<const float> x;
+  std::int32_t label;
+  std::span<const bool> allowed;
+  const ClassCounts& counts;  // of the allowed rows
+};
+
+struct Searcher::Scratch {
+  ClassCentroids::Scratch ranking;
+  std::vector<std::int64_t> lists;
+  std::vector<bool> scanned;
+  std::vector<float> unit;
+};
+
+Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
+                   std::span<const std::int64_t> reference_starts, const ClassCentroids& centroids, float margin)
+    : rows_(rows),
+      centroids_(centroids),
+      references_(references.begin(), references.end()),
+      reference_starts_(reference_starts.begin(), reference_starts.end()),
+      counts_(rows.labels(), {}),
+      margin_(margin) {
+  require(rows.codec() == Codec::kFlat, "rows must be float32");
+  require(centroids.d() == rows.d(), "rows and centroids must have the same length");
+  require(!reference_starts.empty() && reference_starts.front() == 0 &&
+              std::is_sorted(reference_starts.begin(), reference_starts.end()) &&
+              reference_starts.back() == static_cast<std::int64_t>(references.size()),
+          "reference_starts must run from 0 to the number of references");
+  require(centroids.size() == rows.nlist() + reference_starts.size() - 1, "each list must have a mean");
+  require(std::all_of(references.begin(), references.end(),
+                      [&](std::int32_t r) { return r >= 0 && static_cast<std::size_t>(r) < rows.size(); }),
+          "references must be rows");
+}
+
+bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete,
+                             TopK best) const {
+  assert(x.size() == d());
+  static thread_local Scratch scratch;
+  scratch.unit.resize(x.size());
+  if (label < 0 || label >= std::numeric_limits<std::int32_t>::max() || !normalise(x, scratch.unit)) return false;
+  search_unit({scratch.unit, static_cast<std::int32_t>(label), {}, counts_}, nprobe, complete, scratch, best);
+  return true;
+}
+
+void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Effort& effort,
+                      const Matrix<float>& D, const Matrix<std::int64_t>& I, int threads, const Watch& watch) const {
+  assert(X.columns == d() && labels.size() == X.rows && D.rows == X.rows && I.rows == X.rows);
+  const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
+  std::optional<ClassCounts> of_allowed;
+  if (effort.complete && !effort.allowed.empty()) of_allowed.emplace(rows_.labels(), effort.allowed);
+  const ClassCounts& counts = of_allowed ? *of_allowed : counts_;
+  parallel_for(
+      tasks, threads,
+      [&](std::size_t task) {
+        static thread_local Scratch scratch;
+        for (std::size_t q = task * kQueriesOfTask; q < std::min(X.rows, (task + 1) * kQueriesOfTask); ++q)
+          search_unit({X[q], labels[q], effort.allowed, counts}, effort.nprobe, effort.complete, scratch,
+                      {D[q].data(), I[q].data(), D.columns});
+      },
+      watch);
+}
+
+void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
+  best.clear();
+  for (bool first = true; query.label != kUnknown; nprobe *= kWider, first = false) {
+    const bool everywhere = nprobe >= lists();
+    scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
+    if (everywhere)  // the lists of the first partition hold every row
+      std::iota(scratch.lists.begin(), scratch.lists.end(), std::int64_t{0});
+    else
+      centroids_.rank(query.x, query.label, scratch.lists, scratch.ranking);
+    if (!first)
+      for (std::int64_t& list : scratch.lists)
+        if (list >= 0 && scratch.scanned[static_cast<std::size_t>(list)]) list = -1;
+    scan(query, scratch.lists, best);
+    // The worst place of a heap is empty until it is full.
+    if (everywhere || !complete || best.I[0] != kNoId || found(best) >= query.counts.others(query.label)) break;
+    if (first) scratch.scanned.assign(lists(), false);
+    for (const std::int64_t list : scratch.lists)
+      if (list >= 0) scratch.scanned[static_cast<std::size_t>(list)] = true;
+  }
+  best.sort();
+}
+
+void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, TopK best) const {
+  for (const std::int64_t list : lists) {
+    if (list < 0) continue;
+    const auto j = static_cast<std::size_t>(list);
+    j < rows_.nlist() ? scan_stored(query, j, best) : scan_referred(query, j, best);
+  }
+}
+
+void Searcher::scan_stored(const Query& query, std::size_t list, TopK best) const {
+  const auto labels = rows_.labels_of(list);
+  if (labels.empty()) return;
+  const auto ids = rows_.ids_of(list);
+  const auto* codes = reinterpret_cast<const float*>(rows_.codes_of(list));
+  const bool deduplicate = reference_starts_.size() > 1;
+  const auto known = std::upper_bound(labels.begin(), labels.end(), kUnknown);
+  const auto [own, after] = std::equal_range(known, labels.end(), query.label);
+  const auto scan_range = [&](std::size_t first, std::size_t last) {
+    if (first < last)
+      kernels().scan_rows(query.x, codes + first * d(), ids.subspan(first, last - first), margin_, deduplicate, best);
+  };
+  const auto place = [&](auto at) { return static_cast<std::size_t>(at - labels.begin()); };
+  for (const auto& [first, last] : {std::pair(place(known), place(own)), std::pair(place(after), labels.size())}) {
+    if (query.allowed.empty()) {
+      scan_range(first, last);
+      continue;
+    }
+    const auto allowed = query.allowed.subspan(static_cast<std::size_t>(rows_.starts()[list]), labels.size());
+    for (std::size_t begin = first, end; begin < last; begin = end + 1) {
+      for (end = begin; end < last && allowed[end];) ++end;
+      scan_range(begin, end);
+    }
+  }
+}
+
+void Searcher::scan_referred(const Query& query, std::size_t list, TopK best) const {
+  const std::size_t g = list - rows_.nlist();
+  const auto first = static_cast<std::size_t>(reference_starts_[g]);
+  const auto own = std::span(references_).subspan(first, static_cast<std::size_t>(reference_starts_[g + 1]) - first);
+  std::size_t home = 0;
+  for (const std::int32_t row : own) {
+    const std::int32_t label = rows_.labels()[static_cast<std::size_t>(row)];
+    if (label == kUnknown || label == query.label) continue;
+    if (!query.allowed.empty() && !query.allowed[static_cast<std::size_t>(row)]) continue;
+    if (row < rows_.starts()[home] || row >= rows_.starts()[home + 1]) home = rows_.list_of(row);
+    const auto place = static_cast<std::size_t>(row - rows_.starts()[home]);
+    const auto* x = reinterpret_cast<const float*>(rows_.codes_of(home)) + place * d();
+    kernels().scan_rows(query.x, x, rows_.ids_of(home).subspan(place, 1), margin_, true, best);
+  }
+}
+
+}  // namespace cfe

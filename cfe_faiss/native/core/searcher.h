@@ -1,0 +1,73 @@
+// Queries that are each searched alone: lists are ranked, scanned, and what was found is put in order, in one call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/class_centroids.h"
+#include "core/rows.h"
+#include "core/topk.h"
+
+namespace cfe {
+
+// How many rows of each class there are.
+class ClassCounts {
+ public:
+  ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed);
+  // How many rows have a known label other than this one.
+  std::size_t others(std::int32_t label) const;
+
+ private:
+  std::vector<std::int32_t> labels_;  // ascending
+  std::vector<std::size_t> counts_;
+  std::size_t total_ = 0;
+};
+
+// How a search goes: into `nprobe` lists, or with `complete` into four times as many, and so on, until it has found as
+// much as there is. `allowed` is empty, or says of each row whether it may be found.
+struct Effort {
+  std::size_t nprobe;
+  bool complete;
+  std::span<const bool> allowed;
+};
+
+// Refers to rows and centroids, which have to outlive it. A search is exact for the lists it looks into.
+class Searcher {
+ public:
+  // List nlist + g of the supplementary partitions holds the rows references[reference_starts[g] : ...[g + 1]].
+  // `margin` bounds how far a product of float32 is from a similarity. Throws std::invalid_argument if the arguments do
+  // not fit each other.
+  Searcher(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts,
+           const ClassCentroids& centroids, float margin);
+
+  std::size_t d() const { return rows_.d(); }
+  std::size_t size() const { return rows_.size(); }
+  std::size_t lists() const { return centroids_.size(); }  // of all partitions
+
+  // Searches a query as it was handed in. False if it is to be refused: it is not finite, or its label is none.
+  bool search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete, TopK best) const;
+
+  // Searches unit queries; one with an unknown label finds nothing. D and I, (nq, k), are written.
+  void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Effort& effort,
+              const Matrix<float>& D, const Matrix<std::int64_t>& I, int threads, const Watch& watch) const;
+
+ private:
+  struct Query;
+  struct Scratch;
+
+  void search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const;
+  void scan(const Query& query, std::span<const std::int64_t> lists, TopK best) const;
+  void scan_stored(const Query& query, std::size_t list, TopK best) const;
+  void scan_referred(const Query& query, std::size_t list, TopK best) const;
+
+  const Rows& rows_;
+  const ClassCentroids& centroids_;
+  std::vector<std::int32_t> references_;
+  std::vector<std::int64_t> reference_starts_;
+  ClassCounts counts_;
+  float margin_;
+};
+
+}  // namespace cfe
