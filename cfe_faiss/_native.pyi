@@ -53,3 +53,17 @@ class Rows:
         labels: NDArray[np.int32],
     ) -> None: ...
     def __len__(self) -> int: ...
+
+# --- running top-k ---
+
+def sort_heaps(D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
+    """Turn each row's heap, (nq, k), into FAISS's order in place: best first, then padding with id -1."""
+
+def push(
+    D: NDArray[np.float32],
+    I: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    deduplicate: bool = False,
+) -> None:
+    """Take candidates, (nq, m), into each row's heap, (nq, k), where they belong; with ``deduplicate`` each id once."""

@@ -9,5 +9,6 @@ namespace nb = nanobind;
 
 void bind_rows(nb::module_& module);
 void bind_similarity(nb::module_& module);
+void bind_topk(nb::module_& module);
 
 }  // namespace cfe

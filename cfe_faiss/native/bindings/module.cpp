@@ -11,4 +11,5 @@ NB_MODULE(_native, module) {
   module.def("available_levels", &cfe::available_levels);
   cfe::bind_rows(module);
   cfe::bind_similarity(module);
+  cfe::bind_topk(module);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/inline.h"
 #include "simd/level.h"
 
 namespace cfe::CFE_LEVEL {
@@ -20,8 +21,6 @@ inline constexpr int kParts = kLanes / kWidth;  // registers of 16 floats
 using FloatRegister = float __attribute__((vector_size(4 * kWidth)));
 using IntRegister = std::int32_t __attribute__((vector_size(4 * kWidth)));
 using DoubleRegister = double __attribute__((vector_size(8 * kWidth)));  // of kWidth doubles: one or two registers
-
-#define CFE_INLINE inline __attribute__((always_inline))
 
 template <class Register, class Number>
 struct Vector {

@@ -1,0 +1,5 @@
+// Functions that every file has a copy of, compiled for the instruction set of that file: safe to call from kernels, as
+// the linker sees none of them.
+#pragma once
+
+#define CFE_INLINE inline __attribute__((always_inline))
