@@ -7,6 +7,7 @@ namespace cfe {
 
 namespace nb = nanobind;
 
+void bind_blocks(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_similarity(nb::module_& module);
 void bind_topk(nb::module_& module);

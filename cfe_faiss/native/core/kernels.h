@@ -6,9 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "core/block_view.h"
+
 namespace cfe {
 
 struct Kernels {
+  bool has_bytes;  // whether blocks may hold bytes
+  void (*pack_list)(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory);
+  void (*scan_group)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
 };
 
