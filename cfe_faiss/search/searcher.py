@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import Blocks
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import FEW, Routes, nearest_lists
 from cfe_faiss.lists import scan
@@ -15,10 +16,11 @@ from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch
 from cfe_faiss.search import single as few
-from cfe_faiss.search.batch import Panels, Places
+from cfe_faiss.search.batch import Places
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries, alike
 from cfe_faiss.search.pq_codes import Screening
+from cfe_faiss.search.single_panels import SLACK, Panels, all_panels
 
 _CHUNK = 256
 _QUERIES_PER_LIST = 4
@@ -73,7 +75,7 @@ class Lists:
         """The rows of all lists."""
         storage = self.storage
         starts = np.concatenate([storage.starts, storage.n + self.reference_starts[1:]])
-        return Places(starts, np.concatenate([np.arange(storage.n), self.references]))
+        return Places(starts, self.references, self.reference_starts)
 
     def scanned(self, nprobe: int) -> float:
         """Return about how many rows a query meets."""
@@ -128,14 +130,20 @@ class Lists:
         return np.array([number for array in held for number in (array.ctypes.data, len(array))], np.int64), held
 
     @cached_property
-    def panels(self) -> Panels | None:
-        """Panels of all lists: made for the first search, and kept where they take little beside the vectors."""
+    def blocks(self) -> Blocks | None:
+        """Blocks of all lists: made for the first grouped search, and kept where they take little beside the vectors."""
         usable = self.in_memory and self.routes is not None and self.screening is None
-        return batch.all_panels(self.storage, self.places) if usable else None
+        return batch.all_blocks(self.storage, self.places) if usable else None
+
+    @cached_property
+    def panels(self) -> Panels | None:
+        """Panels of all lists: made for the first single query, and kept where they take little beside the vectors."""
+        usable = self.in_memory and self.routes is not None and self.screening is None
+        return all_panels(self.storage) if usable and len(self.centroids) == 1 else None
 
     @cached_property
     def _slack(self) -> float:
-        return self.storage.slack if self.panels is None else batch.SLACK * self.storage.slack
+        return self.storage.slack if self.panels is None else SLACK * self.storage.slack
 
     @cached_property
     def _for_one(self) -> tuple[Callable[..., bool], NDArray[np.int64], list[NDArray[Any]], float, int, int]:
@@ -257,7 +265,7 @@ def search(
                 I,
                 allowed=allowed,
                 memory=memory,
-                ready=lists.panels if memory >= batch.MEMORY else None,
+                ready=lists.blocks if memory >= batch.MEMORY else None,
                 alike=lists.alike,
                 progress=progress,
             )
