@@ -16,6 +16,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfe_faiss._native import has_bytes
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
@@ -25,7 +26,7 @@ from cfe_faiss.lists.layout import codes_of, fill, grown, sorted_order, stable_o
 from cfe_faiss.lists.mapped import in_memory, is_mapped
 from cfe_faiss.lists.read_write_lock import Gate
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.search import batch, meet
+from cfe_faiss.search import batch
 from cfe_faiss.search import searcher as probing
 from cfe_faiss.search.certify import certified
 from cfe_faiss.search.exact import Results, padded, search_all
@@ -499,7 +500,7 @@ def search_members(
             queries = Queries.of_rows(storage, self.members().find(ids))
             return _searched(self, queries, k, effort, None, progress)
         nprobe, members = _nprobe(self, effort, k, storage.n), self.members()
-        if nprobe >= self.partitions * self.nlist > 0 and not meet.HAS_BYTES:
+        if nprobe >= self.partitions * self.nlist > 0 and not has_bytes():
             D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
             return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
         queries = Queries.of_rows(storage, members.rows, members.places)

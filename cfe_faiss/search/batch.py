@@ -1,88 +1,155 @@
 """Many queries: list by list, so that what is near each other is routed, read and multiplied together.
 
 Queries of one list are taken in small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to the
-lists whose other-class members are near (:mod:`cfe_faiss.coarse.class_centroids`), and all of the group meets the rows
-of these lists, sixteen at a time (:mod:`cfe_faiss.search.panels`).
+lists whose other-class members are near (:mod:`cfe_faiss.coarse.class_centroids`), and all of the group is compared
+with the rows of these lists, in blocks of sixteen (``native/core/blocks.h``).
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss import _native
+from cfe_faiss._native import Blocks
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.lists import scan
 from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import run
-from cfe_faiss.search import grouping, meet, panels, sweep
-from cfe_faiss.search.exact import slices
+from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.search import grouping
 from cfe_faiss.search.grouping import Groups, Queries
+
+Element = Literal["float", "byte"]
 
 MEMORY = 1 << 31
 """Bytes for copies of vectors, unless the caller says otherwise."""
 
-SLACK = 8
-"""Times the error of one product: what is rounded are q·c, q·x', the norms, and what is compared in the end."""
+ROWS_OF_BLOCK = 16
 
-_LISTS_AT_ONCE = 64
-_HEAD = 16  # words, of which rows are looked at before their length alone may tell enough
-_WORTH_TURNING = 1 << 16  # rows; among fewer, to turn the queries takes more than it saves
-_SAMPLE = 1 << 14  # rows tell the directions
-_LONGEST_REST = 0.5  # of the squared lengths may come after the head
+_WORTH_BYTES = 32  # dimensions
+_STATISTICS = 6  # words for each row of bytes
+_PREFIX = 64  # dimensions that are looked at before the length of the others alone may tell enough
+_WORTH_ROTATING = 1 << 16  # rows; among fewer, to rotate the queries takes more than it saves
+_SAMPLE = 1 << 14  # rows tell the principal directions
+_LONGEST_TAIL = 0.5  # of the squared lengths may come after the prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The lists of all partitions: list j holds the storage rows ``rows[starts[j]:starts[j + 1]]``, both int64."""
+    """The lists of all partitions: of the first one, those of the storage; of the others, references to its rows.
 
-    starts: NDArray[np.int64]
-    rows: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Panels:
-    """The eligible rows of some lists; names are those of :func:`sweep.scan_groups`.
-
-    ``R`` are the directions to which they are turned, (d, d), or none, (0, d).
+    Attributes
+    ----------
+    starts
+        Where each list begins among the rows of all lists and, last, their end, (lists + 1,) int64.
+    references, reference_starts
+        Storage rows of the later lists, int32, and where each of these begins and, last, their end, int64.
     """
 
-    R: NDArray[np.float32]
-    head: int
-    blur: float
     starts: NDArray[np.int64]
-    centres: NDArray[np.float32]
-    P: NDArray[np.int32]
-    facts: NDArray[np.int32]
-    addresses: NDArray[np.int64]
-    ids: NDArray[np.int64]
+    references: NDArray[np.int32]
+    reference_starts: NDArray[np.int64]
 
-    def turned(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return queries as the rows are turned."""
-        return X @ self.R if len(self.R) else X
+    @property
+    def rows(self) -> int:
+        """How many rows all lists have together."""
+        return int(self.starts[-1])
+
+    def first_partition(self, nlist: int) -> "Places":
+        """Return the lists of the first partition alone."""
+        return Places(self.starts[: nlist + 1], self.references[:0], self.reference_starts[:0])
 
 
-def all_panels(storage: Storage, places: Places) -> Panels | None:
-    """Return panels to be kept, of all lists of an index with one partition; None where that is too much."""
-    number = int((-(-np.diff(places.starts) // meet.LANES)).sum())
-    size = number * _bytes_of_panel(panels.words_of(storage.d, True))
-    if not meet.HAS_BYTES or storage.codec != FLAT or len(places.rows) > storage.n or size > MEMORY:
+def element_for(storage: Storage) -> Element:
+    """Return what the numbers of blocks are to be: bytes pay where rows are long."""
+    return "byte" if _native.has_bytes() and storage.d >= _WORTH_BYTES else "float"
+
+
+def bytes_of_block(d: int, element: Element) -> int:
+    """Return about how much memory a block takes."""
+    words = -(-d // 4) + _STATISTICS if element == "byte" else d
+    return ROWS_OF_BLOCK * 4 * (words + 3)
+
+
+def all_blocks(storage: Storage, places: Places, element: Element | None = None) -> Blocks | None:
+    """Return blocks to be kept, of all lists of an index with one partition; None where that is too much."""
+    element = element or element_for(storage)
+    number = int((-(-np.diff(places.starts) // ROWS_OF_BLOCK)).sum())
+    size = number * bytes_of_block(storage.d, element)
+    if storage.codec != FLAT or places.rows > storage.n or size > MEMORY:
         return None
-    return packed(storage, places, np.ones(len(places.starts) - 1, bool), None, True)
+    return blocks_of(storage, places, element)
 
 
-def _bytes_of_panel(words: int) -> int:
-    return meet.LANES * (4 * (words + meet.FACTS) + 16)
+def blocks_of(
+    storage: Storage,
+    places: Places,
+    element: Element,
+    *,
+    wanted: NDArray[np.bool_] | None = None,
+    allowed: NDArray[np.bool_] | None = None,
+) -> Blocks:
+    """Make blocks of the allowed rows, (n,), of the wanted ones of all lists, (lists,)."""
+    everything = np.empty(0, np.bool_)
+    rotation = np.empty((0, storage.d), np.float32)
+    if element == "byte" and storage.d >= 2 * _PREFIX:
+        chosen = np.ones(len(places.starts) - 1, np.bool_) if wanted is None else wanted
+        if int(np.diff(places.starts)[chosen].sum()) >= _WORTH_ROTATING:
+            rotation = _rotation(storage, places, np.flatnonzero(chosen))
+    return Blocks(
+        storage.native,
+        element,
+        storage.slack,
+        places.references,
+        places.reference_starts,
+        everything if wanted is None else wanted,
+        everything if allowed is None else allowed,
+        rotation,
+        _PREFIX,
+        num_threads(float(places.rows) * storage.d),
+    )
 
 
-def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) -> list[slice]:
-    """Cut the lists into runs whose panels take about so many bytes; a run holds at least one list."""
+def _rotation(storage: Storage, places: Places, lists: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the principal directions of the rows of some lists, of a sample of them; none if it does not pay."""
+    few = max(1, round(len(lists) * min(1.0, _SAMPLE / places.rows)))
+    nlist = len(storage.starts) - 1
+    parts = []
+    for j in lists[np.unique(np.linspace(0, len(lists) - 1, few).astype(np.int64))].tolist():
+        if j < nlist:
+            rows = np.arange(storage.starts[j], storage.starts[j + 1])
+        else:
+            cut = slice(*places.reference_starts[j - nlist : j - nlist + 2])
+            rows = places.references[cut].astype(np.int64)
+        rows = rows[storage.labels[rows] != UNKNOWN]
+        if len(rows):
+            X = storage.rows(rows)[0]
+            with np.errstate(invalid="ignore", over="ignore"):  # rows of a damaged file may hold anything
+                parts.append(X - X.mean(axis=0))
+    directions, tail = directions_of(np.concatenate(parts) if parts else np.empty((0, storage.d), np.float32))
+    return directions if tail <= _LONGEST_TAIL else directions[:0]
+
+
+def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+    """Return the principal directions of rows, (d, d), and the share of their squares after the prefix."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = (X.T @ X).astype(np.float64)
+    if not np.isfinite(squares).all():
+        return np.empty((0, X.shape[1]), np.float32), math.inf
+    values, directions = np.linalg.eigh(squares)
+    tail = float(values[:-_PREFIX].sum() / max(values.sum(), np.finfo(np.float64).tiny))
+    return np.ascontiguousarray(directions[:, ::-1], np.float32), tail
+
+
+def _shards(places: Places, wanted: NDArray[np.bool_], of_block: int, memory: int) -> list[slice]:
+    """Cut the lists into runs whose blocks take about so many bytes; a run holds at least one list."""
     sizes = np.where(wanted, np.diff(places.starts), 0)
-    end = np.cumsum(-(-sizes // meet.LANES) * _bytes_of_panel(words))
+    end = np.cumsum(-(-sizes // ROWS_OF_BLOCK) * of_block)
     cuts, first = [], 0
     while first < len(sizes):
         before = end[first - 1] if first else 0
@@ -90,77 +157,6 @@ def _shards(places: Places, wanted: NDArray[np.bool_], words: int, memory: int) 
         cuts.append(slice(first, last))
         first = last
     return cuts
-
-
-def packed(
-    storage: Storage, places: Places, wanted: NDArray[np.bool_], allowed: NDArray[np.bool_] | None, in_bytes: bool
-) -> Panels:
-    """Make the panels of the wanted ones of all lists, (lists,)."""
-    sizes = np.diff(places.starts)
-    rows = places.rows
-    eligible = np.repeat(wanted, sizes) & (storage.labels[rows] != UNKNOWN)
-    if allowed is not None:
-        eligible &= allowed[rows]
-    rows = rows[eligible]
-    borders = np.append(0, np.cumsum(eligible))[places.starts]
-    sizes = np.diff(borders)
-    starts = np.append(0, np.cumsum(-(-sizes // meet.LANES)))
-    centres = np.empty((len(sizes), storage.d), np.float32)
-    made = panels.room_for(int(starts[-1]), storage.d, in_bytes)
-
-    def centred(cut: slice) -> NDArray[np.float32]:
-        own = borders[cut.start : cut.stop + 1]
-        return panels.centre(storage.rows(rows[own[0] : own[-1]])[0], own - own[0], centres[cut])
-
-    R = np.empty((0, storage.d), np.float32)
-    head, blur = panels.words_of(storage.d, in_bytes), 0.0
-    if in_bytes and len(rows) >= _WORTH_TURNING and head >= 2 * _HEAD:
-        directions, rest = _directions(centred, borders)
-        if rest <= _LONGEST_REST:
-            R, head, blur = directions, _HEAD, panels.blur(storage.d)
-
-    def pack(cut: slice) -> None:
-        own = rows[borders[cut.start] : borders[cut.stop]]
-        X = centred(cut)
-        if len(R):
-            with np.errstate(invalid="ignore"):  # rows of a damaged file may hold anything
-                X = X @ R
-        panels.pack(
-            X,
-            own,
-            storage.labels,
-            storage.row_addresses,
-            storage.row_ids,
-            in_bytes,
-            head,
-            blur,
-            borders[cut.start : cut.stop + 1] - borders[cut.start],
-            int(starts[cut.start]),
-            *made,
-        )
-
-    run(pack, slices(len(sizes), _LISTS_AT_ONCE), work=float(len(rows)) * storage.d)
-    return Panels(R, head, blur, starts, centres, *made)
-
-
-def _directions(
-    centred: Callable[[slice], NDArray[np.float32]], borders: NDArray[np.int64]
-) -> tuple[NDArray[np.float32], float]:
-    """Return the principal directions, (d, d), of a sample of rows, and the share of their squares after the head.
-
-    ``centred`` returns the rows of a run of lists without their means; list j has ``borders[j]:borders[j + 1]``.
-    """
-    lists = len(borders) - 1
-    few = max(1, round(lists * min(1.0, _SAMPLE / int(borders[-1]))))
-    some = np.unique(np.linspace(0, lists - 1, few).astype(np.int64))
-    rows = np.concatenate([centred(slice(int(j), int(j) + 1)) for j in some])
-    with np.errstate(invalid="ignore", over="ignore"):
-        squares = (rows.T @ rows).astype(np.float64)
-    if not np.isfinite(squares).all():
-        return rows[:0], math.inf
-    values, directions = np.linalg.eigh(squares)
-    rest = float(values[: -4 * _HEAD].sum() / max(values.sum(), np.finfo(np.float64).tiny))
-    return np.ascontiguousarray(directions[:, ::-1], np.float32), rest
 
 
 def search(
@@ -175,95 +171,60 @@ def search(
     *,
     allowed: NDArray[np.bool_] | None = None,
     memory: int = MEMORY,
-    ready: Panels | None = None,
+    ready: Blocks | None = None,
     alike: Callable[[Queries, Routes], Groups] = grouping.alike,
+    element: Element | None = None,
     progress: str | None = None,
 ) -> None:
     """Write the evidence of the ``pending`` queries, (m,) of them, to their rows of D and I, (nq, k).
 
     Each group of queries looks into the ``nprobe`` lists that its mean is routed to. Results are exact for these lists;
-    rows may be short, and those of queries with an unknown label stay as they are. ``ready`` are panels of all lists of
+    rows may be short, and those of queries with an unknown label stay as they are. ``ready`` are blocks of all lists of
     one partition, if there are any; others are made here, of no more than ``memory`` bytes at a time. ``alike`` gives
     the groups of queries that are searched by those.
     """
-    everything, k = len(pending) == len(queries), found_D.shape[1]
+    everything = len(pending) == len(queries)
     queries = queries.chosen(pending)
     if nprobe >= len(routes.means):
-        places = Places(places.starts[: routes.nlist + 1], places.rows[: storage.n])
-    once = len(places.rows) > storage.n
-    scanned = min(nprobe, len(places.starts)) * len(places.rows) / len(places.starts)
+        places = places.first_partition(routes.nlist)
+    deduplicate = places.rows > storage.n
+    scanned = min(nprobe, len(places.starts)) * places.rows / len(places.starts)
     work = float(len(queries)) * storage.d * scanned
 
-    def write(D: NDArray[np.float32], I: NDArray[np.int64], order: NDArray[np.int64]) -> None:
-        scan.write_sorted(D, I, order if everything else pending[order], found_D, found_I)
+    def scan(
+        blocks: Blocks, X: NDArray[np.float32], groups: Groups, lists: NDArray[np.int64], *, resume: bool = False
+    ) -> None:
+        labels, order = queries.labels[groups.order], groups.order if everything else pending[groups.order]
+        blocks.search(X, labels, groups.starts, lists, order, found_D, found_I, deduplicate=deduplicate, resume=resume)
 
     if ready is not None and allowed is None:
         large = alike(queries, routes)
 
         def search_some(task: slice) -> None:
             groups, lists, X = grouping.routed_some(large, task, routes, queries, nprobe)
-            D, I = scan.empty_heaps(len(X), k)
-            _scan(storage, ready, X, queries.labels[groups.order], groups.starts, lists, once, D, I)
-            write(D, I, groups.order)
+            scan(ready, X, groups, lists)
 
-        run(search_some, large.tasks(), work=work, progress=progress, blas=len(ready.R) > 0)
+        run(search_some, large.tasks(), work=work, progress=progress, blas=False)
         return
 
     groups, lists = grouping.routed(routes, queries, nprobe)
-    labels, tasks = queries.labels[groups.order], groups.tasks()
-    D, I = scan.empty_heaps(len(labels), k)
+    element = element or element_for(storage)
 
-    def scan_task(task: slice, on: Panels) -> None:
-        cut, borders = groups.of_task(task)
-        X = queries.fetch(groups.order[cut])
-        _scan(storage, on, X, labels[cut], borders, lists[task], once, D[cut], I[cut])
+    def scan_task(task: slice, blocks: Blocks, resume: bool) -> None:
+        cut, starts = groups.of_task(task)
+        order = groups.order[cut]
+        scan(blocks, queries.fetch(order), Groups(order, starts, groups.labels[task]), lists[task], resume=resume)
 
-    wanted = np.zeros(len(places.starts) - 1, bool)
+    wanted = np.zeros(len(places.starts) - 1, np.bool_)
     wanted[lists[lists >= 0]] = True
-    for shard in _shards(places, wanted, panels.words_of(storage.d, meet.HAS_BYTES), memory):
+    for shard in _shards(places, wanted, bytes_of_block(storage.d, element), memory):
         here = np.zeros_like(wanted)
         here[shard] = wanted[shard]
-        on = packed(storage, places, here, allowed, meet.HAS_BYTES)
-        run(partial(scan_task, on=on), tasks, work=work, progress=progress)
-
-    def write_task(task: slice) -> None:
-        cut, _ = groups.of_task(task)
-        write(D[cut], I[cut], groups.order[cut])
-
-    run(write_task, tasks, work=work)
-
-
-def _scan(
-    storage: Storage,
-    on: Panels,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    lists: NDArray[np.int64],
-    once: bool,
-    D: NDArray[np.float32],
-    I: NDArray[np.int64],
-) -> None:
-    """Offer the rows of lists to the heaps D, I of groups of queries; see :func:`sweep.scan_groups`."""
-    sweep.scan_groups(
-        X,
-        on.turned(X),
-        on.head,
-        on.blur,
-        meet.HAS_BYTES,
-        labels,
-        starts,
-        lists,
-        on.starts,
-        on.centres,
-        on.P,
-        on.facts,
-        on.addresses,
-        on.ids,
-        storage.codec,
-        storage.levels,
-        SLACK * storage.slack,
-        once,
-        D,
-        I,
-    )
+        blocks = blocks_of(storage, places, element, wanted=here, allowed=allowed)
+        run(
+            partial(scan_task, blocks=blocks, resume=shard.start > 0),
+            groups.tasks(),
+            work=work,
+            progress=progress,
+            blas=False,
+        )

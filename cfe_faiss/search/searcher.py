@@ -6,14 +6,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import Searcher
+from cfe_faiss._native import Blocks, Searcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes, nearest_lists
 from cfe_faiss.lists import codecs, scan
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch
-from cfe_faiss.search.batch import Panels, Places
+from cfe_faiss.search.batch import Places
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries, alike
 from cfe_faiss.search.pq_codes import Screening
@@ -71,7 +71,7 @@ class Lists:
         """The rows of all lists."""
         storage = self.storage
         starts = np.concatenate([storage.starts, storage.n + self.reference_starts[1:]])
-        return Places(starts, np.concatenate([np.arange(storage.n), self.references]))
+        return Places(starts, self.references, self.reference_starts)
 
     def scanned(self, nprobe: int) -> float:
         """Return about how many rows a query meets."""
@@ -96,10 +96,10 @@ class Lists:
         return in_groups and nq * self.scanned(nprobe) >= _PANELS_COST * self.storage.n
 
     @cached_property
-    def panels(self) -> Panels | None:
-        """Panels of all lists: made for the first search, and kept where they take little beside the vectors."""
+    def blocks(self) -> Blocks | None:
+        """Blocks of all lists: made for the first grouped search, and kept where they take little memory."""
         usable = self.in_memory and self.routes is not None and self.screening is None
-        return batch.all_panels(self.storage, self.places) if usable else None
+        return batch.all_blocks(self.storage, self.places) if usable else None
 
     @cached_property
     def single(self) -> Searcher | None:
@@ -207,7 +207,7 @@ def search(
                 I,
                 allowed=allowed,
                 memory=memory,
-                ready=lists.panels if memory >= batch.MEMORY else None,
+                ready=lists.blocks if memory >= batch.MEMORY else None,
                 alike=lists.alike,
                 progress=progress,
             )

@@ -227,7 +227,7 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     index.train(X)
     for each in (index, flat):
         each.add_with_labels(X, labels)
-    monkeypatch.setattr(meet, "HAS_BYTES", False)
+    monkeypatch.setattr(inverted, "has_bytes", lambda: False)
     searched = []
     monkeypatch.setattr(
         inverted, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)

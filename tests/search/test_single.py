@@ -35,9 +35,10 @@ def plain_search(
     """Rank the eligible rows of the chosen lists, (nq, nprobe), for each query."""
     storage, places = lists.storage, lists.places
     vectors, ids = storage.rows(np.arange(storage.n))
+    rows_of_lists = np.concatenate([np.arange(storage.n), places.references])
     D, I = np.empty((len(X), k), np.float32), np.empty((len(X), k), np.int64)
     for q in range(len(X)):
-        own = [places.rows[places.starts[j] : places.starts[j + 1]] for j in chosen[q] if j >= 0]
+        own = [rows_of_lists[places.starts[j] : places.starts[j + 1]] for j in chosen[q] if j >= 0]
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
         rows = rows[allowed[rows]] if len(allowed) else rows
         stored = Stored(vectors[rows], storage.labels[rows], ids[rows], X[q : q + 1], labels[q : q + 1], k)

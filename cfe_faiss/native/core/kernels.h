@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/block_view.h"
 #include "core/matrix.h"
 #include "core/propagation.h"
 #include "core/topk.h"
@@ -15,6 +16,9 @@ namespace cfe {
 
 struct Kernels {
   // similarity.h
+  bool has_bytes;  // whether blocks may hold bytes
+  void (*pack_list)(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory);
+  void (*scan_group)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
 
   // normalise.h

@@ -1,7 +1,9 @@
 // All kernels, for one instruction set; compiled once for each (see CMakeLists.txt).
 #include "core/kernels.h"
 
+#include "kernels/block_pack.h"
 #include "kernels/block_products.h"
+#include "kernels/block_scan.h"
 #include "kernels/normalise.h"
 #include "kernels/propagation.h"
 #include "kernels/scan_rows.h"
@@ -15,6 +17,9 @@ namespace cfe {
 
 const Kernels& CFE_TABLE(CFE_LEVEL)() {
   static constexpr Kernels table{
+      .has_bytes = CFE_LEVEL::kHasBytes,
+      .pack_list = CFE_LEVEL::block::pack_list,
+      .scan_group = CFE_LEVEL::block::scan_group,
       .pair_similarities = CFE_LEVEL::pair_similarities,
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,

@@ -33,7 +33,7 @@ struct Vector {
   }
   static CFE_INLINE Vector all(Number value) {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = Register{} + value;
+    for (int p = 0; p < kParts; ++p) v.part[p] = value - Register{};  // unlike a sum with 0, nothing to compute
     return v;
   }
   CFE_INLINE void store(Number* to) const {
@@ -49,6 +49,7 @@ struct Vector {
     for (int p = 0; p < kParts; ++p) v.part[p] = part[p] - other.part[p];
     return v;
   }
+  CFE_INLINE Vector& operator+=(const Vector& other) { return *this = *this + other; }
   CFE_INLINE Vector operator*(const Vector& other) const {
     Vector v;
     for (int p = 0; p < kParts; ++p) v.part[p] = part[p] * other.part[p];
@@ -184,6 +185,85 @@ CFE_INLINE bool any(const I16& where) {
 #else
   return (together[0] | together[1] | together[2] | together[3]) != 0;
 #endif
+}
+
+// Which numbers are not less than others, one bit for each lane; NaN reaches nothing and is reached by nothing.
+CFE_INLINE Mask at_least(const F16& a, const F16& b) {
+#if defined(CFE_LEVEL_avx512)
+  return _mm512_cmp_ps_mask((__m512)a.part[0], (__m512)b.part[0], _CMP_GE_OQ);
+#else
+  return bits(a >= b);
+#endif
+}
+
+CFE_INLINE F16 absolute(const F16& a) {
+  F16 v;
+  for (int p = 0; p < kParts; ++p) v.part[p] = (FloatRegister)((IntRegister)a.part[p] & 0x7FFFFFFF);
+  return v;
+}
+
+CFE_INLINE F16 operator/(const F16& a, const F16& b) {
+  F16 v;
+  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] / b.part[p];
+  return v;
+}
+
+// The nearest integers of numbers of a magnitude below 2**22, the even one of two.
+CFE_INLINE I16 rounded(const F16& a) {
+  constexpr float kShift = 12582912.0f;  // 1.5 * 2**23: the last bit of a sum with it is worth 1
+  I16 v;
+  for (int p = 0; p < kParts; ++p) v.part[p] = (IntRegister)(a.part[p] + kShift) - 0x4B400000;
+  return v;
+}
+
+// Writes the numbers of the lanes that are set side by side; up to 16 places are overwritten.
+template <class Register, class Number>
+CFE_INLINE void compress(const Vector<Register, Number>& v, Mask mask, Number* to) {
+#if defined(CFE_LEVEL_avx512)
+  const __m512i packed = _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), (__m512i)v.part[0]);
+  std::memcpy(to, &packed, sizeof packed);
+#else
+  Number numbers[kLanes];
+  v.store(numbers);
+  for (; mask != 0; mask &= mask - 1) *to++ = numbers[__builtin_ctz(mask)];
+#endif
+}
+
+// --- products of bytes: each lane of 32 bits is a word of four ---
+
+#if defined(CFE_LEVEL_avx512) || defined(CFE_LEVEL_avx2) || defined(CFE_LEVEL_neon)
+inline constexpr bool kHasBytes = true;
+#else
+inline constexpr bool kHasBytes = false;
+#endif
+
+// The bytes of one factor, the query's, lie in [-kLargestCode, kLargestCode] and are stored with kZeroCode added: the
+// instructions of x86 take that factor without a sign. Those of AVX2 add two products in 16 bits, so it has a bit less:
+// 2 * 127 * 127 < 2**15.
+#if defined(CFE_LEVEL_avx512)
+inline constexpr int kZeroCode = 128, kLargestCode = 127;
+#elif defined(CFE_LEVEL_avx2)
+inline constexpr int kZeroCode = 64, kLargestCode = 63;
+#else
+inline constexpr int kZeroCode = 0, kLargestCode = 127;
+#endif
+
+// total + the sum of the four products of the bytes of a query, as stored, and of a row.
+CFE_INLINE I16 add_products(const I16& total, const I16& query, const I16& row) {
+  I16 v = total;
+  for (int p = 0; p < kParts; ++p) {
+#if defined(CFE_LEVEL_avx512)
+    v.part[p] = (IntRegister)_mm512_dpbusd_epi32((__m512i)total.part[p], (__m512i)query.part[p], (__m512i)row.part[p]);
+#elif defined(CFE_LEVEL_avx2)
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)query.part[p], (__m256i)row.part[p]);
+    v.part[p] = total.part[p] + (IntRegister)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#elif defined(CFE_LEVEL_neon)
+    v.part[p] = (IntRegister)vdotq_s32((int32x4_t)total.part[p], (int8x16_t)query.part[p], (int8x16_t)row.part[p]);
+#else
+    (void)query, (void)row;
+#endif
+  }
+  return v;
 }
 
 }  // namespace cfe::CFE_LEVEL

@@ -1,0 +1,283 @@
+#include "core/blocks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+namespace {
+
+constexpr std::size_t kListsAtOnce = 16;
+constexpr std::size_t kQueriesAtOnce = 256;
+constexpr float kByteMargin = 8;  // q·c, q·x', the norms, and what is compared in the end are rounded
+
+void require(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+std::size_t up_to_multiple(std::size_t number) { return (number + kBlockRows - 1) / kBlockRows * kBlockRows; }
+
+// Bounds how far a vector of length 1 is from where it should be after it was rotated in float32: the classical bound
+// of a product of d terms (Higham, Accuracy and Stability of Numerical Algorithms, section 3.5), for d of them, with a
+// matrix that is rounded to float32 and whose columns have length 1.
+float rotation_error(std::size_t d) {
+  const auto terms = static_cast<double>(d);
+  return static_cast<float>((terms + 16) * 0x1p-24 * std::sqrt(terms));
+}
+
+// Candidates that a query may have at once, and the memory of a group's scan.
+class GroupMemory {
+ public:
+  GroupMemory(const BlocksView& blocks, std::size_t queries, std::size_t k, bool deduplicate)
+      : capacity_(deduplicate ? 4 * kBlockRows : up_to_multiple(4 * k) + 4 * kBlockRows),
+        statistics_(8 * up_to_multiple(queries)),
+        lower_(queries * capacity_),
+        upper_(blocks.element == Element::kByte ? queries * capacity_ : 0),
+        lanes_(queries * capacity_),
+        counts_(2 * queries),
+        block_(up_to_multiple(queries) * blocks.rows.d + blocks.rows.d),
+        rotated_(blocks.rotation != nullptr ? kBlockRows * blocks.columns : 0),
+        words_(blocks.element == Element::kByte ? up_to_multiple(queries) * blocks.words : 0),
+        wide_(blocks.rows.d),
+        scores_(up_to_multiple(capacity_ + k)),
+        ids_(scores_.size()),
+        queries_(up_to_multiple(queries)) {
+    float* at = statistics_.data();
+    QueryStatistics& own = memory_.queries;
+    for (float** part :
+         {&own.norm, &own.error, &own.tail, &own.scale, &own.inverse_scale, &own.threshold, &own.along, &own.wanted}) {
+      *part = at;
+      at += queries_;
+    }
+    memory_.candidates = {capacity_,     lower_.data(),  upper_.data(),
+                          lanes_.data(), counts_.data(), counts_.data() + queries};
+    memory_.block = block_.data();
+    memory_.row = block_.data() + queries_ * blocks.rows.d;
+    memory_.rotated = rotated_.data();
+    memory_.words = words_.data();
+    memory_.wide = wide_.data();
+    memory_.scores = scores_.data();
+    memory_.ids = ids_.data();
+  }
+  const SearchMemory& view() const { return memory_; }
+
+ private:
+  std::size_t capacity_;
+  Buffer<float> statistics_, lower_, upper_;
+  Buffer<std::int32_t> lanes_;
+  Buffer<std::size_t> counts_;
+  Buffer<float> block_, rotated_;
+  Buffer<std::int32_t> words_;
+  Buffer<double> wide_;
+  Buffer<float> scores_;
+  Buffer<std::int64_t> ids_;
+  std::size_t queries_;
+  SearchMemory memory_{};
+};
+
+// Cuts groups into runs of about so many queries: the first group of each and, last, the number of groups.
+std::vector<std::size_t> cut_groups(std::span<const std::int64_t> starts) {
+  std::vector<std::size_t> cuts{0};
+  for (std::size_t g = 1; g < starts.size(); ++g)
+    if (g + 1 == starts.size() || starts[g] - starts[cuts.back()] >= static_cast<std::int64_t>(kQueriesAtOnce))
+      cuts.push_back(g);
+  return cuts;
+}
+
+}  // namespace
+
+Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch)
+    : rows_(rows),
+      element_(options.element),
+      words_(options.element == Element::kByte ? (rows.d() + 3) / 4 : rows.d()),
+      prefix_(words_),
+      columns_(up_to_multiple(rows.d())),
+      margin_(options.rounding_error * (options.element == Element::kByte ? kByteMargin : 1)) {
+  require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
+  require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
+  set_rotation(options);
+  lay_out(options);
+  allocate(options);
+  for (std::size_t list = 0; list < rows.nlist(); ++list) {
+    list_codes_.push_back(rows.codes_of(list));
+    list_ids_.push_back(rows.ids_of(list).data());
+  }
+  const auto task = [&](std::size_t number) {
+    Buffer<float> memory(2 * columns_ * kBlockRows + columns_);
+    const PackMemory parts{memory.data(), memory.data() + columns_ * kBlockRows,
+                           memory.data() + 2 * columns_ * kBlockRows};
+    for (std::size_t list = number * kListsAtOnce; list < std::min(lists(), (number + 1) * kListsAtOnce); ++list)
+      pack(list, options, parts);
+  };
+  parallel_for((lists() + kListsAtOnce - 1) / kListsAtOnce, options.threads, task, watch);
+}
+
+void Blocks::set_rotation(const BlocksOptions& options) {
+  const std::size_t d = rows_.d();
+  if (options.rotation.rows == 0) return;
+  require(element_ == Element::kByte, "only bytes are rotated");
+  require(options.rotation.rows == d && options.rotation.columns == d, "rotation must have d rows and columns");
+  require(options.prefix % 4 == 0 && options.prefix > 0 && options.prefix <= 4 * words_,
+          "prefix must be a multiple of 4, from 4 to d");
+  prefix_ = options.prefix / 4;
+  rotation_error_ = rotation_error(d);
+  rotation_ = Buffer<float>(d * columns_);
+  for (std::size_t i = 0; i < d; ++i) {
+    std::fill_n(rotation_.data() + i * columns_, columns_, 0.0f);
+    std::copy_n(options.rotation.data + i * d, d, rotation_.data() + i * columns_);
+  }
+}
+
+// Counts the rows of each list, which says where its blocks begin.
+void Blocks::lay_out(const BlocksOptions& options) {
+  const std::size_t references = options.reference_starts.empty() ? 0 : options.reference_starts.size() - 1;
+  const std::size_t number = rows_.nlist() + references;
+  require(options.wanted.empty() || options.wanted.size() == number, "wanted must have one value for each list");
+  if (references > 0) {
+    const auto& starts = options.reference_starts;
+    require(starts.front() == 0 && starts.back() == static_cast<std::int64_t>(options.references.size()) &&
+                std::is_sorted(starts.begin(), starts.end()),
+            "reference_starts must ascend from 0 to the number of references");
+  }
+  for (const std::int32_t row : options.references)
+    require(row >= 0 && static_cast<std::size_t>(row) < rows_.size(), "references must be numbers of rows");
+  require(rows_.size() < (std::size_t{1} << 31), "there must be less than 2**31 rows");
+  runs_follow_ = options.allowed.empty();
+  starts_.assign(1, 0);
+  for (std::size_t list = 0; list < number; ++list) {
+    const std::size_t rows = rows_of(list, options).size();
+    runs_follow_ &= list < rows_.nlist() || rows == 0;
+    size_ += rows;
+    starts_.push_back(starts_.back() + static_cast<std::int64_t>((rows + kBlockRows - 1) / kBlockRows));
+  }
+  require(starts_.back() < (std::int64_t{1} << 27), "there must be less than 2**27 blocks");
+}
+
+void Blocks::allocate(const BlocksOptions&) {
+  const auto blocks = static_cast<std::size_t>(starts_.back());
+  const bool bytes = element_ == Element::kByte;
+  data_ = Buffer<std::int32_t>(blocks * words_ * kBlockRows);
+  labels_ = Buffer<std::int32_t>(blocks * kBlockRows);
+  ranges_ = Buffer<LabelRange>(blocks);
+  if (bytes) {
+    statistics_ = Buffer<std::int32_t>(blocks * kRowStatistics * kBlockRows);
+    means_ = Buffer<float>(lists() * rows_.d());
+  }
+  if (runs_follow_)
+    runs_ = Buffer<RowRun>(blocks);
+  else
+    lane_rows_ = Buffer<std::int32_t>(blocks * kBlockRows);
+}
+
+// The eligible storage rows of a list: of known label, and allowed.
+std::vector<std::int32_t> Blocks::rows_of(std::size_t list, const BlocksOptions& options) const {
+  std::vector<std::int32_t> rows;
+  if (!options.wanted.empty() && !options.wanted[list]) return rows;
+  const auto labels = rows_.labels();
+  const auto take = [&](std::int32_t row) {
+    if (labels[row] != kUnknown && (options.allowed.empty() || options.allowed[row])) rows.push_back(row);
+  };
+  if (list < rows_.nlist()) {
+    for (std::int64_t row = rows_.starts()[list]; row < rows_.starts()[list + 1]; ++row)
+      take(static_cast<std::int32_t>(row));
+  } else {
+    const auto own = options.reference_starts.subspan(list - rows_.nlist(), 2);
+    for (std::int64_t place = own[0]; place < own[1]; ++place) take(options.references[place]);
+  }
+  return rows;
+}
+
+void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory) {
+  const std::vector<std::int32_t> rows = rows_of(list, options);
+  std::vector<std::int32_t> labels(rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) labels[r] = rows_.labels()[rows[r]];
+  const auto first = static_cast<std::size_t>(starts_[list]);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (!runs_follow_) {
+      lane_rows_[first * kBlockRows + r] = rows[r];
+    } else if (r % kBlockRows == 0) {
+      const auto place = static_cast<std::size_t>(rows[r] - rows_.starts()[list]);
+      runs_[first + r / kBlockRows] = {rows_.codes_of(list) + rows_.row_size() * place,
+                                       rows_.ids_of(list).data() + place};
+    }
+  }
+  const bool bytes = element_ == Element::kByte;
+  const ListTarget target{bytes ? means_.data() + list * rows_.d() : nullptr,
+                          data_.data() + first * words_ * kBlockRows,
+                          bytes ? statistics_.data() + first * kRowStatistics * kBlockRows : nullptr,
+                          labels_.data() + first * kBlockRows, ranges_.data() + first};
+  kernels().pack_list(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
+}
+
+BlocksView Blocks::view() const {
+  const RowsView rows{rows_.d(),          rows_.row_size(),      rows_.nlist(),
+                      rows_.codec(),      rows_.levels().data(), rows_.starts().data(),
+                      list_codes_.data(), list_ids_.data()};
+  return {rows,           element_,        words_,           prefix_,
+          margin_,        rotation_error_, rotation_.data(), columns_,
+          starts_.data(), means_.data(),   data_.data(),     statistics_.data(),
+          labels_.data(), ranges_.data(),  runs_.data(),     lane_rows_.data()};
+}
+
+std::size_t Blocks::memory() const {
+  const std::size_t numbers = rotation_.size() + means_.size() + data_.size() + statistics_.size() + labels_.size() +
+                              lane_rows_.size() + 2 * starts_.size();
+  return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size() +
+         (sizeof(void*) + sizeof(void*)) * list_codes_.size();
+}
+
+void Blocks::check(const GroupedQueries& queries) const {
+  const std::size_t nq = queries.X.rows;
+  const auto& starts = queries.starts;
+  require(queries.X.columns == rows_.d(), "X must have d columns");
+  require(queries.labels.size() == nq && queries.order.size() == nq, "labels and order must have one value a query");
+  require(!starts.empty() && starts.front() == 0 && starts.back() == static_cast<std::int64_t>(nq) &&
+              std::is_sorted(starts.begin(), starts.end()),
+          "starts must ascend from 0 to the number of queries");
+  require(queries.lists.rows == starts.size() - 1, "lists must have one row for each group");
+  require(queries.D.rows == queries.I.rows && queries.D.columns == queries.I.columns && queries.D.columns > 0,
+          "D and I must have one shape, of at least one column");
+  const auto rows = static_cast<std::int64_t>(queries.D.rows), number = static_cast<std::int64_t>(lists());
+  for (const std::int64_t row : queries.order) require(row >= 0 && row < rows, "order must hold numbers of rows of D");
+  for (std::size_t place = 0; place < queries.lists.size(); ++place)
+    require(queries.lists.data[place] >= -1 && queries.lists.data[place] < number,
+            "lists must hold numbers of lists, or -1");
+}
+
+void Blocks::search(const GroupedQueries& queries, int threads, const Watch& watch) const {
+  check(queries);
+  const BlocksView blocks = view();
+  const std::vector<std::size_t> cuts = cut_groups(queries.starts);
+  const auto size_of = [&](std::size_t group) {
+    return static_cast<std::size_t>(queries.starts[group + 1] - queries.starts[group]);
+  };
+  const auto task = [&](std::size_t number) {
+    std::size_t largest = 0;
+    for (std::size_t g = cuts[number]; g < cuts[number + 1]; ++g) largest = std::max(largest, size_of(g));
+    if (largest == 0) return;
+    const GroupMemory memory(blocks, largest, queries.D.columns, queries.deduplicate);
+    for (std::size_t g = cuts[number]; g < cuts[number + 1]; ++g) {
+      const auto first = static_cast<std::size_t>(queries.starts[g]);
+      if (size_of(g) == 0) continue;
+      const GroupView group{queries.X.data + first * queries.X.columns,
+                            queries.labels.data() + first,
+                            size_of(g),
+                            queries.lists[g].data(),
+                            queries.lists.columns,
+                            queries.D.columns,
+                            queries.deduplicate,
+                            queries.resume,
+                            queries.order.data() + first,
+                            queries.D.data,
+                            queries.I.data};
+      kernels().scan_group(blocks, group, memory.view());
+    }
+  };
+  parallel_for(cuts.size() - 1, threads, task, watch);
+}
+
+}  // namespace cfe

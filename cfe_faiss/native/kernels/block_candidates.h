@@ -1,0 +1,188 @@
+// The candidates of a query: how they are cut by counting, scored, and put in order.
+//
+// Nothing here depends on a comparison of two scores by a branch. What k lower bounds reach is reached by the k-th best
+// similarity, too; candidates whose upper bound does not reach that are dropped. The few that are left are scored, and
+// the rank of each is how many are better.
+#pragma once
+
+#include "core/topk.h"
+#include "kernels/block_queries.h"
+#include "kernels/similarity.h"
+
+namespace cfe::CFE_LEVEL::block {
+
+inline constexpr int kCutHalvings = 8;
+inline constexpr std::size_t kMostRanked = 128;       // for more results, heaps are as good
+inline constexpr std::size_t kWorthPrefetching = 64;  // dimensions
+inline constexpr std::size_t kCacheLine = 64;
+
+CFE_INLINE float absolute_value(float a) { return a < 0 ? -a : a; }
+
+CFE_INLINE std::size_t count_bits(Mask mask) { return static_cast<std::size_t>(__builtin_popcount(mask)); }
+
+CFE_INLINE std::size_t padded(std::size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
+// A number that at least k of n numbers reach, and not many more; n >= k, and there is room for a multiple of 16.
+CFE_INLINE float kth_largest_bound(float* numbers, std::size_t n, std::size_t k) {
+  const std::size_t end = padded(n);
+  for (std::size_t i = n; i < end; ++i) numbers[i] = numbers[0];
+  F16 least = F16::load(numbers), most = least;
+  for (std::size_t i = kLanes; i < end; i += kLanes) {
+    least = smaller(F16::load(numbers + i), least);
+    most = larger(F16::load(numbers + i), most);
+  }
+  for (std::size_t i = n; i < end; ++i) numbers[i] = -kInfinite;
+  float lows[kLanes], highs[kLanes];
+  least.store(lows), most.store(highs);
+  float low = lows[0], high = highs[0];
+  for (int lane = 1; lane < kLanes; ++lane) {
+    low = lows[lane] < low ? lows[lane] : low;
+    high = highs[lane] > high ? highs[lane] : high;
+  }
+  for (int halving = 0; halving < kCutHalvings; ++halving) {
+    const float middle = 0.5f * low + 0.5f * high;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < end; i += kLanes)
+      count += count_bits(at_least(F16::load(numbers + i), F16::all(middle)));
+    low = count >= k ? middle : low;
+    high = count >= k ? high : middle;
+  }
+  return low;
+}
+
+// Writes the k best of m scores, best first and of equals the smallest id; there is room for a multiple of 16.
+CFE_INLINE void rank(float* scores, const std::int64_t* ids, std::size_t m, std::size_t k, float* D, std::int64_t* I) {
+  const std::size_t end = padded(m);
+  for (std::size_t c = m; c < end; ++c) scores[c] = -kInfinite;
+  for (std::size_t c = 0; c < m; ++c) {
+    const F16 score = F16::all(scores[c]);
+    std::size_t not_better = 0, not_worse = 0;
+    for (std::size_t i = 0; i < end; i += kLanes) {
+      const F16 others = F16::load(scores + i);
+      not_better += count_bits(at_least(score, others));
+      not_worse += count_bits(at_least(others, score));
+    }
+    std::size_t place = end - not_better;
+    if (not_worse > place + 1)
+      for (std::size_t e = 0; e < m; ++e) place += scores[e] == scores[c] && ids[e] < ids[c];
+    if (place < k) D[place] = scores[c], I[place] = ids[c];
+  }
+}
+
+// What a group's scan works with.
+struct Scan {
+  const BlocksView& blocks;
+  const GroupView& group;
+  const SearchMemory& memory;
+  bool ranked;         // results are ranked by counting; else they are heaps
+  std::int32_t label;  // of all queries of the group
+  bool mixed;          // or they have several
+
+  CFE_INLINE float* D(std::size_t q) const { return group.D + static_cast<std::size_t>(group.order[q]) * group.k; }
+  CFE_INLINE std::int64_t* I(std::size_t q) const {
+    return group.I + static_cast<std::size_t>(group.order[q]) * group.k;
+  }
+};
+
+CFE_INLINE StoredRow candidate_row(const BlocksView& blocks, std::int32_t lane) {
+  if (blocks.runs == nullptr) return stored_row(blocks.rows, blocks.lane_rows[lane]);
+  const RowRun& run = blocks.runs[lane / kLanes];
+  return {run.codes + blocks.rows.row_size * static_cast<std::size_t>(lane % kLanes), run.ids[lane % kLanes]};
+}
+
+CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const std::uint8_t* code, float* x) {
+  const bool in_place = blocks.rows.codec == Codec::kFlat && reinterpret_cast<std::uintptr_t>(code) % 4 == 0;
+  if (!in_place) decode(blocks.rows, code, x);
+  const float* row = in_place ? reinterpret_cast<const float*>(code) : x;
+  return static_cast<float>(sum_of_products(wide, row, blocks.rows.d));
+}
+
+CFE_INLINE void prefetch_candidates(const BlocksView& blocks, const std::int32_t* lanes, std::size_t count) {
+  if (blocks.rows.d < kWorthPrefetching || blocks.runs == nullptr) return;
+  for (std::size_t c = 0; c < count; ++c) {
+    const std::uint8_t* code = candidate_row(blocks, lanes[c]).code;
+    for (std::size_t i = 0; i < blocks.rows.row_size; i += kCacheLine) __builtin_prefetch(code + i);
+  }
+}
+
+CFE_INLINE void raise_threshold(const Scan& scan, std::size_t q, float threshold) {
+  const QueryStatistics& queries = scan.memory.queries;
+  if (!(threshold > queries.threshold[q])) return;
+  queries.threshold[q] = threshold;
+  if (scan.blocks.element == Element::kByte)
+    queries.wanted[q] = (threshold - queries.along[q]) * queries.inverse_scale[q];
+}
+
+// What the last result of a query reaches: the least float while there are fewer than k.
+CFE_INLINE float last_result(const Scan& scan, std::size_t q) {
+  const std::size_t k = scan.group.k;
+  if (!scan.ranked) return scan.D(q)[0];
+  return scan.memory.candidates.found[q] == k ? scan.D(q)[k - 1] : kPadding;
+}
+
+// Scores all candidates of a query, and keeps the best of them and of its results.
+inline void score_candidates(const Scan& scan, std::size_t q) {
+  const CandidateBuffer& buffer = scan.memory.candidates;
+  const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q];
+  if (count == 0) return;
+  const std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
+  prefetch_candidates(scan.blocks, lanes, count);
+  for (std::size_t i = 0; i < d; ++i) scan.memory.wide[i] = scan.group.X[q * d + i];
+  float *D = scan.D(q), *scores = scan.memory.scores;
+  std::int64_t *I = scan.I(q), *ids = scan.memory.ids;
+  std::size_t m = 0;
+  for (; scan.ranked && m < buffer.found[q]; ++m) scores[m] = D[m], ids[m] = I[m];
+  const TopK heap{D, I, k};
+  for (std::size_t c = 0; c < count; ++c) {
+    const StoredRow row = candidate_row(scan.blocks, lanes[c]);
+    const float score = score_row(scan.blocks, scan.memory.wide, row.code, scan.memory.row);
+    if (!(absolute_value(score) < kMost)) continue;
+    if (scan.ranked)
+      scores[m] = score, ids[m++] = row.id;
+    else if (scan.group.deduplicate)
+      heap.push_once(score, row.id);
+    else
+      heap.push(score, row.id);
+  }
+  if (scan.ranked) {
+    rank(scores, ids, m, k, D, I);
+    buffer.found[q] = m < k ? m : k;
+  }
+  buffer.counts[q] = 0;
+  const float last = last_result(scan, q);
+  if (last > kPadding) raise_threshold(scan, q, last - scan.blocks.margin);
+}
+
+// Drops candidates that cannot be among the results: at least k others are better.
+CFE_INLINE void drop_candidates(const Scan& scan, std::size_t q) {
+  const CandidateBuffer& buffer = scan.memory.candidates;
+  const std::size_t count = buffer.counts[q];
+  if (scan.group.deduplicate || count <= scan.group.k) return;
+  const bool bytes = scan.blocks.element == Element::kByte;
+  float *lower = buffer.lower + q * buffer.capacity, *upper = bytes ? buffer.upper + q * buffer.capacity : lower;
+  std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
+  const float bound = kth_largest_bound(lower, count, scan.group.k);
+  raise_threshold(scan, q, bound - 2 * scan.blocks.margin);
+  const F16 threshold = F16::all(scan.memory.queries.threshold[q]);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const F16 lows = F16::load(lower + i), highs = F16::load(upper + i);
+    const I16 some = I16::load(lanes + i);
+    Mask mask = at_least(highs, threshold);
+    if (count - i < kLanes) mask &= (1u << (count - i)) - 1;
+    compress(some, mask, lanes + kept);
+    compress(lows, mask, lower + kept);
+    if (bytes) compress(highs, mask, upper + kept);
+    kept += count_bits(mask);
+  }
+  buffer.counts[q] = kept;
+}
+
+// Makes room for 16 candidates.
+inline void make_room(const Scan& scan, std::size_t q) {
+  const CandidateBuffer& buffer = scan.memory.candidates;
+  drop_candidates(scan, q);
+  if (buffer.counts[q] > buffer.capacity / 2) score_candidates(scan, q);
+}
+
+}  // namespace cfe::CFE_LEVEL::block

@@ -1,0 +1,80 @@
+// Rows of a list are put into blocks of 16.
+#pragma once
+
+#include "kernels/block_queries.h"
+
+namespace cfe::CFE_LEVEL::block {
+
+// Writes the mean of the rows that are finite.
+CFE_INLINE void write_mean(const RowsView& view, const ListRows& rows, float* x, float* mean) {
+  std::size_t number = 0;
+  for (std::size_t i = 0; i < view.d; ++i) mean[i] = 0;
+  for (std::size_t r = 0; r < rows.size; ++r) {
+    decode(view, stored_row(view, rows.rows[r]).code, x);
+    if (!is_finite(x, view.d)) continue;
+    for (std::size_t i = 0; i < view.d; ++i) mean[i] += x[i];
+    ++number;
+  }
+  for (std::size_t i = 0; number > 0 && i < view.d; ++i) mean[i] /= static_cast<float>(number);
+}
+
+CFE_INLINE void write_statistics(const BlocksView& blocks, const Codes& codes, std::int32_t* statistics) {
+  auto* floats = reinterpret_cast<float*>(statistics);
+  const I16 zero = I16::all(-kZeroCode);
+  const F16 rotation_error = codes.norm * F16::all(blocks.rotation_error), error = codes.error + rotation_error;
+  (codes.sum * zero).store(statistics + kCorrection * kLanes);
+  (codes.tail_sum * zero).store(statistics + kTailCorrection * kLanes);
+  codes.scale.store(floats + kScale * kLanes);
+  error.store(floats + kError * kLanes);
+  (codes.norm + error).store(floats + kNormBound * kLanes);
+  (codes.tail_norm + rotation_error).store(floats + kTailNorm * kLanes);
+}
+
+// Reads up to 16 rows into lanes and writes their labels; rows that are not finite are left out.
+CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, const PackMemory& memory,
+                                 std::int32_t* labels) {
+  LabelRange range{std::numeric_limits<std::int32_t>::max(), kUnknown, 0};
+  for (int lane = 0; lane < kLanes; ++lane) {
+    labels[lane] = kUnknown;
+    if (static_cast<std::size_t>(lane) >= rows.size) continue;
+    decode(view, stored_row(view, rows.rows[lane]).code, memory.row);
+    if (!is_finite(memory.row, view.d)) continue;
+    put_lane(memory.row, view.d, lane, memory.block);
+    const std::int32_t label = labels[lane] = rows.labels[lane];
+    range.smallest = label < range.smallest ? label : range.smallest;
+    range.largest = label > range.largest ? label : range.largest;
+    range.lanes |= 1u << lane;
+  }
+  return range;
+}
+
+CFE_INLINE void subtract_mean(const float* mean, std::size_t d, const LabelRange& range, float* lanes) {
+  float ones[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) ones[lane] = static_cast<float>(range.lanes >> lane & 1);
+  const F16 there = F16::load(ones);  // a lane without a row stays zero
+  for (std::size_t i = 0; i < d; ++i)
+    (F16::load(lanes + i * kLanes) - F16::all(mean[i]) * there).store(lanes + i * kLanes);
+}
+
+// Packs a list: its mean (of bytes), its blocks and what is known of them.
+void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory) {
+  const bool bytes = blocks.element == Element::kByte;
+  if (bytes) write_mean(blocks.rows, rows, memory.row, target.mean);
+  for (std::size_t first = 0, b = 0; first < rows.size; first += kLanes, ++b) {
+    clear(memory.block, blocks.columns);
+    const std::size_t left = rows.size - first;
+    const ListRows some{rows.rows + first, rows.labels + first, left < kLanes ? left : kLanes};
+    target.ranges[b] = read_block(blocks.rows, some, memory, target.labels + b * kLanes);
+    std::int32_t* data = target.data + b * blocks.words * kLanes;
+    if (!bytes) {
+      std::memcpy(data, memory.block, blocks.words * kLanes * sizeof(float));
+      continue;
+    }
+    subtract_mean(target.mean, blocks.rows.d, target.ranges[b], memory.block);
+    if (blocks.rotation != nullptr) rotate(blocks, memory.block, memory.rotated);
+    const float* lanes = blocks.rotation != nullptr ? memory.rotated : memory.block;
+    write_statistics(blocks, encode(blocks, lanes, 127, 0, data), target.statistics + b * kRowStatistics * kLanes);
+  }
+}
+
+}  // namespace cfe::CFE_LEVEL::block

@@ -1,0 +1,179 @@
+// Rows and queries side by side in 16 lanes, dimension-major: how they are read, rotated and rounded to bytes.
+//
+// Rows are screened in bytes. With c the mean of the rows of a list and x' = x - c,
+//
+//   q·x = q·c + q·x',    |q·x' - q^·x^| <= |q - q^| |x^| + |q| |x' - x^|    (Cauchy-Schwarz)
+//
+// where q^ and x^ are q and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound
+// is rigorous, and tight, since x' is short where the rows of a list are alike.
+//
+// In many dimensions all are rotated first, to the directions in which x' varies most. What comes after the first of
+// these, the prefix, is short, and by its length alone most rows are out of reach (Cauchy-Schwarz again). Rotating in
+// float32 is not exact; by how much goes into the errors |q - q^| and |x' - x^|.
+#pragma once
+
+#include <limits>
+
+#include "core/block_view.h"
+#include "simd/vector.h"
+
+namespace cfe::CFE_LEVEL::block {
+
+inline constexpr float kTiny = 1e-30f;  // below, the inverse of a scale may be infinite
+inline constexpr float kMost = std::numeric_limits<float>::max();
+inline constexpr float kInfinite = std::numeric_limits<float>::infinity();
+
+// --- rows as they are kept ---
+
+CFE_INLINE float half(std::uint16_t code) {
+  std::uint32_t bits = static_cast<std::uint32_t>(code & 0x7FFF) << 13;
+  float magnitude;
+  std::memcpy(&magnitude, &bits, sizeof bits);
+  magnitude *= 0x1p112f;  // the exponent of a float16 is too small by 112
+  std::memcpy(&bits, &magnitude, sizeof bits);
+  if ((code & 0x7C00) == 0x7C00) bits |= 0x7F800000;
+  bits |= static_cast<std::uint32_t>(code & 0x8000) << 16;
+  std::memcpy(&magnitude, &bits, sizeof bits);
+  return magnitude;
+}
+
+CFE_INLINE void decode(const RowsView& rows, const std::uint8_t* code, float* x) {
+  const std::size_t d = rows.d;
+  if (rows.codec == Codec::kFlat) {
+    std::memcpy(x, code, 4 * d);
+  } else if (rows.codec == Codec::kFp16) {
+    for (std::size_t i = 0; i < d; ++i) {
+      std::uint16_t bits;
+      std::memcpy(&bits, code + 2 * i, sizeof bits);
+      x[i] = half(bits);
+    }
+  } else {
+    for (std::size_t i = 0; i < d; ++i) {
+      const float share = (static_cast<float>(code[i]) + 0.5f) / 255.0f, spread = rows.levels[d + i];
+      // FAISS rounds once where it decodes 8 components at a time.
+      x[i] = d % 8 == 0 ? __builtin_fmaf(share, spread, rows.levels[i]) : rows.levels[i] + share * spread;
+    }
+  }
+}
+
+struct StoredRow {
+  const std::uint8_t* code;
+  std::int64_t id;
+};
+
+// A storage row, whichever list it is in: the last that starts at or before it and is not empty.
+CFE_INLINE StoredRow stored_row(const RowsView& rows, std::int64_t row) {
+  std::size_t first = 0, size = rows.nlist;
+  while (size > 1) {
+    const std::size_t part = size / 2;
+    first = rows.starts[first + part] <= row ? first + part : first;
+    size -= part;
+  }
+  const auto place = static_cast<std::size_t>(row - rows.starts[first]);
+  return {rows.codes[first] + rows.row_size * place, rows.ids[first][place]};
+}
+
+// Whether a row is as long as any number: rows of a damaged file may hold anything.
+CFE_INLINE bool is_finite(const float* x, std::size_t d) {
+  F16 sums = F16::all(0);
+  std::size_t i = 0;
+  for (; i + kLanes <= d; i += kLanes) {
+    const F16 some = F16::load(x + i);
+    sums += some * some;
+  }
+  float total = 0, lanes[kLanes];
+  sums.store(lanes);
+  for (; i < d; ++i) total += x[i] * x[i];
+  for (const float lane : lanes) total += lane;
+  return total <= kMost;
+}
+
+// --- 16 lanes ---
+
+CFE_INLINE void clear(float* lanes, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) F16::all(0).store(lanes + i * kLanes);
+}
+
+CFE_INLINE void put_lane(const float* x, std::size_t d, int lane, float* lanes) {
+  for (std::size_t i = 0; i < d; ++i) lanes[i * kLanes + lane] = x[i];
+}
+
+// Products of Q rows, of which number i of row q is at i * stride + q, with 16 lanes.
+template <int Q>
+CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* lanes, std::size_t d, F16* sums) {
+  constexpr int kChains = Q >= 8 ? 1 : 8 / Q < 4 ? 8 / Q : 4;  // a sum waits for its last addition
+  F16 chains[kChains][Q];
+  for (int c = 0; c < kChains; ++c)
+    for (int q = 0; q < Q; ++q) chains[c][q] = F16::all(0);
+  std::size_t i = 0;
+  for (; i + kChains <= d; i += kChains)
+    for (int c = 0; c < kChains; ++c) {
+      const F16 column = F16::load(lanes + (i + c) * kLanes);
+      for (int q = 0; q < Q; ++q) chains[c][q] = fused(F16::all(rows[(i + c) * stride + q]), column, chains[c][q]);
+    }
+  for (; i < d; ++i) {
+    const F16 column = F16::load(lanes + i * kLanes);
+    for (int q = 0; q < Q; ++q) chains[0][q] = fused(F16::all(rows[i * stride + q]), column, chains[0][q]);
+  }
+  for (int q = 0; q < Q; ++q) {
+    sums[q] = chains[0][q];
+    for (int c = 1; c < kChains; ++c) sums[q] += chains[c][q];
+  }
+}
+
+CFE_INLINE void rotate(const BlocksView& blocks, const float* lanes, float* rotated) {
+  constexpr int kColumns = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;
+  for (std::size_t j = 0; j < blocks.columns; j += kColumns) {
+    F16 sums[kColumns];
+    float_products<kColumns>(blocks.rotation + j, blocks.columns, lanes, blocks.rows.d, sums);
+    for (int c = 0; c < kColumns; ++c) sums[c].store(rotated + (j + c) * kLanes);
+  }
+}
+
+CFE_INLINE F16 square_root(const F16& a) {
+  float numbers[kLanes];
+  a.store(numbers);
+  for (float& number : numbers) number = __builtin_sqrtf(number);
+  return F16::load(numbers);
+}
+
+struct Codes {
+  F16 scale, norm, error, tail_norm;
+  I16 sum, tail_sum;  // of the bytes
+};
+
+// Writes 16 lanes as words of four bytes, to each of which `zero` is added, and returns what is known of them.
+CFE_INLINE Codes encode(const BlocksView& blocks, const float* lanes, int largest_code, int zero, std::int32_t* words) {
+  const std::size_t d = blocks.rows.d, prefix = 4 * blocks.prefix;
+  Codes codes;
+  F16 largest = F16::all(0), squares = F16::all(0), tail = F16::all(0), error = F16::all(0);
+  for (std::size_t i = 0; i < d; ++i) {
+    const F16 x = F16::load(lanes + i * kLanes);
+    largest = larger(absolute(x), largest);
+    squares += x * x;
+    if (i >= prefix) tail += x * x;
+  }
+  const F16 tiny = F16::all(kTiny);
+  codes.scale = select(largest > tiny, largest / F16::all(static_cast<float>(largest_code)), F16::all(1));
+  const F16 inverse = F16::all(1) / codes.scale;
+  codes.sum = codes.tail_sum = I16::all(0);
+  for (std::size_t w = 0; w < blocks.words; ++w) {
+    I16 word = I16::all(0);
+    for (std::size_t i = 4 * w; i < d && i < 4 * w + 4; ++i) {
+      const F16 x = F16::load(lanes + i * kLanes);
+      const I16 code = rounded(x * inverse);
+      const F16 difference = x - to_float(code) * codes.scale;
+      error += difference * difference;
+      codes.sum += code;
+      if (w >= blocks.prefix) codes.tail_sum += code;
+      for (int p = 0; p < kParts; ++p) word.part[p] |= ((code.part[p] + zero) & 255) << (8 * (i % 4));
+    }
+    word.store(words + w * kLanes);
+  }
+  codes.norm = square_root(squares);
+  codes.tail_norm = square_root(tail);
+  codes.error = square_root(error);
+  return codes;
+}
+
+}  // namespace cfe::CFE_LEVEL::block
