@@ -8,6 +8,7 @@ namespace cfe {
 namespace nb = nanobind;
 
 void bind_class_centroids(nb::module_& module);
+void bind_kmeans(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_searcher(nb::module_& module);
 void bind_similarity(nb::module_& module);

@@ -10,6 +10,7 @@ NB_MODULE(_native, module) {
   module.def("level", &cfe::level);
   module.def("available_levels", &cfe::available_levels);
   cfe::bind_class_centroids(module);
+  cfe::bind_kmeans(module);
   cfe::bind_rows(module);
   cfe::bind_searcher(module);
   cfe::bind_similarity(module);

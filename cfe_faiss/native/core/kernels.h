@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kmeans_view.h"
 #include "core/matrix.h"
 #include "core/topk.h"
 
@@ -15,6 +16,11 @@ namespace cfe {
 struct Kernels {
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
   double (*norm)(std::span<const float> x);
+  // kernels/nearest_centroid.h
+  void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
+                            std::span<std::int32_t> nearest);
+  void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
+                       const ListSums& to);
   // kernels/scan_rows.h
   void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,
                     bool deduplicate, TopK best);

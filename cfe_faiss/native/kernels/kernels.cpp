@@ -2,6 +2,7 @@
 #include "core/kernels.h"
 
 #include "kernels/block_products.h"
+#include "kernels/nearest_centroid.h"
 #include "kernels/scan_rows.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
@@ -15,6 +16,8 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
   static constexpr Kernels table{
       .pair_similarities = CFE_LEVEL::pair_similarities,
       .norm = CFE_LEVEL::norm,
+      .nearest_centroids = CFE_LEVEL::nearest_centroids,
+      .add_weighted = CFE_LEVEL::add_weighted,
       .scan_rows = CFE_LEVEL::scan_rows,
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,
