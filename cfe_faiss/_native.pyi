@@ -443,3 +443,30 @@ class Blocks:
         ValueError
             If the arguments do not fit each other.
         """
+
+# --- k-means ---
+
+def nearest_centroids(
+    X: NDArray[np.float32],
+    centroids: NDArray[np.float32],
+    similarities: NDArray[np.float32],
+    nearest: NDArray[np.int32],
+    threads: int,
+) -> None:
+    """Write the largest similarity of each unit row of X with one of the unit centroids, and which has it, (n,) both.
+
+    Of equals the first is taken. The result is the same for any number of threads.
+    """
+
+def move_centroids(
+    X: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    centroids: NDArray[np.float32],
+    iterations: int,
+    threads: int,
+) -> float:
+    """Move unit centroids, in place, to the normalised weighted means of the rows of X that are nearest to them.
+
+    It is done up to so many times, until no row goes to another centroid; one without rows gets half of those of the
+    heaviest. Returns the sum of the similarities of the rows and the centroids before the last.
+    """

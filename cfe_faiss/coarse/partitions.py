@@ -1,6 +1,5 @@
-"""Partitions of unit vectors: weighted spherical k-means, and the supplementary partitions chained after it."""
+"""Partitions of unit vectors: a spherical k-means, and the supplementary partitions chained after it."""
 
-from itertools import pairwise
 from typing import Any
 
 import faiss
@@ -8,12 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.caps import node_weights
-from cfe_faiss.coarse.nearest import blas_for, nearest
-from cfe_faiss.jit import kernel
-from cfe_faiss.parallel import faiss_threads, num_threads, run
-
-_NEXT_RUN = 15486557  # what FAISS adds to the seed from run to run
-_ASIDE = 2.0**-10  # how far apart the halves of a list are moved, as a share of each component
+from cfe_faiss.coarse.kmeans import nearest, spherical_kmeans
+from cfe_faiss.parallel import faiss_threads
 
 
 def train_partitions(
@@ -69,79 +64,3 @@ def nearest_centroids(
 def _usable(weights: NDArray[np.float64]) -> NDArray[np.float32]:
     mean = weights.mean()
     return (weights / mean if mean > 0 else np.ones_like(weights)).astype(np.float32)
-
-
-def spherical_kmeans(
-    X: NDArray[np.float32], nlist: int, weights: NDArray[np.float32], cp: Any, seed: int
-) -> NDArray[np.float32]:
-    """Return the unit centroids, (nlist, d), of weighted unit vectors; ``cp`` as in :func:`train_partitions`.
-
-    It is Lloyd's algorithm from the sample and the start that ``faiss.Clustering`` takes with the same parameters, with
-    another rule for clusters that become empty: each gets half of the heaviest. Of ``cp.nredo`` runs the one with the
-    greatest sum of cosines is returned.
-    """
-    most = cp.max_points_per_centroid * nlist
-    if len(X) > most:
-        chosen = _permutation(len(X), seed)[:most]
-        X, weights = X[chosen], weights[chosen]
-    with blas_for(float(X.size) * nlist):
-        runs = [_lloyd(X, nlist, weights, cp.niter, seed + 1 + i * _NEXT_RUN) for i in range(cp.nredo)]
-    return max(runs, key=lambda run: run[0])[1]
-
-
-def _permutation(n: int, seed: int) -> NDArray[np.int32]:
-    order = np.empty(n, np.int32)
-    faiss.rand_perm(faiss.swig_ptr(order), n, seed)
-    return order
-
-
-def _lloyd(
-    X: NDArray[np.float32], nlist: int, weights: NDArray[np.float32], niter: int, seed: int
-) -> tuple[float, NDArray[np.float32]]:
-    """Return the sum of the cosines of vectors and the centroids before the last, and the last centroids."""
-    centroids, total = X[_permutation(len(X), seed)[:nlist]], 0.0
-    lists: NDArray[np.int32] | None = None
-    for _ in range(niter):
-        before = lists
-        cosines, lists = nearest(X, centroids, before)
-        total = float(cosines.sum())
-        if before is not None and np.array_equal(lists, before):
-            break
-        centroids = _means(X, weights, lists, nlist)
-    return total, centroids
-
-
-def _means(
-    X: NDArray[np.float32], weights: NDArray[np.float32], lists: NDArray[np.int32], nlist: int
-) -> NDArray[np.float32]:
-    """Return the normalised weighted mean of each list, (nlist, d); of an empty one, one near that of a heavy list."""
-    sums, heaviness = np.zeros((nlist, X.shape[1]), np.float32), np.zeros(nlist, np.float32)
-    borders = np.linspace(0, nlist, num_threads(float(X.size)) + 1).astype(int).tolist()
-    run(lambda share: _add_up(X, weights, lists, *share, sums, heaviness), list(pairwise(borders)), work=float(X.size))
-    aside = np.where(np.arange(X.shape[1]) % 2, -_ASIDE, _ASIDE).astype(np.float32)
-    for empty in np.flatnonzero(heaviness == 0):
-        heaviest = heaviness.argmax()
-        heaviness[empty] = heaviness[heaviest] = heaviness[heaviest] / 2
-        sums[empty], sums[heaviest] = sums[heaviest] * (1 + aside), sums[heaviest] * (1 - aside)
-    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))
-    sums /= np.where(norms > 0, norms, np.float32(1))[:, None]
-    return sums
-
-
-@kernel
-def _add_up(
-    X: NDArray[np.float32],
-    weights: NDArray[np.float32],
-    lists: NDArray[np.int32],
-    first: int,
-    last: int,
-    sums: NDArray[np.float32],
-    heaviness: NDArray[np.float32],
-) -> None:
-    """Add the vectors of the lists ``first`` to ``last - 1`` to their sums: in one order, however many threads."""
-    for r in range(X.shape[0]):
-        j = lists[r]
-        if first <= j < last:
-            heaviness[j] += weights[r]
-            for i in range(X.shape[1]):
-                sums[j, i] += weights[r] * X[r, i]

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/block_view.h"
+#include "core/kmeans_view.h"
 #include "core/matrix.h"
 #include "core/propagation.h"
 #include "core/topk.h"
@@ -30,6 +31,11 @@ struct Kernels {
   void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
   float (*finish)(std::span<const float> own, double keep, double share, const Sums& sums, const NewRow& row);
   double (*norm)(std::span<const float> x);
+  // kernels/nearest_centroid.h
+  void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
+                            std::span<std::int32_t> nearest);
+  void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
+                       const ListSums& to);
   // kernels/scan_rows.h
   void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,
                     bool deduplicate, TopK best);

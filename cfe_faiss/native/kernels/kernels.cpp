@@ -4,6 +4,7 @@
 #include "kernels/block_pack.h"
 #include "kernels/block_products.h"
 #include "kernels/block_scan.h"
+#include "kernels/nearest_centroid.h"
 #include "kernels/normalise.h"
 #include "kernels/propagation.h"
 #include "kernels/scan_rows.h"
@@ -27,6 +28,8 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .gather = CFE_LEVEL::gather,
       .finish = CFE_LEVEL::finish,
       .norm = CFE_LEVEL::norm,
+      .nearest_centroids = CFE_LEVEL::nearest_centroids,
+      .add_weighted = CFE_LEVEL::add_weighted,
       .scan_rows = CFE_LEVEL::scan_rows,
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,

@@ -142,19 +142,21 @@ CFE_INLINE F16 to_float(const I16& a) {
 }
 
 // a * b + c, for screening.
+CFE_INLINE FloatRegister fused(const FloatRegister& a, const FloatRegister& b, const FloatRegister& c) {
+#if defined(CFE_LEVEL_avx512)
+  return (FloatRegister)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(CFE_LEVEL_avx2)
+  return (FloatRegister)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(CFE_LEVEL_neon)
+  return (FloatRegister)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
 CFE_INLINE F16 fused(const F16& a, const F16& b, const F16& c) {
   F16 v;
-  for (int p = 0; p < kParts; ++p) {
-#if defined(CFE_LEVEL_avx512)
-    v.part[p] = (FloatRegister)_mm512_fmadd_ps((__m512)a.part[p], (__m512)b.part[p], (__m512)c.part[p]);
-#elif defined(CFE_LEVEL_avx2)
-    v.part[p] = (FloatRegister)_mm256_fmadd_ps((__m256)a.part[p], (__m256)b.part[p], (__m256)c.part[p]);
-#elif defined(CFE_LEVEL_neon)
-    v.part[p] = (FloatRegister)vfmaq_f32((float32x4_t)c.part[p], (float32x4_t)a.part[p], (float32x4_t)b.part[p]);
-#else
-    v.part[p] = a.part[p] * b.part[p] + c.part[p];
-#endif
-  }
+  for (int p = 0; p < kParts; ++p) v.part[p] = fused(a.part[p], b.part[p], c.part[p]);
   return v;
 }
 

@@ -1,0 +1,124 @@
+#include "core/kmeans.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kVectorsOfTask = 512;
+constexpr double kWorthThreads =
+    1 << 22;  // multiplications: a thread is started and ended in as long as it takes for these
+constexpr float kAside = 1.0f / 1024;  // how far apart the halves of a list are moved, as a share of each component
+
+int worth(double work, int threads) { return work >= kWorthThreads ? threads : 1; }
+
+// Bounds |fl(x·y) - similarity(x, y)| for unit rows of length d, summed in float32 in any order: the classical bound is
+// d * 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); the rest covers the rounding of the
+// similarity and norms that are 1 up to rounding.
+float screening_error(std::size_t d) { return static_cast<float>(d + 16) * 0x1p-24f; }
+
+// Centroids, and the same in blocks.
+class Blocks {
+ public:
+  explicit Blocks(const Matrix<const float>& centroids) {
+    const std::size_t number = (centroids.rows + kLanes - 1) / kLanes, d = centroids.columns;
+    blocks_.resize(number * d * kLanes, 0.0f);
+    start_.resize(number * kLanes, -std::numeric_limits<float>::infinity());
+    for (std::size_t c = 0; c < centroids.rows; ++c) {
+      start_[c] = 0;
+      float* column = blocks_.data() + c / kLanes * d * kLanes + c % kLanes;
+      for (std::size_t i = 0; i < d; ++i) column[i * kLanes] = centroids.data[c * d + i];
+    }
+    view_ = {d, centroids.rows, {centroids.data, centroids.size()}, blocks_, start_, screening_error(d)};
+  }
+  const CentroidBlocks& view() const { return view_; }
+
+ private:
+  std::vector<float> blocks_, start_;
+  CentroidBlocks view_;
+};
+
+// The squared length in float32: sums of every fourth number, 16 numbers at a time from the last four to the first.
+float squared_length(std::span<const float> x) {
+  float sums[4] = {};
+  std::size_t i = 0;
+  for (; i + 16 <= x.size(); i += 16)
+    for (std::size_t four = 16; four > 0; four -= 4)
+      for (std::size_t lane = 0; lane < 4; ++lane) sums[lane] += x[i + four - 4 + lane] * x[i + four - 4 + lane];
+  for (; i < x.size(); ++i) sums[i % 4] += x[i] * x[i];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// The normalised weighted mean of each list; of an empty one, one near that of a heavy list.
+void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<float>& centroids, int threads,
+          const Watch& watch) {
+  const std::size_t d = centroids.columns, lists = centroids.rows;
+  std::vector<float> weights(lists, 0.0f);
+  std::fill(centroids.data, centroids.data + centroids.size(), 0.0f);
+  const ListSums sums{d, {centroids.data, centroids.size()}, weights};
+  // Each list is added up by one thread, in the order of its vectors.
+  const auto shares = static_cast<std::size_t>(std::max(1, worth(static_cast<double>(X.size()), threads)));
+  parallel_for(
+      shares, threads,
+      [&](std::size_t share) {
+        kernels().add_weighted(X.data, of, lists * share / shares, lists * (share + 1) / shares, sums);
+      },
+      watch);
+  for (std::size_t empty = 0; empty < lists; ++empty) {
+    if (weights[empty] != 0) continue;
+    const auto heaviest = static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
+    weights[empty] = weights[heaviest] = weights[heaviest] / 2;
+    for (std::size_t i = 0; i < d; ++i) {
+      const float whole = centroids[heaviest][i], aside = i % 2 ? -kAside : kAside;
+      centroids[empty][i] = whole * (1 + aside);
+      centroids[heaviest][i] = whole * (1 - aside);
+    }
+  }
+  for (std::size_t j = 0; j < lists; ++j) {
+    const float norm = std::sqrt(squared_length(centroids[j]));
+    for (float& value : centroids[j]) value /= norm > 0 ? norm : 1.0f;
+  }
+}
+
+}  // namespace
+
+void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
+            std::span<std::int32_t> nearest, int threads, const Watch& watch) {
+  assert(X.columns == centroids.columns && centroids.rows > 0);
+  assert(similarities.size() == X.rows && nearest.size() == X.rows);
+  const Blocks blocks(centroids);
+  const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
+  parallel_for((X.rows + kVectorsOfTask - 1) / kVectorsOfTask, useful,
+               [&](std::size_t task) {
+                 const std::size_t first = task * kVectorsOfTask, number = std::min(kVectorsOfTask, X.rows - first);
+                 kernels().nearest_centroids(X.data + first * X.columns, blocks.view(),
+                                             similarities.subspan(first, number), nearest.subspan(first, number));
+               },
+               watch);
+}
+
+double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
+             std::size_t iterations, int threads, const Watch& watch) {
+  assert(weights.size() == X.rows);
+  std::vector<float> similarities(X.rows);
+  std::vector<std::int32_t> nearest(X.rows), before;
+  double total = 0;
+  for (std::size_t iteration = 0; iteration < iterations; ++iteration) {
+    assign(X, centroids, similarities, nearest, threads, watch);
+    total = std::accumulate(similarities.begin(), similarities.end(), 0.0);
+    if (iteration > 0 && nearest == before) break;
+    before = nearest;
+    move(X, {nearest, weights}, centroids, threads, watch);
+  }
+  return total;
+}
+
+}  // namespace cfe

@@ -1,0 +1,25 @@
+// k-means on the unit sphere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/matrix.h"
+#include "core/parallel.h"
+
+namespace cfe {
+
+// Writes the largest similarity of each unit vector with a centroid, of which there is one at least, and which has it:
+// of equals the first. The same for every number of threads and at every instruction set.
+void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
+            std::span<std::int32_t> nearest, int threads, const Watch& watch);
+
+// Moves unit centroids by Lloyd's algorithm, up to `iterations` times, to the normalised weighted means of the vectors
+// that are nearest to them. A centroid without vectors gets half of those of the heaviest. Returns the sum of the
+// similarities of the vectors and the centroids before the last.
+double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
+             std::size_t iterations, int threads, const Watch& watch);
+
+}  // namespace cfe

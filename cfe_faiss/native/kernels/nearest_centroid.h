@@ -1,0 +1,130 @@
+// The nearest of some centroids, exactly: products in any order screen them, 16 at a time, and where more than one
+// comes near the largest, similarities decide.
+#pragma once
+
+#include <limits>
+#include <span>
+
+#include "core/kmeans_view.h"
+#include "kernels/similarity.h"
+
+namespace cfe::CFE_LEVEL {
+
+inline constexpr int kVectorsAtOnce = 4;
+inline constexpr int kCentroidBlocksAtOnce = kWidth == kLanes ? 4 : 2;
+inline constexpr std::size_t kVectorsOfTile = 64;  // whose maxima are kept until all centroids were seen
+
+// Of each lane, the largest product so far, the block that it is of, and the second largest.
+struct LaneMaxima {
+  F16 first, second;
+  I16 block;
+};
+
+// Q vectors and B blocks: products and what they change of the maxima.
+template <int Q, int B>
+CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std::size_t block, LaneMaxima* maxima) {
+  const std::size_t d = centroids.d;
+  for (int p = 0; p < kParts; ++p) {
+    FloatRegister sums[Q][B];
+    for (int b = 0; b < B; ++b) {
+      FloatRegister start;
+      std::memcpy(&start, centroids.start.data() + (block + b) * kLanes + p * kWidth, sizeof start);
+      for (int q = 0; q < Q; ++q) sums[q][b] = start;
+    }
+    const float* columns = centroids.blocks.data() + block * d * kLanes + p * kWidth;
+    for (std::size_t i = 0; i < d; ++i)
+      for (int b = 0; b < B; ++b) {
+        FloatRegister column;
+        std::memcpy(&column, columns + (b * d + i) * kLanes, sizeof column);
+        for (int q = 0; q < Q; ++q) sums[q][b] = fused(FloatRegister{} + X[q * d + i], column, sums[q][b]);
+      }
+    for (int q = 0; q < Q; ++q)
+      for (int b = 0; b < B; ++b) {
+        const FloatRegister sum = sums[q][b], before = maxima[q].first.part[p];
+        const FloatRegister lower = sum > before ? before : sum;
+        const FloatRegister second = maxima[q].second.part[p];
+        maxima[q].second.part[p] = lower > second ? lower : second;
+        maxima[q].first.part[p] = sum > before ? sum : before;
+        const IntRegister number = IntRegister{} + static_cast<std::int32_t>(block + b);
+        maxima[q].block.part[p] = sum > before ? number : maxima[q].block.part[p];
+      }
+  }
+}
+
+template <int B>
+CFE_INLINE void raise_tile(const float* X, std::size_t rows, const CentroidBlocks& centroids, std::size_t block,
+                           LaneMaxima* maxima) {
+  std::size_t r = 0;
+  for (; r + kVectorsAtOnce <= rows; r += kVectorsAtOnce)
+    raise_lanes<kVectorsAtOnce, B>(X + r * centroids.d, centroids, block, maxima + r);
+  for (; r < rows; ++r) raise_lanes<1, B>(X + r * centroids.d, centroids, block, maxima + r);
+}
+
+// The nearest of the centroids whose similarity is larger than the best so far, or as large with a smaller number.
+CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std::size_t number, float& best,
+                            std::int32_t& nearest) {
+  const float s = similarity(x, centroids.rows.data() + number * centroids.d, centroids.d);
+  const auto own = static_cast<std::int32_t>(number);
+  if (s > best || (s == best && own < nearest)) best = s, nearest = own;
+}
+
+CFE_INLINE void choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, float& best,
+                       std::int32_t& nearest) {
+  float first[kLanes], second[kLanes];
+  std::int32_t block[kLanes];
+  maxima.first.store(first);
+  maxima.second.store(second);
+  maxima.block.store(block);
+  float largest = first[0];
+  for (int lane = 1; lane < kLanes; ++lane) largest = first[lane] > largest ? first[lane] : largest;
+  const F16 bound = F16::all(largest - 2 * centroids.margin);
+  best = -std::numeric_limits<float>::infinity(), nearest = 0;
+  if (any(maxima.second >= bound)) {
+    for (std::size_t c = 0; c < centroids.number; ++c) take_nearer(x, centroids, c, best, nearest);
+    return;
+  }
+  for (Mask mask = bits(maxima.first >= bound); mask != 0; mask &= mask - 1) {
+    const int lane = __builtin_ctz(mask);
+    take_nearer(x, centroids, static_cast<std::size_t>(block[lane]) * kLanes + lane, best, nearest);
+  }
+}
+
+// Writes the largest similarity of each vector, (n,) of length d, with a centroid, and which has it: of equals the
+// first.
+void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
+                       std::span<std::int32_t> nearest) {
+  LaneMaxima maxima[kVectorsOfTile];
+  const std::size_t blocks = centroids.start.size() / kLanes;
+  for (std::size_t start = 0; start < nearest.size(); start += kVectorsOfTile) {
+    const std::size_t rows = nearest.size() - start < kVectorsOfTile ? nearest.size() - start : kVectorsOfTile;
+    const float* tile = X + start * centroids.d;
+    const F16 nothing = F16::all(-std::numeric_limits<float>::infinity());
+    for (std::size_t r = 0; r < rows; ++r) maxima[r] = {nothing, nothing, I16::all(0)};
+    std::size_t block = 0;
+    for (; block + kCentroidBlocksAtOnce <= blocks; block += kCentroidBlocksAtOnce)
+      raise_tile<kCentroidBlocksAtOnce>(tile, rows, centroids, block, maxima);
+    for (; block < blocks; ++block) raise_tile<1>(tile, rows, centroids, block, maxima);
+    for (std::size_t r = 0; r < rows; ++r)
+      choose(tile + r * centroids.d, centroids, maxima[r], similarities[start + r], nearest[start + r]);
+  }
+}
+
+// Adds the vectors of the lists `first` to `last` - 1 to their sums, each times its weight, in the order of the
+// vectors; products and sums are rounded separately.
+void add_weighted(const float* X, const WeightedLists& of, std::size_t first, std::size_t last, const ListSums& to) {
+  const std::size_t d = to.d;
+  for (std::size_t r = 0; r < of.lists.size(); ++r) {
+    const auto j = static_cast<std::size_t>(of.lists[r]);
+    if (j < first || j >= last) continue;
+    const float weight = of.weights[r];
+    to.weights[j] += weight;
+    const float* x = X + r * d;
+    float* sums = to.sums.data() + j * d;
+    const F16 weights = F16::all(weight);
+    std::size_t i = 0;
+    for (; i + kLanes <= d; i += kLanes) (F16::load(sums + i) + weights * F16::load(x + i)).store(sums + i);
+    for (; i < d; ++i) sums[i] += weight * x[i];
+  }
+}
+
+}  // namespace cfe::CFE_LEVEL
