@@ -1,8 +1,8 @@
 """How long does a search of all nodes take at each instruction set of the core?
 
 ``CFE_SIMD`` chooses it, so each level is a process of its own; processes take turns, on one thread, at the settings
-that engine_short.json found for ours. Results have the same bits at every level. Wanted: AVX2 at most 2.5 times as long as
-AVX-512 with VNNI. Against peers: ``CFE_SIMD=avx2 python -m benchmarks.engine.run ...``.
+that engine_short.json found for ours. Results have the same bits at every level. Wanted: AVX2 at most 2.5 times as
+long as AVX-512 with VNNI. Against peers: ``CFE_SIMD=avx2 python -m benchmarks.engine.run ...``.
 
     CFE_DATA=... python benchmarks/levels.py
 """

@@ -1,8 +1,8 @@
 """How long does the paper's preset take to train and add on Facebook, next to plain k-means?
 
 The peer: 50 plain ``faiss.Kmeans`` of 10 centroids with as many iterations over all vectors, spherical, each seeded
-anew; and the assignment of all vectors to the centroids, which adding needs. In turns. Wanted: no slower than the k-means.
-As faiss.Kmeans is called by default, it takes a sample of 256 vectors a centroid: told beside.
+anew; and the assignment of all vectors to the centroids, which adding needs. In turns. Wanted: no slower than the
+k-means. As faiss.Kmeans is called by default, it takes a sample of 256 vectors a centroid: told beside.
 
     CFE_DATA=... python benchmarks/paper_preset.py
 """

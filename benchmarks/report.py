@@ -427,8 +427,8 @@ def recall_kept() -> str:
         for wanted, row in told[mode].items()
     ]
     return (
-        "The recall@10 that `recall=` gives on graphs for which nothing was tuned: small synthetic ones of shapes drawn "
-        "at random, crowded ones, and the real ones. Wanted: kept on average.\n\n"
+        "The recall@10 that `recall=` gives on graphs for which nothing was tuned: small synthetic ones of shapes "
+        "drawn at random, crowded ones, and the real ones. Wanted: kept on average.\n\n"
         + table(("graphs", "number", "search", "asked for", "mean", "least", "kept"), rows)
     )
 

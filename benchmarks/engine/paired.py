@@ -58,6 +58,8 @@ def loaded(graph: Graph, folder: Path, records: dict[str, dict[str, Any]]) -> di
 def compare_all(graph: Graph, folder: Path, target: float, threads: int) -> dict[str, Any]:
     """Time searches of all nodes, or of a sample, in turns; the settings are those that were found."""
     records = contenders(folder, "all", target)
+    if not records:
+        return {}
     runs = {}
     for name, (peer, index) in loaded(graph, folder, records).items():
         run = peer.searcher(index, graph).on(sample(graph.labels, records[name]["queries"]))
@@ -80,6 +82,8 @@ def compare_single(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
     Queries come in random order, and so do the peers at each turn. The recall told is that of these queries.
     """
     records = contenders(folder, "single", target)
+    if not records:
+        return {}
     searchers = {name: peer.searcher(index, graph) for name, (peer, index) in loaded(graph, folder, records).items()}
     rng = np.random.default_rng(4)
     rows = np.concatenate([rng.permutation(len(graph.queries)) for _ in range(-(-_QUERIES // len(graph.queries)))])
