@@ -264,7 +264,8 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         "Peers get the queries of a class at once, those near each other one after another, with selectors made "
         "beforehand. The best settings of ours, of the best peers and of all that come near are then timed in turns, "
         "medians. All nodes with one thread are timed by its processor time, which other users of the machine do not "
-        "lengthen; all else by the clock. OpenMP threads sleep while they wait, since the peers are slower on a shared machine if they spin. "
+        "lengthen; all else by the clock. OpenMP threads sleep while they wait, since the peers are slower on a shared "
+        "machine if they spin. "
         "*File* is the index on disk, *memory* what the process grew by while building it, with two threads.",
         "\n".join(notes),
         "## What was wanted",
