@@ -173,8 +173,9 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 
     """Build and search a peer with each of its parameters while the budget lasts; return and write all records.
 
     The first parameters are built and searched in any case; each of their modes may take half of what is left of the
-    budget, each mode of later builds twice an even share, and a half of an even share of the whole in any case. Indexes that are the fastest for
-    a mode and a target stay in the folder. It is searched with ``threads`` threads, and built with :data:`THREADS`.
+    budget, each mode of later builds twice an even share, and a half of an even share of the whole in any case. Indexes
+    that are the fastest for a mode and a target stay in the folder. It is searched with ``threads`` threads, and built
+    with :data:`THREADS`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     grid = peer.grid(graph)
