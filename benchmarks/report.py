@@ -310,6 +310,129 @@ def fuzz_files() -> str:
     )
 
 
+def first_use() -> str:
+    content, wanted = result("first_use"), result("first_use")["wanted"]
+    columns = [("now", content)]
+    if (RESULTS / "first_use_2deb883.json").exists():
+        columns.append(("commit 2deb883", result("first_use_2deb883")))
+    rows = [
+        (step, *(f"{run['beyond_second_use'][step]:.3f} s" for _, run in columns))
+        for step in content["beyond_second_use"]
+    ]
+    rows.append(("**in all**", *(f"**{run['beyond_second_use_in_all']:.2f} s**" for _, run in columns)))
+    rows.append(("import, beyond numpy and faiss", *(f"{run['import_seconds']:.2f} s" for _, run in columns)))
+    return (
+        "What the first use of everything on Facebook takes longer than the second, in a fresh process with nothing "
+        f"cached. Wanted: {wanted['beyond_second_use_in_all']:g} s in all, {wanted['import_seconds']:g} s for the "
+        "import.\n\n" + table(("step", *(name for name, _ in columns)), rows)
+    )
+
+
+def small_adds() -> str:
+    content = result("small_adds")
+    rows = [
+        (
+            kind,
+            f"{row['us_per_add']['ours']:.1f} us",
+            f"{row['us_per_add']['stock']:.1f} us",
+            f"{row['first_search_longer_by']:.3f} s",
+            f"{row['ratio']:.2f}",
+            "yes" if row["results_as_if_added_at_once"] else "**no**",
+        )
+        for kind, row in content["indexes"].items()
+    ]
+    return (
+        f"{content['adds']:,} adds of one vector where {content['stored']:,} x {content['dimension']} are stored, in "
+        "turns with stock IndexIVFFlat and IndexIDMap2 over IndexFlat. What the first search afterwards takes longer "
+        f"counts for ours. Wanted: a ratio of at most {content['wanted']:g} for the inverted file.\n\n"
+        + table(("index", "ours", "stock", "first search longer by", "ratio", "results as if added at once"), rows)
+    )
+
+
+def levels() -> str:
+    content = result("levels")
+    rows = [
+        (
+            graph["graph"],
+            row["nlist"],
+            row["nprobe"],
+            level,
+            f"{1e3 * row['seconds'][level]:.1f} ms",
+            f"{row['ratio'][level]:.2f}x",
+            "yes" if row["same_bits"] else "**no**",
+        )
+        for graph in content["graphs"]
+        for row in graph["settings"]
+        for level in row["seconds"]
+    ]
+    left_out = {f"{level} ({why})" for graph in content["graphs"] for level, why in graph["left_out"].items()}
+    return (
+        "All nodes on one thread with the core's instruction sets, processes in turns. Wanted: AVX2 at most "
+        f"{content['wanted']:g} times as long as AVX-512 with VNNI. Not run: {', '.join(sorted(left_out)) or 'none'}."
+        "\n\n" + table(("graph", "nlist", "nprobe", "CFE_SIMD", "time", "of the first", "same bits at all"), rows)
+    )
+
+
+def paper_preset() -> str:
+    content = result("paper_preset")
+    rows = [
+        (threads, name, f"{seconds:.2f} s", f"{run['ours_takes'][name]:.2f}" if name != "ours" else "")
+        for threads, run in content["threads"].items()
+        for name, seconds in run["median_seconds"].items()
+    ]
+    return (
+        f"The paper's preset, trained and filled, on {content['graph']}, next to {content['partitions']} "
+        f"`faiss.Kmeans` of {content['clusters']} centroids with {content['niter']} iterations each, over all vectors "
+        "(with their assignment, too, and on its default sample), in turns. Wanted: a ratio of at most 1.\n\n"
+        + table(("threads", "what", "time", "ours / this"), rows)
+    )
+
+
+def memory() -> str:
+    content, before = result("memory"), result("memory_2deb883")
+    earlier = {graph["graph"]: graph["bytes_per_vector"] for graph in before["graphs"]}
+    rows = []
+    for graph in content["graphs"]:
+        for factory, bytes_ in graph["bytes_per_vector"].items():
+            was = earlier[graph["graph"]][factory]
+            rows.append(
+                (
+                    f"{graph['graph']} {graph['nodes']:,} x {graph['dimension']}",
+                    factory,
+                    *(f"{bytes_[step]:,.0f} ({was[step]:,.0f})" for step in bytes_),
+                    f"{bytes_['after all nodes'] / was['after all nodes']:.2f}",
+                )
+            )
+    steps = next(iter(content["graphs"][0]["bytes_per_vector"].values()))
+    return (
+        "Bytes a vector that an index holds in a process, in brackets those of commit 2deb883. Wanted: no more.\n\n"
+        + table(("graph", "index", *steps, "ratio"), rows)
+    )
+
+
+def recall_kept() -> str:
+    content = result("recall_kept")
+    rows = [
+        (
+            kind,
+            told["graphs"],
+            mode,
+            wanted,
+            f"{row['mean']:.4f}",
+            f"{row['least']:.4f} ({row['least_of']})",
+            "yes" if row["kept"] else "**no**",
+        )
+        for kind, told in content["summary"].items()
+        for mode in ("all nodes", "single")
+        for wanted, row in told[mode].items()
+    ]
+    return (
+        "The recall@10 that `recall=` gives on graphs for which nothing was tuned: small synthetic ones of shapes "
+        "drawn at random, crowded ones, and the real ones. Wanted: kept on average.\n\n"
+        + table(("graphs", "number", "search", "asked for", "mean", "least", "kept"), rows)
+    )
+
+
 SECTIONS = {
     "KS vectors": ("ks_vectors", ks_vectors),
     "Exact search of all nodes": ("exact_all_nodes", exact_all_nodes),
@@ -321,6 +444,12 @@ SECTIONS = {
     "Codecs": ("storage_codecs", codecs),
     "Damaged files": ("fuzz_files", fuzz_files),
     "The most similar pairs": ("global_pairs", global_pairs),
+    "First use": ("first_use", first_use),
+    "Adding one vector at a time": ("small_adds", small_adds),
+    "Instruction sets": ("levels", levels),
+    "The paper's preset next to k-means": ("paper_preset", paper_preset),
+    "Memory of an index in use": ("memory", memory),
+    "Recall that is asked for": ("recall_kept", recall_kept),
     "Full scale": ("full_scale_1569960", full_scale),
 }
 
@@ -338,6 +467,9 @@ def main() -> None:
         "The paper's experiments are in [paper](paper/README.md)."
     ]
     for title, (name, section) in SECTIONS.items():
+        if not (RESULTS / f"{name}.json").exists():
+            print(f"left out: {title}: run benchmarks/{name}.py")
+            continue
         environment = result(name)["environment"]
         packages = environment["packages"]
         script = name.removesuffix("_1569960")

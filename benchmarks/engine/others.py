@@ -3,7 +3,10 @@
 It takes a copy of the vectors for each class but one, so it is for few classes or for small graphs.
 """
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -192,6 +195,20 @@ class Scann:
         self.searcher.serialize(str(folder), relative_path=True)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop what C++ code prints."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
 class Glass:
     """HNSW of pyglass, with floats, or with codes of 8 bits whose best are computed anew."""
 
@@ -202,9 +219,10 @@ class Glass:
         with TemporaryDirectory() as folder:
             (Path(folder) / "graph").write_bytes(graph)
             kept = glass.Graph(str(Path(folder) / "graph"))
-        self.searcher = glass.Searcher(kept, X, "IP", *(("SQ8U", "FP32") if codes else ("FP32",)))
-        if optimize:
-            self.searcher.optimize()
+        with quiet():
+            self.searcher = glass.Searcher(kept, X, "IP", *(("SQ8U", "FP32") if codes else ("FP32",)))
+            if optimize:
+                self.searcher.optimize()
         self.ef = 0
 
     @classmethod

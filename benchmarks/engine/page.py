@@ -262,8 +262,10 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         + (f"; with {', '.join(map(str, more))} threads the best of them are timed" if more else "")
         + "; single queries on one thread, at least 2,000 in random order. "
         "Peers get the queries of a class at once, those near each other one after another, with selectors made "
-        "beforehand. The best settings of ours, of the best peer and of all that come near are then timed in turns, "
-        "medians. OpenMP threads sleep while they wait, since the peers are slower on a shared machine if they spin. "
+        "beforehand. The best settings of ours, of the best peers and of all that come near are then timed in turns, "
+        "medians. All nodes with one thread are timed by its processor time, which other users of the machine do not "
+        "lengthen; all else by the clock. OpenMP threads sleep while they wait, since the peers are slower on a shared "
+        "machine if they spin. "
         "*File* is the index on disk, *memory* what the process grew by while building it, with two threads.",
         "\n".join(notes),
         "## What was wanted",

@@ -17,10 +17,11 @@ from benchmarks.common import paired_times
 from benchmarks.engine import ours, peers
 from benchmarks.engine.graphs import Graph, load, quality
 from benchmarks.engine.peers import PEERS, THREADS, Peer
-from benchmarks.engine.sweep import TARGETS, best, rate, read, sample
+from benchmarks.engine.sweep import TARGETS, best, clock, rate, read, sample
 from cfe_faiss import parallel
 
 NEAR = 4.0  # times slower than the fastest is still timed again
+BEST = 4  # peers that are timed again in any case
 _LONG = 60.0  # seconds of a round from which on there are fewer
 _ROUNDS, _FEW_ROUNDS, _MANY_ROUNDS = 7, 3, 51
 _ENOUGH = 10.0  # seconds of all rounds: as many as that takes where they are short
@@ -34,7 +35,7 @@ def slug(name: str) -> str:
 
 
 def contenders(folder: Path, mode: str, target: float) -> dict[str, dict[str, Any]]:
-    """Return the best records that reach the recall: of ours, the fastest peer, and all that come near the fastest."""
+    """Return the best records that reach the recall: of ours, the fastest peers, and all that come near the fastest."""
     found = {}
     for peer in PEERS:
         state = read(folder / slug(peer.name))
@@ -43,7 +44,7 @@ def contenders(folder: Path, mode: str, target: float) -> dict[str, dict[str, An
             found[peer.name] = record
     fastest = max((rate(record) for record in found.values()), default=0.0)
     others = [peer.name for peer in PEERS if peer.name in found and not peer.ours]
-    always = {"ours", max(others, key=lambda name: rate(found[name]), default="")}
+    always = {"ours", *sorted(others, key=lambda name: -rate(found[name]))[:BEST]}
     return {name: record for name, record in found.items() if name in always or rate(record) * NEAR >= fastest}
 
 
@@ -58,6 +59,8 @@ def loaded(graph: Graph, folder: Path, records: dict[str, dict[str, Any]]) -> di
 def compare_all(graph: Graph, folder: Path, target: float, threads: int) -> dict[str, Any]:
     """Time searches of all nodes, or of a sample, in turns; the settings are those that were found."""
     records = contenders(folder, "all", target)
+    if not records:
+        return {}
     runs = {}
     for name, (peer, index) in loaded(graph, folder, records).items():
         run = peer.searcher(index, graph).on(sample(graph.labels, records[name]["queries"]))
@@ -65,7 +68,7 @@ def compare_all(graph: Graph, folder: Path, target: float, threads: int) -> dict
     round_takes = sum(record["seconds"] for record in records.values())
     rounds = _FEW_ROUNDS if round_takes > _LONG else int(np.clip(_ENOUGH / round_takes, _ROUNDS, _MANY_ROUNDS))
     faiss.omp_set_num_threads(threads)
-    medians, times = paired_times(runs, rounds)
+    medians, times = paired_times(runs, rounds, clock(threads))
     found = {}
     for name, record in records.items():
         seconds = medians[name]
@@ -80,6 +83,8 @@ def compare_single(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
     Queries come in random order, and so do the peers at each turn. The recall told is that of these queries.
     """
     records = contenders(folder, "single", target)
+    if not records:
+        return {}
     searchers = {name: peer.searcher(index, graph) for name, (peer, index) in loaded(graph, folder, records).items()}
     rng = np.random.default_rng(4)
     rows = np.concatenate([rng.permutation(len(graph.queries)) for _ in range(-(-_QUERIES // len(graph.queries)))])

@@ -35,6 +35,7 @@ _FEWEST = 1000
 _REPEATS = 5
 _COLD = 0.2  # seconds
 _WARM = 2000  # nodes, at least
+_FIRST = 4  # even shares of the budget that are counted with for each mode of the first build: it gets half
 _PASS = 1 / 64  # share of the budget that one timed search of many nodes may take, about
 
 
@@ -136,10 +137,16 @@ def measure_all(graph: Graph, searcher: Searcher, setting: int, seconds: float) 
     return {**reached, "queries": len(asked), "seconds": took, "per_second": len(asked) / took}
 
 
+def clock(threads: int) -> Callable[[], float]:
+    """Return the clock for so many threads: one thread is timed by its processor time, which others do not lengthen."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
 def timed(run: Callable[[int], Results], setting: int) -> tuple[Results, float]:
-    start = time.perf_counter()
+    now = clock(int(faiss.omp_get_max_threads()))
+    start = now()
     results = run(setting)
-    return results, time.perf_counter() - start
+    return results, now() - start
 
 
 def measure_single(graph: Graph, searcher: Searcher, setting: int) -> dict[str, Any]:
@@ -165,9 +172,10 @@ def measure_single(graph: Graph, searcher: Searcher, setting: int) -> dict[str, 
 def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 1) -> list[dict[str, Any]]:
     """Build and search a peer with each of its parameters while the budget lasts; return and write all records.
 
-    The first parameters are built and searched in any case. Each mode of each build may take twice an even share of
-    what is left of the budget, and a half of an even share of the whole in any case. Indexes that are the fastest for
-    a mode and a target stay in the folder. It is searched with ``threads`` threads, and built with :data:`THREADS`.
+    The first parameters are built and searched in any case; each of their modes may take half of what is left of the
+    budget, each mode of later builds twice an even share, and a half of an even share of the whole in any case. Indexes
+    that are the fastest for a mode and a target stay in the folder. It is searched with ``threads`` threads, and built
+    with :data:`THREADS`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     grid = peer.grid(graph)
@@ -207,7 +215,7 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 
                 return float(found["recall"])
 
             left = budget - (time.monotonic() - began)
-            shares = len(MODES) * (len(grid) - number) - place
+            shares = len(MODES) * (len(grid) - number) - place if number else _FIRST
             frontier(recall_at, searcher, TARGETS, max(2 * left / shares, budget / (2 * len(MODES) * len(grid))))
         winners = {record["build"] for mode in MODES for t in TARGETS if (record := best(records, mode, t))}
         for old in range(number + 1):

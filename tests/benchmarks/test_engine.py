@@ -236,7 +236,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     names = ["ours", "IVFFlat, bitmap"]
-    command = ["short", "--graphs", "tiny", "--budget", "0.5", "--peers", *names]
+    command = ["short", "--graphs", "tiny", "--budget", "2", "--peers", *names]
     command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
     engine("run").main(command)
     result = json.loads((tmp_path / "engine_short.json").read_text())
@@ -274,3 +274,121 @@ def test_a_tie_counts_whatever_an_index_rounds_it_to(engine: Any, folder: Path, 
     I[:30, -1] = -1
     assert graphs.quality(graph, nodes, D, I)["short_rows"] == 0.5
     assert graphs.quality(graph, nodes, D, I)["recall"] == pytest.approx(0.95)
+
+
+def test_crowded_graphs_link_nearest_neighbours_and_mix_classes(engine: Any) -> None:
+    graphs = engine("graphs")
+    X, labels = graphs.crowded(8, 3, 1500)
+    assert X.shape == (1500, 8)
+    np.testing.assert_array_equal(np.unique(labels), [0, 1, 2])
+    similarities = X @ X.T
+    assert np.quantile(similarities, 0.01) > 0.9
+    nearest = np.sort(similarities, axis=1)[:, ::-1][:, 1:11]
+    assert np.median(nearest[:, -1]) > 0.999
+    near = np.argsort(-similarities, axis=1)[:, 1:11]
+    assert 0.2 < (labels[near] != labels[:, None]).mean() < 0.7
+    again, drawn = graphs.crowded(8, 3, 1500)
+    np.testing.assert_array_equal(X, again)
+    np.testing.assert_array_equal(labels, drawn)
+
+
+@pytest.mark.parametrize("largest", [1000, 50])
+def test_neighbor_edges_go_both_ways(engine: Any, monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
+    graphs = engine("graphs")
+    monkeypatch.setattr(graphs, "_ALL", largest)
+    x = np.random.default_rng(0).random((200, 5), np.float32)
+    edges = graphs.neighbor_edges(x, 4)
+    pairs = set(map(tuple, edges.T.tolist()))
+    assert len(pairs) == edges.shape[1]
+    assert all(source != target and (target, source) in pairs for source, target in pairs)
+    distances = np.square(x[:, None] - x[None]).sum(axis=2)
+    nearest = np.argsort(distances, axis=1)[:, 1:5]
+    assert all((node, other) in pairs for node in range(200) for other in nearest[node].tolist())
+
+
+def test_an_index_per_class_is_not_tried_where_its_copies_are_too_large(engine: Any) -> None:
+    told = engine("others").infeasible({"classes": 107, "nodes": 1_569_960, "dimension": 200})
+    assert told == "not tried: 107 indexes would hold 133 GB of vectors"
+    assert engine("others").infeasible({"classes": 4, "nodes": 22_470, "dimension": 128}) is None
+
+
+def test_what_is_not_tried_stands_on_the_page(
+    engine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    monkeypatch.setattr(engine("others"), "_MEMORY", 0)
+    command = [
+        "short",
+        "--graphs",
+        "tiny",
+        "--budget",
+        "0.2",
+        "--peers",
+        "IVFFlat, bitmap",
+        "IVFFlat per other classes",
+    ]
+    command += ["--threads", "1", "--work", str(folder.parents[2]), "--results", str(tmp_path), "--name", "small"]
+    engine("run").main([*command, "--again", "IVFFlat per other classes"])
+    assert (
+        "IVFFlat per other classes (not tried: 4 indexes would hold 0 GB" in (tmp_path / "engine_small.md").read_text()
+    )
+    (graph,) = json.loads((tmp_path / "engine_small.json").read_text())["graphs"]
+    assert {record["threads"] for record in graph["records"]} == {1}
+    assert graph["paired"]["threads"] == {}
+
+
+def test_few_queries_are_padded_as_faiss_pads(engine: Any) -> None:
+    D, I = engine("others").padded(np.ones((2, 3), np.float32), np.ones((2, 3), np.uint32))
+    assert D.shape == I.shape == (2, 10)
+    assert (I[:, 3:] == -1).all()
+    assert (D[:, 3:] < -3e38).all()
+
+
+def test_codes_of_pyglass_are_computed_anew(engine: Any, folder: Path) -> None:
+    peer = peer_named(engine, "pyglass HNSW per other classes")
+    graph = engine("graphs").load(folder)
+    index = peer.build(graph, {"R": 16, "L": 100, "codes": 1})
+    D, I = peer.searcher(index, graph).on(np.arange(graph.n))(graph.n)
+    np.testing.assert_allclose(D, (graph.X[:, None] * graph.X[I]).sum(axis=2), atol=1e-5)
+
+
+def single_result(ours: float, peer: float, ours_p99: float, peer_p99: float) -> dict[str, Any]:
+    result = made_up(1.0, 1.0)
+    for record, p50, p99 in zip(result["graphs"][0]["records"], (ours, peer), (ours_p99, peer_p99), strict=True):
+        record |= {"mode": "single", "p50_us": p50, "p99_us": p99}
+    return result
+
+
+def test_the_slowest_queries_count_as_well(engine: Any) -> None:
+    page = engine("page")
+    slow = single_result(10.0, 20.0, 90.0, 60.0)
+    (row,) = page.tail_rows(slow)
+    assert row == (
+        "one query, p99, recall >= 0.95",
+        "bail",
+        "1x",
+        "90 us, theirs 60 us",
+        "IVFFlat, bitmap",
+        "**not met**",
+    )
+    assert "bail, one query, p99, recall >= 0.95: ours 90 us, IVFFlat, bitmap 60 us" in page.losses(slow)
+    assert page.tail_rows(single_result(10.0, 20.0, 50.0, 60.0))[0][-1] == "met"
+
+
+def test_two_threads_are_compared_with_one(engine: Any) -> None:
+    page, result = engine("page"), made_up(300.0, 100.0)
+    (graph,) = result["graphs"]
+    faster = {r["peer"]: {**r, "per_second": s} for r, s in zip(graph["records"], (530.0, 600.0), strict=True)}
+    graph["paired"]["threads"] = {"2": {"0.95": faster}}
+    gain, ratio = page.thread_rows(result)
+    assert gain[2:4] == ("1.8x", "1.77x")
+    assert gain[-1] == "**not met**"
+    assert ratio[3:5] == ("0.88x", "IVFFlat, bitmap")
+    assert "bail, all nodes, 2 threads, recall >= 0.95: faster than ours are IVFFlat, bitmap 1.13x" in page.losses(
+        result
+    )
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("bail", 3.0), ("crowded-8-2-20000", 2.0), ("bail-2", None)])
+def test_floors_may_stand_for_many_graphs(engine: Any, name: str, wanted: float | None) -> None:
+    assert engine("page").floor(engine("page").ALL_NODES, name) == wanted

@@ -1,0 +1,212 @@
+"""The benchmark scripts on tiny cases: what they measure is what they say, and the page can be written from it."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def script() -> Any:
+    """Make the scripts importable by name, as they import each other, and forget them afterwards."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Any:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 12))[rng.integers(0, 40, 1500)] + 0.4 * rng.normal(size=(1500, 12))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    return X.astype(np.float32), rng.integers(0, 3, 1500)
+
+
+def test_first_use_takes_every_step_twice_in_a_fresh_process(script: Any, tmp_path: Path) -> None:
+    first_use = script("first_use")
+    rng = np.random.default_rng(0)
+    edges, x = rng.integers(0, 300, (2, 2000)), rng.random((300, 8)).astype(np.float32)
+    np.savez(tmp_path / "graph.npz", x=x, edge_index=edges, labels=rng.integers(0, 3, 300))
+    found = first_use.child_steps(str(tmp_path / "graph.npz"))
+    assert set(found) == {"first", "second"}
+    for seconds in found.values():
+        assert tuple(seconds) == first_use.STEPS
+        assert min(seconds.values()) > 0
+    assert set(first_use.fresh("--child-import")) == {"numpy and faiss", "cfe_faiss"}
+
+
+def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_adds = script("small_adds")
+    monkeypatch.setattr(small_adds, "QUERIES", 20)
+    found = small_adds.measure(600, 30, 8)["indexes"]
+    assert set(found) == {"ivf", "flat"}
+    for row in found.values():
+        assert row["results_as_if_added_at_once"]
+        assert row["us_per_add"]["stock"] == pytest.approx(1e6 * row["seconds"]["stock"] / 30)
+
+
+def test_small_adds_notice_other_results(script: Any) -> None:
+    small_adds = script("small_adds")
+    assert small_adds.same(1, 1, lambda _: (np.ones(3), np.zeros(3)))
+    assert not small_adds.same(1, 2, lambda number: (np.ones(3), np.full(3, number)))
+
+
+def test_levels_that_the_machine_lacks_are_left_out(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = script("levels")
+    row = {"nlist": 5, "nprobe": 2, "digest": "a"}
+
+    def run(level: str, path: Path, settings: Any) -> Any:
+        times = {"avx512": 1.0, "avx2": 2.0, "generic": 6.0}
+        return [{**row, "seconds": times[level]}] if level in times else "ValueError: not here"
+
+    monkeypatch.setattr(levels, "run", run)
+    found = levels.compare(Path(), [(5, 2)], 3)
+    assert found["left_out"] == {"neon": "ValueError: not here"}
+    (setting,) = found["settings"]
+    assert setting["ratio"] == {"avx512": 1.0, "avx2": 2.0, "generic": 6.0}
+    assert setting["same_bits"]
+
+
+def test_a_level_is_a_process_of_its_own(script: Any, vectors: Any, tmp_path: Path) -> None:
+    levels = script("levels")
+    np.savez(tmp_path / "graph.npz", X=vectors[0], labels=vectors[1])
+    (row,) = levels.run("generic", tmp_path / "graph.npz", [(20, 4)])
+    (again,) = levels.child(str(tmp_path / "graph.npz"), [(20, 4)])
+    assert row["digest"] == again["digest"]
+
+
+def test_the_papers_preset_is_timed_beside_kmeans(script: Any, vectors: Any) -> None:
+    found = script("paper_preset").compare(*vectors, 3, 1)
+    assert set(found["threads"]) == {"1", "2"}
+    assert set(found["threads"]["1"]["ours_takes"]) == {"kmeans", "kmeans, assigned", "kmeans, sampled"}
+
+
+def test_memory_is_told_for_each_index_and_step(script: Any, vectors: Any, tmp_path: Path) -> None:
+    found = script("memory").measure("tiny", *vectors, tmp_path)["bytes_per_vector"]
+    assert [name.rpartition(",")[2] for name in found] == ["EvidenceFlat", "Flat", "SQfp16", "SQ8"]
+    for steps in found.values():
+        assert list(steps) == ["opened", "after single queries", "after all nodes"]
+
+
+def test_memory_is_compared_with_what_it_was(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = script("memory")
+    before = [{"graph": "a", "bytes_per_vector": {"EvidenceFlat": {"after all nodes": 200.0}}}]
+    (tmp_path / "memory_2deb883.json").write_text(json.dumps({"graphs": before}))
+    monkeypatch.setattr(memory, "RESULTS", tmp_path)
+    now = [{"graph": "a", "bytes_per_vector": {"EvidenceFlat": {"after all nodes": 150.0}}}]
+    assert memory.against(now) == {"a": {"EvidenceFlat": 0.75}}
+
+
+def test_recall_kept_tells_means_and_the_worst_graph(script: Any, vectors: Any) -> None:
+    recall_kept = script("recall_kept")
+    reached = recall_kept.kept(*vectors, 20)
+    assert all(0.5 < value <= 1 for values in reached.values() for value in values.values())
+    bad = {mode: dict.fromkeys(values, 0.8) for mode, values in reached.items()}
+    good = {mode: dict.fromkeys(values, 1.0) for mode, values in reached.items()}
+    rows = [{"kind": kind, "graph": kind, "reached": values} for kind, values in (("x", good), ("y", bad))]
+    told = recall_kept.summary(rows)
+    assert told["all"]["single"]["0.95"] == {"mean": 0.9, "least": 0.8, "least_of": "y", "kept": False}
+    assert told["all"]["single"]["0.9"]["kept"]
+    assert not told["y"]["all nodes"]["0.99"]["kept"]
+
+
+def test_random_clusters_are_unit_vectors_of_some_classes(script: Any) -> None:
+    recall_kept = script("recall_kept")
+    for seed in range(5):
+        X, labels = recall_kept.clusters(seed)
+        np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1, atol=1e-5)
+        assert X.dtype == np.float32
+        assert len(np.unique(labels)) >= 2
+
+
+def test_the_page_has_a_section_for_each_script(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = script("report")
+    results = {
+        "first_use": {
+            "wanted": {"beyond_second_use_in_all": 2.0, "import_seconds": 0.5},
+            "beyond_second_use": {"ks": 0.5},
+            "beyond_second_use_in_all": 0.5,
+            "import_seconds": 0.25,
+        },
+        "small_adds": {
+            "adds": 10,
+            "stored": 100,
+            "dimension": 8,
+            "wanted": 10.0,
+            "indexes": {
+                "ivf": {
+                    "us_per_add": {"ours": 3.0, "stock": 1.0},
+                    "first_search_longer_by": 0.125,
+                    "ratio": 3.5,
+                    "results_as_if_added_at_once": False,
+                }
+            },
+        },
+        "levels": {
+            "wanted": 2.5,
+            "graphs": [
+                {
+                    "graph": "bail",
+                    "settings": [
+                        {"nlist": 5, "nprobe": 2, "seconds": {"avx2": 0.5}, "ratio": {"avx2": 1.0}, "same_bits": True}
+                    ],
+                    "left_out": {"neon": "not here"},
+                }
+            ],
+        },
+        "paper_preset": {
+            "graph": "facebook",
+            "partitions": 50,
+            "clusters": 10,
+            "niter": 25,
+            "threads": {"1": {"median_seconds": {"ours": 1.0, "kmeans": 2.0}, "ours_takes": {"kmeans": 0.5}}},
+        },
+        "memory": {"graphs": [memory_of(150.0)]},
+        "memory_2deb883": {"graphs": [memory_of(200.0)]},
+        "recall_kept": {
+            "summary": {
+                "all": {
+                    "graphs": 2,
+                    **{
+                        mode: {"0.9": {"mean": 0.91, "least": 0.8, "least_of": "y", "kept": True}}
+                        for mode in ("all nodes", "single")
+                    },
+                }
+            }
+        },
+    }
+    environment = {"processor": "a processor", "threads": 1, "packages": {"faiss-cpu": "1", "numpy": "2"}}
+    for name, content in results.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"environment": environment, **content}))
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "PAGE", tmp_path / "README.md")
+    report.main()
+    page = (tmp_path / "README.md").read_text()
+    for row in (
+        "| **in all** | **0.50 s** |",
+        "| ivf | 3.0 us | 1.0 us | 0.125 s | 3.50 | **no** |",
+        "| bail | 5 | 2 | avx2 | 500.0 ms | 1.00x | yes |",
+        "neon (not here)",
+        "| 1 | kmeans | 2.00 s | 0.50 |",
+        "| a 10 x 4 | EvidenceFlat | 150 (200) | 0.75 |",
+        "| all | 2 | single | 0.9 | 0.9100 | 0.8000 (y) | yes |",
+    ):
+        assert row in page
+    assert "left out: KS vectors" in capsys.readouterr().out
+
+
+def memory_of(held: float) -> dict[str, Any]:
+    about = {"graph": "a", "nodes": 10, "dimension": 4}
+    return {**about, "bytes_per_vector": {"EvidenceFlat": {"after all nodes": held}}}
