@@ -21,8 +21,9 @@ struct Kernels {
   double (*normalise)(std::span<float> row);
 
   // propagation.h
+  void (*step)(const CsrGraph& graph, double alpha, const Step& step, Range nodes, const Sums& sums);
   void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
-  float (*finish)(std::span<const float> own, double keep, double share, const Sums& sums, const NewRow& row);
+  float (*finish)(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
 };
 
 // The kernels of the level that was chosen when the module was imported.

@@ -37,6 +37,14 @@ struct Neighbors {
   std::size_t first, stop, done;
 };
 
+// A node's new vector is keep * its unit row + share * the sum over its neighbours.
+struct Shares {
+  double keep, share;
+  Shares(double alpha, float length, std::size_t degree)
+      : keep(alpha * static_cast<double>(length)),
+        share((1.0 - alpha) / static_cast<double>(degree > 0 ? degree : 1)) {}
+};
+
 // What a step makes of a node, besides its length.
 struct NewRow {
   std::span<float> aggregate, unit;
@@ -67,7 +75,6 @@ class Propagation {
   void check(const Step& step) const;
   void step_in_memory(const Step& step, const Watch& watch) const;
   void step_by_blocks(const Step& step, const Watch& watch) const;
-  float finish(std::size_t v, std::span<const float> own, const Sums& sums, const Step& step) const;
 
   const CsrGraph& graph_;
   double alpha_;

@@ -1,4 +1,4 @@
-// Sums of the lanes of 16 vectors at a time, in one order at every level.
+// Sums of the lanes of several vectors at a time, in one order at every level.
 #pragma once
 
 #include "simd/vector.h"
@@ -49,13 +49,13 @@ CFE_INLINE void halve(F16* v, int count) {
   for (int i = 0; i < count / 2; ++i) v[i] = halves_added<half>(v[2 * i], v[2 * i + 1]);
 }
 
-// Lane j of the result is the sum of the 16 lanes of v[j]: the upper half added to the lower one, four times.
-CFE_INLINE F16 sums_of_16(F16 (&v)[16]) {
-  halve<8>(v, 16);
-  halve<4>(v, 8);
-  halve<2>(v, 4);
-  halve<1>(v, 2);
-  return v[0];
+// Lane j of the result is the sum of the 16 lanes of v[j], for j < 8: the upper half added to the lower one, four
+// times.
+CFE_INLINE F16 sums_of_8(F16 (&v)[8]) {
+  halve<8>(v, 8);
+  halve<4>(v, 4);
+  halve<2>(v, 2);
+  return halves_added<1>(v[0], v[0]);
 }
 
 }  // namespace cfe::CFE_LEVEL
