@@ -21,7 +21,7 @@ struct Kernels {
   double (*normalise)(std::span<float> row);
 
   // propagation.h
-  void (*step)(const CsrGraph& graph, double alpha, const Step& step, Range nodes, const Sums& sums);
+  void (*step)(const Nodes& nodes, double alpha, const Step& step, const Sums& sums);
   void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
   float (*finish)(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
 };

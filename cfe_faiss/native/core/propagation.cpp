@@ -117,7 +117,7 @@ void Propagation::step_in_memory(const Step& step, const Watch& watch) const {
   const std::vector<Range> ranges = balanced_ranges(graph_.indptr());
   const auto take = [&](std::size_t task) {
     SumsOfNodes sums(1, step.unit.columns);
-    kernels().step(graph_, alpha_, step, ranges[task], sums[0]);
+    kernels().step({graph_.indptr(), graph_.indices(), ranges[task]}, alpha_, step, sums[0]);
   };
   const auto edges = static_cast<double>(graph_.num_edges());
   parallel_for(ranges.size(), threads_, take, part_of(watch, 0.0, edges, ranges.size()));
@@ -153,7 +153,7 @@ void Propagation::step_by_blocks(const Step& step, const Watch& watch) const {
     const auto finish_rows = [&](std::size_t task) {
       for (std::size_t i = ranges[task].first; i < ranges[task].stop; ++i) {
         const std::size_t v = first + i;
-        const Shares shares(alpha_, step.lengths[v], graph_.neighbors(v).size());
+        const Shares shares = shares_of(alpha_, step.lengths[v], graph_.neighbors(v).size());
         step.new_lengths[v] = kernels().finish(std::span(blocks.own).subspan(i * d, d), shares, blocks.sums[i],
                                                {step.aggregate[v], step.new_unit[v]});
       }

@@ -15,9 +15,10 @@ namespace cfe::CFE_LEVEL {
 // ones are fetched meanwhile: on random graphs the pass is bound by the latency of memory.
 inline constexpr std::size_t kChunk = 8;
 inline constexpr std::size_t kAhead = 16;
-inline constexpr std::size_t kBlock = 4;       // vectors of a long row that are summed in registers
-inline constexpr std::size_t kShort = 4;       // vectors of the longest row that is kept in registers
-inline constexpr std::size_t kCacheLine = 64;  // bytes
+inline constexpr std::size_t kBlock = 4;         // vectors of a long row that are summed in registers
+inline constexpr std::size_t kShort = 4;         // vectors of the longest row that is kept in registers
+inline constexpr std::size_t kCacheLine = 64;    // bytes
+inline constexpr std::size_t kCached = 4 << 20;  // bytes of rows that need not be fetched ahead: a cache holds them
 
 // Smaller of two; std::min would be compiled once for all levels.
 CFE_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
@@ -69,11 +70,11 @@ CFE_INLINE void flush(const Sums& sums) {
   }
 }
 
+template <std::size_t Count>
 CFE_INLINE void clear(const Sums& sums) {
-  for (std::size_t i = 0; i < sums.group.size(); ++i) {
-    sums.total[i] = 0.0;
-    sums.group[i] = 0.0f;
-  }
+  const std::size_t size = Count > 0 ? Count * kLanes : sums.group.size();
+  for (std::size_t i = 0; i < size; ++i) sums.total[i] = 0.0;
+  for (std::size_t i = 0; i < size; ++i) sums.group[i] = 0.0f;
 }
 
 // A row of `Count` vectors of 16; of the last one only `last` numbers belong to the row, the others are zeros.
@@ -108,26 +109,39 @@ CFE_INLINE F16 keep_first(const F16& v, std::size_t count) {
   return select(I16::all(static_cast<std::int32_t>(count)) > I16::load(kLane), v, F16::all(0.0f));
 }
 
-// Rows of `Count` vectors: v's own row and the group's sum stay in registers. A chunk that is not full is filled up
-// with its last neighbour, whose weight is 0 then: that changes no sum, since none is ever -0.
+// Adds a chunk of neighbours to the sum of their group. One that is not full is filled up with its last neighbour,
+// whose weight is 0 then: that changes no sum, since none is ever -0.
+template <std::size_t Count, bool kFull>
+CFE_INLINE void add_chunk(const UnitRows& others, const std::int32_t* nodes, std::size_t size, const Row<Count>& own,
+                          std::size_t last, Row<Count>& group) {
+  Chunk chunk;
+  F16 products[kChunk];
+  for (std::size_t j = 0; j < kChunk; ++j) {
+    chunk.set(j, others, nodes[kFull ? j : least(j, size - 1)]);
+    products[j] = own.products(Row<Count>::load(chunk.row[j], last));
+  }
+  const F16 cosines = sums_of_8(products);
+  (kFull ? cosines : keep_first(cosines, size)).store(chunk.cosine);
+  for (std::size_t j = 0; j < kChunk; ++j)
+    group.add(chunk.cosine[j] * chunk.length[j], Row<Count>::load(chunk.row[j], last));
+}
+
+// Rows of `Count` vectors: v's own row and the group's sum stay in registers.
 template <std::size_t Count>
 CFE_INLINE void gather_short(const UnitRows& others, Neighbors neighbors, std::span<const float> own_row,
                              const Sums& sums) {
   const std::size_t last = last_of(own_row.size());
+  const bool fetched = others.rows.size() * sizeof(float) > kCached;
   const Row<Count> own = Row<Count>::load(own_row.data(), last);
   Row<Count> group = Row<Count>::load(sums.group.data());
   while (neighbors.first < neighbors.stop) {
     const std::size_t size = chunk_size(neighbors);
-    fetch<Count>(others, neighbors);
-    Chunk chunk;
-    F16 products[kChunk];
-    for (std::size_t j = 0; j < kChunk; ++j) {
-      chunk.set(j, others, neighbors.nodes[neighbors.first + least(j, size - 1)]);
-      products[j] = own.products(Row<Count>::load(chunk.row[j], last));
-    }
-    keep_first(sums_of_8(products), size).store(chunk.cosine);
-    for (std::size_t j = 0; j < kChunk; ++j)
-      group.add(chunk.cosine[j] * chunk.length[j], Row<Count>::load(chunk.row[j], last));
+    if (fetched) fetch<Count>(others, neighbors);
+    const std::int32_t* nodes = neighbors.nodes.data() + neighbors.first;
+    if (size == kChunk)
+      add_chunk<Count, true>(others, nodes, size, own, last, group);
+    else
+      add_chunk<Count, false>(others, nodes, size, own, last, group);
     neighbors.first += size;
     neighbors.done += size;
     if (neighbors.done % kGroup == 0) {
@@ -179,54 +193,6 @@ CFE_INLINE void gather_long(const UnitRows& others, Neighbors neighbors, std::sp
   }
 }
 
-template <std::size_t Lanes>
-struct Doubles {
-  typedef double Vector __attribute__((vector_size(8 * Lanes)));
-};
-
-// The upper half of `Lanes` numbers added to the lower one, until one is left.
-template <std::size_t Lanes>
-CFE_INLINE double tree_sum(const double* lanes) {
-  if constexpr (Lanes == 1) {
-    return lanes[0];
-  } else {
-    typename Doubles<Lanes / 2>::Vector lower, upper;
-    std::memcpy(&lower, lanes, sizeof lower);
-    std::memcpy(&upper, lanes + Lanes / 2, sizeof upper);
-    double sums[Lanes / 2];
-    lower += upper;
-    std::memcpy(sums, &lower, sizeof sums);
-    return tree_sum<Lanes / 2>(sums);
-  }
-}
-
-// 16 numbers in float64.
-struct D16 {
-  DoubleRegister part[kParts];
-
-  static CFE_INLINE D16 load(const double* from) {
-    D16 v;
-    for (int p = 0; p < kParts; ++p) std::memcpy(&v.part[p], from + p * kWidth, sizeof v.part[p]);
-    return v;
-  }
-  CFE_INLINE void store(double* to) const { std::memcpy(to, part, sizeof part); }
-  CFE_INLINE F16 rounded() const {
-    F16 v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = __builtin_convertvector(part[p], FloatRegister);
-    return v;
-  }
-};
-
-// 16 numbers of a new row: keep * own + share * (total + group).
-CFE_INLINE D16 mixed(const Shares& shares, const F16& own, const double* total, const float* group) {
-  D16 v = D16::load(total);
-  const F16 part = F16::load(group);
-  for (int p = 0; p < kParts; ++p)
-    v.part[p] = shares.keep * __builtin_convertvector(own.part[p], DoubleRegister) +
-                shares.share * (v.part[p] + __builtin_convertvector(part.part[p], DoubleRegister));
-  return v;
-}
-
 // Makes v's new row, writes it and adds it to `aggregate`; returns its length.
 template <std::size_t Count>
 CFE_INLINE float finish_row(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row) {
@@ -235,19 +201,18 @@ CFE_INLINE float finish_row(std::span<const float> own, const Shares& shares, co
   for (std::size_t v = 0; v < count; ++v) {
     const std::size_t i = v * kLanes, size = v + 1 < count ? kLanes : last;
     float* aggregate = row.aggregate.data() + i;
-    const D16 value = mixed(shares, load_first(own.data() + i, size), sums.total.data() + i, sums.group.data() + i);
-    for (int p = 0; p < kParts; ++p) squares.part[p] += value.part[p] * value.part[p];
+    const D16 sum = D16::load(sums.total.data() + i) + D16::widened(F16::load(sums.group.data() + i));
+    const D16 value = D16::widened(load_first(own.data() + i, size)) * shares.keep + sum * shares.share;
     value.store(sums.total.data() + i);
+    squares = squares + value * value;
     store_first(load_first(aggregate, size) + value.rounded(), aggregate, size);
   }
-  double lanes[kLanes];
-  squares.store(lanes);
-  const double norm = std::sqrt(tree_sum<kLanes>(lanes));
+  const double norm = std::sqrt(squares.sum());
   const double scale = norm > 0.0 ? 1.0 / norm : 0.0;
   for (std::size_t v = 0; v < count; ++v) {
-    D16 value = D16::load(sums.total.data() + v * kLanes);
-    for (int p = 0; p < kParts; ++p) value.part[p] *= scale;
-    store_first(value.rounded(), row.unit.data() + v * kLanes, v + 1 < count ? kLanes : last);
+    const std::size_t i = v * kLanes;
+    const D16 value = D16::load(sums.total.data() + i) * scale;
+    store_first(value.rounded(), row.unit.data() + i, v + 1 < count ? kLanes : last);
   }
   return static_cast<float>(norm);
 }
@@ -263,14 +228,13 @@ CFE_INLINE void gather_any(const UnitRows& others, const Neighbors& neighbors, s
 }
 
 template <std::size_t Count>
-void step_nodes(const CsrGraph& graph, double alpha, const Step& step, Range nodes, const Sums& sums) {
+void step_nodes(const Nodes& nodes, double alpha, const Step& step, const Sums& sums) {
   const UnitRows others{step.unit, 0, step.lengths};
-  for (std::size_t v = nodes.first; v < nodes.stop; ++v) {
-    clear(sums);
-    const auto first = static_cast<std::size_t>(graph.indptr()[v]),
-               stop = static_cast<std::size_t>(graph.indptr()[v + 1]);
-    gather_any<Count>(others, {graph.indices(), first, stop, 0}, step.unit[v], sums);
-    const Shares shares(alpha, step.lengths[v], stop - first);
+  for (std::size_t v = nodes.range.first; v < nodes.range.stop; ++v) {
+    clear<Count>(sums);
+    const auto first = static_cast<std::size_t>(nodes.indptr[v]), stop = static_cast<std::size_t>(nodes.indptr[v + 1]);
+    gather_any<Count>(others, {nodes.indices, first, stop, 0}, step.unit[v], sums);
+    const Shares shares = shares_of(alpha, step.lengths[v], stop - first);
     step.new_lengths[v] = finish_row<Count>(step.unit[v], shares, sums, {step.aggregate[v], step.new_unit[v]});
   }
 }
@@ -294,8 +258,8 @@ CFE_INLINE void for_length(std::size_t d, const Call& call) {
 }
 
 // Takes the step of some nodes; `sums` is scratch.
-void step(const CsrGraph& graph, double alpha, const Step& step, Range nodes, const Sums& sums) {
-  for_length(step.unit.columns, [&]<std::size_t Count>() { step_nodes<Count>(graph, alpha, step, nodes, sums); });
+void step(const Nodes& nodes, double alpha, const Step& step, const Sums& sums) {
+  for_length(step.unit.columns, [&]<std::size_t Count>() { step_nodes<Count>(nodes, alpha, step, sums); });
 }
 
 // Adds cos(x_v, x_u) x_u to the sums of v for some of its neighbours u.
