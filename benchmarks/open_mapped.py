@@ -94,7 +94,7 @@ def main(n: int) -> None:
             found = [
                 json.loads(subprocess.check_output([sys.executable, __file__, "--open", path]))
                 for _ in range(PROCESSES + 1)
-            ][1:]  # the first one warms the page cache and numba's
+            ][1:]  # the first one warms the page cache
             medians = {key: median(run[key] for run in found) for key in found[0]}
             print(name, {key: round(value, 2) for key, value in medians.items()})
             results[name] = {"file_mb": path.stat().st_size / 1e6, "median": medians, "processes": found}

@@ -28,8 +28,11 @@ struct Kernels {
   double (*normalise)(std::span<float> row);
 
   // propagation.h
+  void (*step)(const Nodes& nodes, double alpha, const Step& step, const Sums& sums);
   void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
-  float (*finish)(std::span<const float> own, double keep, double share, const Sums& sums, const NewRow& row);
+  float (*finish)(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
+
+  // similarity.h
   double (*norm)(std::span<const float> x);
   // kernels/nearest_centroid.h
   void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,

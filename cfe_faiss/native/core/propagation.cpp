@@ -113,24 +113,11 @@ void Propagation::step(const Step& step, const Watch& watch) const {
     step_by_blocks(step, watch);
 }
 
-float Propagation::finish(std::size_t v, std::span<const float> own, const Sums& sums, const Step& step) const {
-  const auto degree = static_cast<double>(std::max<std::size_t>(graph_.neighbors(v).size(), 1));
-  const double keep = alpha_ * static_cast<double>(step.lengths[v]);
-  return kernels().finish(own, keep, (1.0 - alpha_) / degree, sums, {step.aggregate[v], step.new_unit[v]});
-}
-
 void Propagation::step_in_memory(const Step& step, const Watch& watch) const {
   const std::vector<Range> ranges = balanced_ranges(graph_.indptr());
-  const UnitRows others{step.unit, 0, step.lengths};
   const auto take = [&](std::size_t task) {
     SumsOfNodes sums(1, step.unit.columns);
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
-      sums.clear(0);
-      const auto first = static_cast<std::size_t>(graph_.indptr()[v]);
-      const auto stop = static_cast<std::size_t>(graph_.indptr()[v + 1]);
-      kernels().gather(others, {graph_.indices(), first, stop, 0}, step.unit[v], sums[0]);
-      step.new_lengths[v] = finish(v, step.unit[v], sums[0], step);
-    }
+    kernels().step({graph_.indptr(), graph_.indices(), ranges[task]}, alpha_, step, sums[0]);
   };
   const auto edges = static_cast<double>(graph_.num_edges());
   parallel_for(ranges.size(), threads_, take, part_of(watch, 0.0, edges, ranges.size()));
@@ -164,9 +151,12 @@ void Propagation::step_by_blocks(const Step& step, const Watch& watch) const {
     }
     const std::vector<Range> ranges = row_ranges(stop - first, d);
     const auto finish_rows = [&](std::size_t task) {
-      for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-        step.new_lengths[first + v] =
-            finish(first + v, std::span<const float>(blocks.own).subspan(v * d, d), blocks.sums[v], step);
+      for (std::size_t i = ranges[task].first; i < ranges[task].stop; ++i) {
+        const std::size_t v = first + i;
+        const Shares shares = shares_of(alpha_, step.lengths[v], graph_.neighbors(v).size());
+        step.new_lengths[v] = kernels().finish(std::span(blocks.own).subspan(i * d, d), shares, blocks.sums[i],
+                                               {step.aggregate[v], step.new_unit[v]});
+      }
     };
     parallel_for(ranges.size(), threads_, finish_rows, quiet);
   }

@@ -37,6 +37,16 @@ struct Neighbors {
   std::size_t first, stop, done;
 };
 
+// A node's new vector is keep * its unit row + share * the sum over its neighbours.
+struct Shares {
+  double keep, share;
+};
+
+// Inlined, since it is compiled for each instruction set.
+inline __attribute__((always_inline)) Shares shares_of(double alpha, float length, std::size_t degree) {
+  return {alpha * static_cast<double>(length), (1.0 - alpha) / static_cast<double>(degree > 0 ? degree : 1)};
+}
+
 // What a step makes of a node, besides its length.
 struct NewRow {
   std::span<float> aggregate, unit;
@@ -48,6 +58,13 @@ struct Step {
   std::span<const float> lengths;
   Matrix<float> aggregate, new_unit;  // sums of the vectors of all steps; the new unit rows
   std::span<float> new_lengths;
+};
+
+// Some nodes of a graph, and its arrays.
+struct Nodes {
+  std::span<const std::int64_t> indptr;
+  std::span<const std::int32_t> indices;
+  Range range;
 };
 
 class Propagation {
@@ -67,7 +84,6 @@ class Propagation {
   void check(const Step& step) const;
   void step_in_memory(const Step& step, const Watch& watch) const;
   void step_by_blocks(const Step& step, const Watch& watch) const;
-  float finish(std::size_t v, std::span<const float> own, const Sums& sums, const Step& step) const;
 
   const CsrGraph& graph_;
   double alpha_;

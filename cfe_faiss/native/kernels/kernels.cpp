@@ -25,6 +25,7 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,
+      .step = CFE_LEVEL::step,
       .gather = CFE_LEVEL::gather,
       .finish = CFE_LEVEL::finish,
       .norm = CFE_LEVEL::norm,

@@ -1,4 +1,5 @@
-// Sums of the lanes of 16 vectors at a time, in one order at every level.
+// What moves numbers between lanes: sums of the lanes of several vectors at a time, in one order at every level;
+// vectors of 16 numbers in float64.
 #pragma once
 
 #include "simd/vector.h"
@@ -49,13 +50,86 @@ CFE_INLINE void halve(F16* v, int count) {
   for (int i = 0; i < count / 2; ++i) v[i] = halves_added<half>(v[2 * i], v[2 * i + 1]);
 }
 
-// Lane j of the result is the sum of the 16 lanes of v[j]: the upper half added to the lower one, four times.
-CFE_INLINE F16 sums_of_16(F16 (&v)[16]) {
-  halve<8>(v, 16);
-  halve<4>(v, 8);
-  halve<2>(v, 4);
-  halve<1>(v, 2);
-  return v[0];
+// Lane j of the result is the sum of the 16 lanes of v[j], for j < 8: the upper half added to the lower one, four
+// times.
+CFE_INLINE F16 sums_of_8(F16 (&v)[8]) {
+  halve<8>(v, 8);
+  halve<4>(v, 4);
+  halve<2>(v, 2);
+  return halves_added<1>(v[0], v[0]);
 }
+
+#if CFE_WIDTH == 16
+#define CFE_LOWER 0, 1, 2, 3, 4, 5, 6, 7
+#define CFE_UPPER 8, 9, 10, 11, 12, 13, 14, 15
+#elif CFE_WIDTH == 8
+#define CFE_LOWER 0, 1, 2, 3
+#define CFE_UPPER 4, 5, 6, 7
+#else
+#define CFE_LOWER 0, 1
+#define CFE_UPPER 2, 3
+#endif
+
+// 16 numbers in float64, in registers as wide as those of floats.
+struct D16 {
+  static constexpr int kWide = kWidth / 2;  // doubles in a register
+  static constexpr int kWideParts = 2 * kParts;
+  using Wide = double __attribute__((vector_size(4 * kWidth)));
+  using Half = float __attribute__((vector_size(2 * kWidth)));
+  Wide part[kWideParts];
+
+  static CFE_INLINE D16 load(const double* from) {
+    D16 v;
+    for (int p = 0; p < kWideParts; ++p) std::memcpy(&v.part[p], from + p * kWide, sizeof(Wide));
+    return v;
+  }
+  static CFE_INLINE D16 widened(const F16& from) {
+    D16 v;
+    for (int p = 0; p < kParts; ++p) {
+      v.part[2 * p] = __builtin_convertvector(__builtin_shufflevector(from.part[p], from.part[p], CFE_LOWER), Wide);
+      v.part[2 * p + 1] = __builtin_convertvector(__builtin_shufflevector(from.part[p], from.part[p], CFE_UPPER), Wide);
+    }
+    return v;
+  }
+  CFE_INLINE void store(double* to) const {
+    for (int p = 0; p < kWideParts; ++p) std::memcpy(to + p * kWide, &part[p], sizeof(Wide));
+  }
+  CFE_INLINE F16 rounded() const {
+    F16 v;
+    for (int p = 0; p < kParts; ++p) {
+      const Half low = __builtin_convertvector(part[2 * p], Half),
+                 high = __builtin_convertvector(part[2 * p + 1], Half);
+      v.part[p] = __builtin_shufflevector(low, high, CFE_LOWER, CFE_UPPER);
+    }
+    return v;
+  }
+  CFE_INLINE D16 operator+(const D16& other) const {
+    D16 v;
+    for (int p = 0; p < kWideParts; ++p) v.part[p] = part[p] + other.part[p];
+    return v;
+  }
+  CFE_INLINE D16 operator*(const D16& other) const {
+    D16 v;
+    for (int p = 0; p < kWideParts; ++p) v.part[p] = part[p] * other.part[p];
+    return v;
+  }
+  CFE_INLINE D16 operator*(double factor) const {
+    D16 v;
+    for (int p = 0; p < kWideParts; ++p) v.part[p] = part[p] * factor;
+    return v;
+  }
+  // The registers of the upper half added to those of the lower half until one is left, then its lanes in the same way.
+  CFE_INLINE double sum() const {
+    Wide sums[kWideParts];
+    for (int p = 0; p < kWideParts; ++p) sums[p] = part[p];
+    for (int count = kWideParts / 2; count > 0; count /= 2)
+      for (int p = 0; p < count; ++p) sums[p] += sums[p + count];
+    double lanes[kWide];
+    std::memcpy(lanes, &sums[0], sizeof lanes);
+    for (int count = kWide / 2; count > 0; count /= 2)
+      for (int lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
+    return lanes[0];
+  }
+};
 
 }  // namespace cfe::CFE_LEVEL

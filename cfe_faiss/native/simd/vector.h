@@ -33,7 +33,7 @@ struct Vector {
   }
   static CFE_INLINE Vector all(Number value) {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = value - Register{};  // unlike a sum with 0, nothing to compute
+    for (int p = 0; p < kParts; ++p) v.part[p] = value - Register{};  // + would have to turn -0 into 0
     return v;
   }
   CFE_INLINE void store(Number* to) const {
@@ -76,6 +76,18 @@ CFE_INLINE F16 load_first(const float* from, std::size_t count) {
   float lanes[kLanes] = {};
   for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] = from[lane];
   return F16::load(lanes);
+#endif
+}
+
+// Writes the first `count` of 16 floats, 1 to 16.
+CFE_INLINE void store_first(const F16& v, float* to, std::size_t count) {
+#if defined(CFE_LEVEL_avx512)
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), (__m512)v.part[0]);
+#else
+  if (count == kLanes) return v.store(to);
+  float lanes[kLanes];
+  v.store(lanes);
+  for (std::size_t lane = 0; lane < count; ++lane) to[lane] = lanes[lane];
 #endif
 }
 

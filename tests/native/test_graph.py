@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from cfe_faiss import _native
+
+EDGES = np.array([[0, 1, 1, 2], [1, 0, 2, 2]])
+
+
+def test_a_builder_counts_places_and_merges():
+    builder = _native.GraphBuilder(4, False)
+    builder.count(EDGES)
+    builder.count(EDGES)
+    assert builder.num_counted == 12
+    builder.place(EDGES)
+    builder.place(EDGES)
+    indptr, indices = builder.finish(2)
+    assert (indptr.dtype, indices.dtype) == (np.int64, np.int32)
+    assert (indptr.tolist(), indices.tolist()) == ([0, 1, 3, 4, 4], [1, 0, 2, 1])
+
+
+@pytest.mark.parametrize("hub", [0, 500, 999])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_node_is_sorted_whatever_the_degrees(hub, threads):
+    rng = np.random.default_rng(0)
+    n = 1000
+    dense = rng.random((n, n)) < 0.01
+    dense[hub] = True
+    dense[::3] = False
+    np.fill_diagonal(dense, False)
+    targets, sources = np.nonzero(dense)
+    order = rng.permutation(len(targets))
+    edges = np.ascontiguousarray(np.stack([sources, targets])[:, order])
+    builder = _native.GraphBuilder(n, True)
+    builder.count(edges)
+    builder.place(edges)
+    indptr, indices = builder.finish(threads)
+    np.testing.assert_array_equal(indices, sources)
+    np.testing.assert_array_equal(np.diff(indptr), dense.sum(axis=1))
+
+
+@pytest.mark.parametrize("edges", [[[0], [4]], [[-1], [0]], [[2**40], [0]]])
+def test_node_numbers_out_of_range_are_refused(edges):
+    with pytest.raises(ValueError, match=r"edges must lie in 0\.\.3, got "):
+        _native.GraphBuilder(4, False).count(np.array(edges))
+
+
+def test_only_what_was_counted_can_be_placed():
+    builder = _native.GraphBuilder(4, False)
+    builder.count(EDGES)
+    with pytest.raises(ValueError, match="all edges that were counted must be placed"):
+        builder.finish(1)
+    builder.place(EDGES)
+    with pytest.raises(ValueError, match="edges to be placed must be those that were counted"):
+        builder.place(EDGES)
+    with pytest.raises(ValueError, match="edges must be counted before any are placed"):
+        builder.count(EDGES)
+
+
+def test_faults_of_a_builder_are_named():
+    with pytest.raises(ValueError, match="graph must have at most 2147483646 nodes, got 2147483647"):
+        _native.GraphBuilder(2**31 - 1, False)
+    with pytest.raises(ValueError, match=r"edges must have shape \(2, m\), got 3 rows"):
+        _native.GraphBuilder(4, False).count(np.zeros((3, 2), np.int64))
+    with pytest.raises(TypeError, match="incompatible"):
+        _native.GraphBuilder(4, False).count(EDGES.astype(np.int32))
+
+
+def test_labels_of_the_ends_are_compared():
+    graph = _native.CsrGraph(np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1], np.int32), 1)
+    assert graph.count_same_label(np.array([5, 5, 6], np.int32), 2) == 2
+    with pytest.raises(ValueError, match="labels must have length 3, got 2"):
+        graph.count_same_label(np.array([5, 5], np.int32), 1)

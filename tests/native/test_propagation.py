@@ -1,0 +1,162 @@
+import gc
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfe_faiss import _native
+
+
+def problem(n=40, d=20, edges=300, seed=0):
+    rng = np.random.default_rng(seed)
+    builder = _native.GraphBuilder(n, False)
+    ends = rng.integers(0, n, (2, edges))
+    builder.count(ends)
+    builder.place(ends)
+    x = rng.normal(size=(n, d)).astype(np.float32)
+    norms = np.empty(n)
+    _native.normalise_rows(x, norms, 1)
+    return builder.finish(1), x, rng.random(n).astype(np.float32)
+
+
+def step(graph, unit, lengths, alpha=0.5, memory=0, threads=1, **callbacks):
+    aggregate, new_unit, new_lengths = np.ones_like(unit), np.empty_like(unit), np.empty_like(lengths)
+    propagation = _native.Propagation(_native.CsrGraph(*graph, threads), alpha, memory, threads)
+    propagation.step(unit, lengths, aggregate, new_unit, new_lengths, **callbacks)
+    return aggregate, new_unit, new_lengths
+
+
+def reference(graph, unit, lengths, alpha):
+    indptr, indices = graph
+    unit, new = unit.astype(np.float64), np.empty(unit.shape)
+    for v, x in enumerate(unit):
+        around = indices[indptr[v] : indptr[v + 1]]
+        new[v] = alpha * lengths[v] * x
+        if len(around):
+            new[v] += (1 - alpha) * ((unit[around] @ x) * lengths[around]) @ unit[around] / len(around)
+    return new
+
+
+# Rows that stay in registers, of one to four vectors of 16 numbers, and longer ones; full and not.
+@pytest.mark.parametrize("d", [1, 15, 16, 17, 32, 33, 48, 50, 64, 65, 128, 143, 200])
+@pytest.mark.parametrize("memory", [0, 1, 5000, 1 << 30])
+def test_a_step_is_the_formula(d, memory):
+    graph, unit, lengths = problem(d=d)
+    aggregate, new_unit, new_lengths = step(graph, unit, lengths, 0.3, memory, 2)
+    expected = reference(graph, unit, lengths, 0.3)
+    np.testing.assert_allclose(aggregate, 1 + expected, atol=1e-6)
+    np.testing.assert_allclose(new_lengths, np.linalg.norm(expected, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(new_unit * new_lengths[:, None], expected, atol=1e-6)
+
+
+@given(st.integers(2, 30), st.integers(1, 70), st.integers(1, 900), st.integers(0, 4000), st.integers(0, 2**32 - 1))
+def test_blocks_and_threads_do_not_change_the_bits(n, d, edges, memory, seed):
+    graph, unit, lengths = problem(n, d, edges, seed)
+    for found, expected in zip(
+        step(graph, unit, lengths, 0.4, memory, 3), step(graph, unit, lengths, 0.4), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+LEVELS = """
+import hashlib
+import numpy as np
+from cfe_faiss import _native
+from cfe_faiss.kernel import ks_vectors
+rng = np.random.default_rng(0)
+for d in (1, 7, 16, 18, 33, 64, 65, 200, 301):
+    x = (rng.normal(size=(700, d)) * 10.0 ** rng.integers(-6, 6, (700, 1))).astype(np.float32)
+    edges = rng.integers(0, 700, (2, 6000))
+    edges[1, :600] = 7  # a node whose neighbours are summed in several groups
+    X = ks_vectors(x, edges)
+    units = np.empty_like(x)
+    assert _native.unit_rows(x, units) == -1
+    print(hashlib.sha256(X.tobytes() + units.tobytes()).hexdigest())
+"""
+
+
+def test_every_level_gives_the_same_bits():
+    def printed(level):
+        run = [sys.executable, "-c", LEVELS]
+        return subprocess.run(
+            run, env={**os.environ, "CFE_SIMD": level}, capture_output=True, text=True, check=True
+        ).stdout
+
+    levels = _native.available_levels()
+    assert len({printed(level) for level in levels}) == 1
+
+
+def test_progress_and_release_are_called():
+    (indptr, indices), unit, lengths = problem(n=3000, d=40, edges=100_000)
+    for memory in (0, 200_000):
+        done, releases = [], []
+        callbacks = {"progress": done.append, "release": lambda releases=releases: releases.append(1)}
+        step((indptr, indices), unit, lengths, memory=memory, **callbacks)
+        assert len(releases) > 10
+        assert done == sorted(done)
+        assert all(0 <= number <= len(indices) for number in done)
+
+
+def test_an_error_of_a_callback_ends_the_step():
+    def fail():
+        raise RuntimeError("no more")
+
+    graph, unit, lengths = problem()
+    for memory, threads in ((0, 1), (0, 2), (1000, 2)):
+        with pytest.raises(RuntimeError, match="no more"):
+            step(graph, unit, lengths, memory=memory, threads=threads, release=fail)
+
+
+def test_the_arrays_of_the_graph_are_kept():
+    (indptr, indices), unit, lengths = problem()
+    expected = step((indptr, indices), unit, lengths)
+    propagation = _native.Propagation(_native.CsrGraph(indptr.copy(), indices.copy(), 1), 0.5, 0, 1)
+    gc.collect()
+    aggregate, new_unit, new_lengths = np.ones_like(unit), np.empty_like(unit), np.empty_like(lengths)
+    propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
+    np.testing.assert_array_equal(new_unit, expected[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda a: {"unit": a["unit"][:-1]}, ValueError, "unit and both lengths must have a row for each node"),
+        (lambda a: {"lengths": a["lengths"][:-1]}, ValueError, "unit and both lengths"),
+        (lambda a: {"new_lengths": a["lengths"][:-1].copy()}, ValueError, "unit and both lengths"),
+        (lambda a: {"aggregate": a["unit"][:-1].copy()}, ValueError, "aggregate must have the shape of unit"),
+        (lambda a: {"new_unit": np.empty((40, 21), np.float32)}, ValueError, "new_unit must have the shape of unit"),
+        (lambda a: {"new_unit": a["unit"]}, ValueError, "new_unit must not be unit"),
+        (
+            lambda a: {name: np.empty((40, 0), np.float32) for name in ("unit", "aggregate", "new_unit")},
+            ValueError,
+            "unit must have at least one column",
+        ),
+        (lambda a: {"unit": a["unit"].astype(np.float64)}, TypeError, "incompatible"),
+        (lambda a: {"unit": np.asfortranarray(a["unit"])}, TypeError, "incompatible"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(change, error, message):
+    graph, unit, lengths = problem()
+    arrays = {
+        "unit": unit,
+        "lengths": lengths,
+        "aggregate": unit.copy(),
+        "new_unit": unit.copy(),
+        "new_lengths": lengths.copy(),
+    }
+    propagation = _native.Propagation(_native.CsrGraph(*graph, 1), 0.5, 0, 1)
+    with pytest.raises(error, match=message):
+        propagation.step(**{**arrays, **change(arrays)})
+
+
+def test_norms_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="norms must have a number for each row"):
+        _native.normalise_rows(np.ones((3, 2), np.float32), np.empty(2), 1)
+    with pytest.raises(ValueError, match="unit must have length 3, got 2"):
+        _native.unit_rows(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
+    with pytest.raises(ValueError, match="each row of unit must have length 2, got 3"):
+        _native.unit_rows(np.ones((3, 2), np.float32), np.ones((3, 3), np.float32))
