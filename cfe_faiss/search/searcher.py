@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss import _native
+from cfe_faiss._native import ListScan
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import FEW, Routes, nearest_lists
 from cfe_faiss.lists import scan
@@ -138,9 +140,15 @@ class Lists:
         return self.storage.slack if self.panels is None else batch.SLACK * self.storage.slack
 
     @cached_property
-    def _for_one(self) -> tuple[Callable[..., bool], NDArray[np.int64], list[NDArray[Any]], float, int, int]:
-        search = few.search_lists_of_one if self.panels is None else few.search_panels_of_one
-        return search, *self._places, self._slack, self.number, self.storage.n
+    def _scan(self) -> ListScan:
+        return ListScan(self.storage.native, self.references, self.reference_starts)
+
+    @cached_property
+    def _for_one(self) -> tuple[Callable[..., bool], tuple[Any, ...], list[NDArray[Any]], int, int]:
+        places, held = self._places
+        if self.panels is None:
+            return few.search_lists_of_one, (places, self._scan, self._slack), held, self.number, self.storage.n
+        return few.search_panels_of_one, (places, self._slack), held, self.number, self.storage.n
 
     def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int) -> Results | None:
         """Return D, I of one query as it was handed in, (1, k), or None where it is to be refused.
@@ -149,11 +157,11 @@ class Lists:
         """
         if self.routes is None or self.screening is not None:
             return None
-        search, places, _held, slack, number, n = self._for_one
+        search, where, _held, number, n = self._for_one
         if not (0 < k <= n and nprobe > 0):
             return None
         D, I = np.empty((1, k), _FLOAT32), np.empty((1, k), _INT64)
-        return (D, I) if search(xq, label, min(nprobe, number), places, slack, D, I) else None
+        return (D, I) if search(xq, label, min(nprobe, number), *where, D, I) else None
 
     def few(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, nprobe: int, allowed: NDArray[np.bool_] | None
@@ -179,7 +187,7 @@ class Lists:
         places, _held = self._places
         if self.panels is not None and len(allowed) == 0:
             return bool(few.search_panels(X, labels, places, self._slack, lists, D, I))
-        return bool(few.search_lists(X, labels, places, self.storage.slack, allowed, lists, D, I))
+        return few.search_lists(X, labels, places, self._scan, self.storage.slack, allowed, lists, D, I)
 
     def probe(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], width: int, nprobe: int, allowed: NDArray[np.bool_]
@@ -193,29 +201,11 @@ class Lists:
             lists = nearest_lists(X, self.centroids, nprobe)
         else:
             lists = self.routes.lists(X, labels, nprobe)
-        storage, references = self.storage, (self.references, self.reference_starts)
         if self.screening is not None and nprobe < self.number:
-            self.screening.probe(storage, X, labels, lists, *references, allowed, D, I)
-            scan.sort_heaps(D, I)
-            return D, I
-        scan.scan_lists(
-            X,
-            labels,
-            lists,
-            storage.starts,
-            storage.addresses,
-            storage.id_addresses,
-            storage.row_size,
-            storage.codec,
-            storage.levels,
-            storage.labels,
-            *references,
-            allowed,
-            D,
-            I,
-            storage.slack,
-        )
-        scan.sort_heaps(D, I)
+            self.screening.probe(self._scan, X, labels, lists, allowed, self.storage.n, D, I)
+        else:
+            self._scan.scan(X, labels, lists, allowed, self.storage.slack, D, I)
+        _native.sort_heaps(D, I)
         return D, I
 
 

@@ -8,11 +8,13 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
+from cfe_faiss import _native
+from cfe_faiss._native import ListScan
 from cfe_faiss.checks import UNKNOWN, as_unit_row, is_label
 from cfe_faiss.coarse.nearby import Nearby, in_panels_of_bytes, rank_few
 from cfe_faiss.jit import kernel
 from cfe_faiss.lists.codecs import FLAT, bool_pointer, double_pointer, float_pointer, int_pointer, label_pointer
-from cfe_faiss.lists.scan import NO_ID, PADDING, scan_lists, sort_heaps
+from cfe_faiss.lists.scan import NO_ID, PADDING, sort_heaps
 from cfe_faiss.search.meet import FACTS, LANES
 from cfe_faiss.search.panels import turn, words_of
 from cfe_faiss.search.sweep import scan_groups
@@ -20,6 +22,8 @@ from cfe_faiss.search.sweep import scan_groups
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
+
+_EVERYTHING = np.empty(0, bool)
 
 
 @kernel
@@ -59,11 +63,11 @@ def _route(X: Floats, labels_q: Labels, places: Ints, lists: Ints) -> None:
             lists[q] = -1
 
 
-@kernel
 def search_lists(
     X: Floats,
     labels_q: Labels,
     places: Ints,
+    scan: ListScan,
     slack: float,
     allowed: NDArray[np.bool_],
     lists: Ints,
@@ -72,32 +76,12 @@ def search_lists(
 ) -> bool:
     """Route a few queries, scan their lists and sort what was found; return whether all rows are full.
 
-    ``lists``, (nq, nprobe), are written; the other arguments are those of :func:`scan.scan_lists`.
+    ``lists``, (nq, nprobe), are written; the other arguments are those of :meth:`ListScan.scan`.
     """
-    nlist = places[1] - 1
-    kind = carray(int_pointer(places[48]), (2,))
     _route(X, labels_q, places, lists)
-    D[:] = PADDING
-    I[:] = NO_ID
-    scan_lists(
-        X,
-        labels_q,
-        lists,
-        carray(int_pointer(places[0]), (places[1],)),
-        carray(int_pointer(places[36]), (nlist,)),
-        carray(int_pointer(places[38]), (nlist,)),
-        kind[0],
-        kind[1],
-        carray(float_pointer(places[46]), (2, places[47] // 2)),
-        carray(label_pointer(places[40]), (places[41],)),
-        carray(label_pointer(places[42]), (places[43],)),
-        carray(int_pointer(places[44]), (places[45],)),
-        allowed,
-        D,
-        I,
-        slack,
-    )
-    sort_heaps(D, I)
+    D[:], I[:] = PADDING, NO_ID
+    scan.scan(X, labels_q, lists, allowed, slack, D, I)
+    _native.sort_heaps(D, I)
     return bool((I[:, -1] >= 0).all())
 
 
@@ -150,14 +134,15 @@ def _unit(X: Floats, label: int, nprobe: int) -> tuple[bool, Floats, Labels, Int
     return fine, unit, np.full(1, label, np.int32), np.empty((1, nprobe), np.int64)
 
 
-@kernel
-def search_lists_of_one(X: Floats, label: int, nprobe: int, places: Ints, slack: float, D: Floats, I: Ints) -> bool:
+def search_lists_of_one(
+    X: Floats, label: int, nprobe: int, places: Ints, scan: ListScan, slack: float, D: Floats, I: Ints
+) -> bool:
     """Do what :func:`search_lists` does for one query as it was handed in, (1, d), among all rows.
 
     Return False, too, where the query or its label is to be refused.
     """
     fine, unit, labels, lists = _unit(X, label, nprobe)
-    return fine and search_lists(unit, labels, places, slack, np.empty(0, np.bool_), lists, D, I)
+    return fine and search_lists(unit, labels, places, scan, slack, _EVERYTHING, lists, D, I)
 
 
 @kernel

@@ -7,6 +7,9 @@ namespace cfe {
 
 namespace nb = nanobind;
 
+void bind_exact(nb::module_& module);
+void bind_join(nb::module_& module);
+void bind_list_scan(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_similarity(nb::module_& module);
 void bind_topk(nb::module_& module);

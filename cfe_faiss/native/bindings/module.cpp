@@ -10,6 +10,9 @@ NB_MODULE(_native, module) {
   module.def("level", &cfe::level);
   module.def("available_levels", &cfe::available_levels);
   cfe::bind_rows(module);
+  cfe::bind_exact(module);
+  cfe::bind_join(module);
+  cfe::bind_list_scan(module);
   cfe::bind_similarity(module);
   cfe::bind_topk(module);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <span>
 
+#include "core/matrix.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {
@@ -23,6 +24,14 @@ CFE_INLINE DoubleRegister widened(const double* from) {
   return v;
 }
 
+// One number; like `widened`, wherever it lies: in a mapped file vectors may lie at odd addresses.
+template <class Number>
+CFE_INLINE double number_at(const Number* from) {
+  Number value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
 // The inner product of x, in float32 or float64 (of float32 numbers), and y, both of length d.
 template <class Number>
 CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d) {
@@ -36,7 +45,7 @@ CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d
     for (int lane = 0; lane < width; ++lane)
       lanes[lane] = first ? lanes[lane] + lanes[lane + width] : lanes[2 * lane] + lanes[2 * lane + 1];
   double total = lanes[0];
-  for (; i < d; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  for (; i < d; ++i) total += number_at(x + i) * number_at(y + i);
   return total;
 }
 
@@ -47,6 +56,14 @@ CFE_INLINE float similarity(const float* x, const float* y, std::size_t d) {
 // Writes the similarity of each row of X with the same row of Y.
 void pair_similarities(const float* X, const float* Y, std::size_t d, std::span<float> result) {
   for (std::size_t r = 0; r < result.size(); ++r) result[r] = similarity(X + r * d, Y + r * d, d);
+}
+
+// Writes the similarity of each X[first[p]] with Y[second[p]].
+void row_similarities(Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
+                      std::span<const std::int64_t> second, std::span<float> result) {
+  for (std::size_t p = 0; p < result.size(); ++p)
+    result[p] = similarity(X.data + static_cast<std::size_t>(first[p]) * X.columns,
+                           Y.data + static_cast<std::size_t>(second[p]) * Y.columns, X.columns);
 }
 
 }  // namespace cfe::CFE_LEVEL
