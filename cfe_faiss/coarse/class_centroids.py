@@ -14,18 +14,16 @@ import numpy as np
 from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
-from cfe_faiss._native import ClassCentroids
+from cfe_faiss._native import ClassCentroids, ListScan
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.kmeans import nearest, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
-from cfe_faiss.lists import scan
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import run
+from cfe_faiss.parallel import num_threads
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
 _SMALL_SHARE = 1 / 8
-_LISTS_AT_ONCE = 64
 MANY = 1 << 11
 """From so many lists on, of all partitions together, a query is compared with regions of lists first."""
 
@@ -124,7 +122,7 @@ class Routes:
     def of(cls, storage: Storage, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> "Routes":
         """Sum up the members of every list of every partition: one pass over the vectors for each partition.
 
-        ``references`` and ``reference_starts`` are the supplementary partitions, as ``scan.scan_lists`` takes them.
+        ``references`` and ``reference_starts`` are the supplementary partitions, as :class:`ListScan` takes them.
         """
         nlist = len(storage.starts) - 1
         starts = np.concatenate([storage.starts, storage.n + reference_starts[1:]])
@@ -145,28 +143,9 @@ class Routes:
         by_list = np.lexsort((block_labels, block_lists))
         entry_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
-        def sum_up(cut: slice) -> None:
-            scan.sum_lists(
-                cut.start,
-                cut.stop,
-                starts,
-                storage.starts,
-                storage.addresses,
-                storage.row_size,
-                storage.codec,
-                storage.levels,
-                labels,
-                references,
-                by_list,
-                entry_starts,
-                block_labels,
-                means,
-                entry_means,
-            )
-
-        total = len(starts) - 1
-        cuts = [slice(j, min(j + _LISTS_AT_ONCE, total)) for j in range(0, total, _LISTS_AT_ONCE)]
-        run(sum_up, cuts, work=float(len(labels)) * storage.d)
+        work = float(len(labels)) * storage.d
+        scan = ListScan(storage.native, references, reference_starts)
+        scan.centroids(by_list, entry_starts, block_labels, means, entry_means, num_threads(work))
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
         regions = Regions.of(means)

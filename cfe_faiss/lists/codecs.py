@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cfe_faiss.dot import similarity
-from cfe_faiss.jit import fast_kernel, kernel
+from cfe_faiss.jit import kernel
 
 FLAT, FP16, SQ8 = 0, 1, 2
 
@@ -164,37 +164,3 @@ def score(codec: int, levels: Floats, x: Floats, address: int, buffer: Floats) -
         return similarity(x, carray(float_pointer(address), (x.shape[0],)))
     decode(codec, levels, address, buffer)
     return similarity(x, buffer)
-
-
-@kernel
-def weigh(codec: int, levels: Floats, x: Floats, weights: Floats) -> np.float32:
-    """Write what codes have to be multiplied by to screen them against x, and return what is to be added."""
-    if codec != SQ8:
-        weights[:] = x
-        return np.float32(0)
-    offset = np.float64(0)
-    for i in range(x.shape[0]):
-        step = np.float64(levels[1, i]) / 255
-        weights[i] = np.float32(x[i] * step)
-        offset += np.float64(x[i]) * (levels[0, i] + 0.5 * step)
-    return np.float32(offset)
-
-
-@fast_kernel
-def screen(codec: int, weights: Floats, offset: np.float32, address: int) -> np.float32:
-    """Return the inner product of a query, as :func:`weigh` took it, and the row at ``address``, up to rounding."""
-    d = weights.shape[0]
-    total = np.float32(0)
-    if codec == FLAT:
-        row = carray(float_pointer(address), (d,))
-        for i in range(d):
-            total += weights[i] * row[i]
-    elif codec == FP16:
-        halves = _half_pointer(address)
-        for i in range(d):
-            total += weights[i] * _half(halves, i)
-    else:
-        codes = carray(byte_pointer(address), (d,))
-        for i in range(d):
-            total += weights[i] * np.float32(codes[i])
-    return total + offset

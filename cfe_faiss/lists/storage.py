@@ -1,10 +1,7 @@
 """Where an index keeps its vectors: FAISS's own lists, each sorted by label, seen as one long sequence of rows."""
 
-import ctypes
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +53,20 @@ class Storage:
     def native(self) -> Rows:
         """The same rows for the compiled core."""
         levels = np.ascontiguousarray(self.levels.reshape(-1))
-        addresses = self.addresses.view(np.uint64), self.id_addresses.view(np.uint64)
-        return Rows(self.d, self.codec, levels, self.starts, *addresses, self.labels)
+        addresses, id_addresses, pq_addresses = (
+            addresses.view(np.uint64) for addresses in (self.addresses, self.id_addresses, self.code_addresses)
+        )
+        return Rows(
+            self.d,
+            self.codec,
+            levels,
+            self.starts,
+            addresses,
+            id_addresses,
+            self.labels,
+            pq_addresses,
+            self.code_size,
+        )
 
     @cached_property
     def slack(self) -> float:
@@ -77,26 +86,11 @@ class Storage:
     def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return vectors and ids of storage rows; a view of floats that follow each other in one list, else a copy."""
         if self.codec == codes.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
-            j = int(np.searchsorted(self.starts, rows[0], side="right")) - 1
-            if rows[-1] < self.starts[j + 1]:
-                place = int(rows[0] - self.starts[j])
-                address = int(self.addresses[j]) + 4 * self.d * place
-                id_address = int(self.id_addresses[j]) + 8 * place
-                return _view(ctypes.c_float, address, (len(rows), self.d)), _view(
-                    ctypes.c_int64, id_address, (len(rows),)
-                )
+            view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
+            if view is not None:
+                return view
         X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
-        scan.gather(
-            rows,
-            self.starts,
-            self.addresses,
-            self.id_addresses,
-            self.row_size,
-            self.codec,
-            self.levels,
-            X,
-            copied_ids,
-        )
+        self.native.gather(np.ascontiguousarray(rows, np.int64), X, copied_ids)
         return X, copied_ids
 
     @cached_property
@@ -125,7 +119,7 @@ class Storage:
     def ids(self) -> NDArray[np.int64]:
         """Return the id of each storage row, (n,) int64."""
         ids = np.empty(self.n, np.int64)
-        scan.copy_ids(self.starts, self.id_addresses, ids)
+        self.native.copy_ids(ids)
         return ids
 
     def first_not_unit(self, shortest: float | None = None) -> int:
@@ -172,13 +166,3 @@ class Storage:
 
 def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return np.unique(labels[labels != UNKNOWN], return_counts=True)
-
-
-def _view(element: Any, address: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    size = ctypes.sizeof(element)
-    if address % size == 0:
-        return np.ctypeslib.as_array((element * math.prod(shape)).from_address(address)).reshape(shape)
-    # In a mapped file FAISS puts vectors at odd addresses, where NumPy does without BLAS.
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * (size * math.prod(shape))).from_address(address))
-    rows: NDArray[Any] = raw.copy().view(np.dtype(element)).reshape(shape)
-    return rows

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss import _native
 from cfe_faiss.lists import scan
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads, run
@@ -100,8 +101,8 @@ def search(
         def scan_block(block: NDArray[np.int64]) -> None:
             heaps = D[block], I[block]
             for x, y, S in tiles(block):
-                scan.scan_tile(S, x.X, y.X, x.labels, y.labels, y.ids, *heaps, slack)
-            scan.sort_heaps(*heaps)
+                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *heaps, slack)
+            _native.sort_heaps(*heaps)
             D[block], I[block] = heaps
 
         run(scan_block, blocks, work=_work(storage, len(xq)), progress=progress)
@@ -135,14 +136,15 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
                 mine, theirs = (D[cuts[i]], I[cuts[i]]), (D[cuts[j]], I[cuts[j]])
                 if i == j:
                     with locks[i]:
-                        scan.scan_tile(S, x.X, y.X, x.labels, y.labels, y.ids, *mine, slack)
+                        _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *mine, slack)
                 else:
                     with locks[i], locks[j]:
-                        scan.scan_tile_both(S, x.X, y.X, x.labels, y.labels, x.ids, y.ids, *mine, *theirs, slack)
+                        sides = (x.X, x.labels, x.ids), (y.X, y.labels, y.ids)
+                        _native.scan_tile_both(S, *sides[0], *sides[1], *mine, *theirs, slack)
 
         work = _work(storage, storage.n)
         run(scan_panel, range(len(cuts)), work=work, progress=progress)
-        run(lambda cut: scan.sort_heaps(D[cut], I[cut]), cuts, work=work)
+        run(lambda cut: _native.sort_heaps(D[cut], I[cut]), cuts, work=work)
     all_D, all_I = scan.empty_heaps(storage.n, width)
     all_I[:] = -1
     all_D[rows], all_I[rows] = D, I
@@ -167,9 +169,9 @@ def _collect(
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
     row = 0
     while row < len(S):
-        count, row = scan.collect_tile(
-            S, x.X, y.X, x.labels, y.labels, np.float32(threshold()), slack, row, rows, columns, scores
-        )
+        sides = x.X, x.labels, y.X, y.labels
+        wanted = np.float32(threshold())
+        count, row = _native.collect_tile(S, *sides, wanted, slack, row, rows, columns, scores)
         if count:
             yield rows[:count], columns[:count], scores[:count]
 

@@ -19,19 +19,26 @@ scored by :func:`cfe_faiss.dot.similarity`, so the result has the same bits as t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.lists import scan
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import run
 from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
-from cfe_faiss.search.walk import COARSE, Floats, Ints, Labels, similarities, walk
+
+COARSE = 16
+"""Length of a coarse sketch."""
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Labels = NDArray[np.int32]
 
 _DIRECTIONS = 64  # principal directions in both sketches together
 _SAMPLE = 1 << 13
@@ -39,7 +46,6 @@ _POWER_STEPS = 6
 _BLOCK = 256  # rows in a block, at most
 _BUFFER = 1 << 18  # pairs that one call of a kernel finds, at most
 _FLOATS = 1 << 23  # held by one thread at once, while rows are projected or pairs scored
-_DEPTH = 40  # of a tree, at most
 
 # What a step costs, in multiplications of a large matrix product: measured, to a factor of two.
 _ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
@@ -84,6 +90,10 @@ class Blocks:
     high: Floats
     node_labels: Labels
 
+    @cached_property
+    def _tree(self) -> JoinTree:
+        return JoinTree(self.starts, self.labels, self.coarse, self.fine, self.low, self.high, self.node_labels)
+
     @property
     def number(self) -> int:
         """How many blocks there are."""
@@ -121,34 +131,12 @@ class Blocks:
 
         ``seen`` counts the rows tested, and the pairs that met the coarse sketches, the fine sketches and the end.
         """
-        first, last = self.starts[i], self.starts[i + 1]
-        stack, depths = np.zeros(2 * _DEPTH, np.int64), np.ones(2 * _DEPTH, np.int64)
-        near, counts = np.empty((_DEPTH, last - first), np.int64), np.zeros(_DEPTH, np.int64)
-        near[0], counts[0] = np.arange(first, last), last - first
-        found = np.empty((2, max(_BUFFER, (last - first + 1) ** 2)), np.int64)
-        top = 1
-        while top:
+        join = BlockJoin(self._tree, i)
+        found = np.empty((2, max(_BUFFER, join.least_room)), np.int64)
+        while not join.done:
             wanted = threshold()
-            screen, limit = self._screens(wanted)
-            count, top = walk(
-                i,
-                self.starts,
-                self.labels,
-                self.coarse,
-                self.fine,
-                self.low,
-                self.high,
-                self.node_labels,
-                screen,
-                limit,
-                stack,
-                depths,
-                top,
-                near,
-                counts,
-                found,
-                seen,
-            )
+            count = join.find(*self._screens(wanted), found)
+            seen[:] = join.counts
             if count:
                 yield wanted, found[0, :count], found[1, :count]
 
@@ -166,7 +154,8 @@ class Blocks:
                 others, places = np.unique(second[part], return_inverse=True)
                 Y, other_ids = self.storage.rows(self.rows[others])
                 own = first[part] - start
-                scores = similarities(X, Y, own, places)
+                scores = np.empty(len(own), np.float32)
+                row_similarities(X, Y, own, places, scores)
                 good = np.flatnonzero(scores >= wanted)
                 if len(good):
                     yield ids[own[good]], other_ids[places[good]], scores[good]

@@ -6,7 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import Blocks, Searcher
+from cfe_faiss import _native
+from cfe_faiss._native import Blocks, ListScan, Searcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes, nearest_lists
 from cfe_faiss.lists import codecs, scan
@@ -109,6 +110,10 @@ class Lists:
         storage = self.storage
         return Searcher(storage.native, self.references, self.reference_starts, self.routes.native, storage.slack)
 
+    @cached_property
+    def _scan(self) -> ListScan:
+        return ListScan(self.storage.native, self.references, self.reference_starts)
+
     def one(self, xq: NDArray[np.float32], label: int, k: int, nprobe: int, complete: bool) -> Results | None:
         """Return D, I of one query as it was handed in, (1, k), or None where it is to be refused.
 
@@ -143,29 +148,11 @@ class Lists:
             lists = nearest_lists(X, self.centroids, nprobe)
         else:
             lists = self.routes.lists(X, labels, nprobe)
-        storage, references = self.storage, (self.references, self.reference_starts)
         if self.screening is not None and nprobe < self.number:
-            self.screening.probe(storage, X, labels, lists, *references, allowed, D, I)
-            scan.sort_heaps(D, I)
-            return D, I
-        scan.scan_lists(
-            X,
-            labels,
-            lists,
-            storage.starts,
-            storage.addresses,
-            storage.id_addresses,
-            storage.row_size,
-            storage.codec,
-            storage.levels,
-            storage.labels,
-            *references,
-            allowed,
-            D,
-            I,
-            storage.slack,
-        )
-        scan.sort_heaps(D, I)
+            self.screening.probe(self._scan, X, labels, lists, allowed, self.storage.n, D, I)
+        else:
+            self._scan.scan(X, labels, lists, allowed, self.storage.slack, D, I)
+        _native.sort_heaps(D, I)
         return D, I
 
 

@@ -9,7 +9,6 @@ from reference import Stored, clustered, stored_vectors, top_pairs
 import cfe_faiss as cfe
 from cfe_faiss.dot import similarity
 from cfe_faiss.search import join
-from cfe_faiss.search.walk import COARSE
 
 
 def flat(stored: Stored) -> cfe.IndexEvidenceFlat:
@@ -65,7 +64,7 @@ def test_sketches_bound_every_inner_product(d: int) -> None:
     coarse, fine = blocks.coarse.astype(np.float64), blocks.fine.astype(np.float64)
     bound = coarse @ coarse.T
     finer = bound - np.outer(coarse[:, -1], coarse[:, -1]) + fine @ fine.T
-    assert coarse.shape[1] == COARSE
+    assert coarse.shape[1] == join.COARSE
     assert fine.shape[1] <= 50
     rounding = 4 * 2.0**-24
     assert (bound >= vectors @ vectors.T - rounding).all()

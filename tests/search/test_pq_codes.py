@@ -1,16 +1,16 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import PADDING, unit
+from stored_rows import StoredRows
 
+from cfe_faiss import _native
 from cfe_faiss.lists import scan
-from cfe_faiss.search import pq_codes as adc
 
 
 @given(
-    st.sampled_from([(1, 1), (3, 1), (4, 2), (7, 2)]),
+    st.sampled_from([(1, 1), (3, 1), (4, 2), (7, 2), (13, 1)]),
     st.integers(1, 60),
     st.integers(1, 70),
     st.integers(1, 4),
@@ -27,7 +27,6 @@ def test_the_best_by_their_codes_are_scored(
     d, k = M * width, min(5, n)
     kept = max(kept, k)
     sizes = np.bincount(rng.integers(0, nlist, n), minlength=nlist)
-    starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
     homes = np.repeat(np.arange(nlist), sizes)
     labels = np.concatenate([np.sort(rng.integers(-1, 3, size)) for size in sizes]).astype(np.int32)
     X, ids = unit(rng.normal(size=(n, d))), rng.permutation(1000)[:n].astype(np.int64)
@@ -41,25 +40,10 @@ def test_the_best_by_their_codes_are_scored(
     reference_starts = np.array([0, n] if referred else [0], np.int64)
     lists = np.tile(np.arange(nlist + referred), (4, 1)).astype(np.int64)
     D, I = scan.empty_heaps(4, k)
-    adc.scan_codes(
-        xq,
-        labels_q,
-        lists,
-        starts,
-        X.ctypes.data + 4 * d * starts[:-1],
-        ids.ctypes.data + 8 * starts[:-1],
-        coded.ctypes.data + M * starts[:-1],
-        labels,
-        references,
-        reference_starts,
-        allowed,
-        codewords,
-        centroids,
-        min(kept, n),
-        D,
-        I,
-    )
-    scan.sort_heaps(D, I)
+    stored = StoredRows(X, labels, d=d, ids=ids, sizes=sizes, pq_codes=coded)
+    pq = _native.PqCodes(codewords, centroids)
+    stored.scan(references, reference_starts).scan_codes(pq, xq, labels_q, lists, allowed, min(kept, n), D, I)
+    _native.sort_heaps(D, I)
     tables = np.einsum("qmw,mwc->qmc", xq.reshape(4, M, width), codewords)
     sums = np.array([[table[np.arange(M), code].sum() for code in coded] for table in tables])
     screened = sums + (xq @ centroids.T)[:, homes]
@@ -72,11 +56,3 @@ def test_the_best_by_their_codes_are_scored(
         best = looked_at[np.lexsort((ids[looked_at], -S[q, looked_at]))][:k]
         assert_array_equal(I[q], np.append(ids[best], np.full(k - len(best), -1)))
         assert_array_equal(D[q], np.append(S[q, best], np.full(k - len(best), PADDING, np.float32)))
-
-
-@pytest.mark.parametrize("M", [1, 2, 3, 4, 5, 8, 13])
-def test_a_sum_has_every_part_once(M: int) -> None:
-    table = np.zeros((M, 256), np.float32)
-    code = (np.arange(M) * 37 % 256).astype(np.uint8)
-    table[np.arange(M), code] = 2.0 ** np.arange(M)
-    assert adc._looked_up(table, code.ctypes.data) == 2**M - 1

@@ -17,6 +17,9 @@ NB_MODULE(_native, module) {
   cfe::bind_kmeans(module);
   cfe::bind_rows(module);
   cfe::bind_searcher(module);
+  cfe::bind_exact(module);
+  cfe::bind_join(module);
+  cfe::bind_list_scan(module);
   cfe::bind_similarity(module);
   cfe::bind_synthetic(module);
   cfe::bind_topk(module);

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/rows.h"
+#include "core/rows_view.h"
 
 namespace cfe {
 
@@ -22,16 +22,6 @@ enum RowStatistic : std::size_t {
   kTailCorrection,  // int32: the part of kCorrection that belongs to the bytes after the prefix
   kTailNorm,        // the length of the row after the prefix
   kRowStatistics
-};
-
-// The rows of an index, as kernels read them; see core/rows.h.
-struct RowsView {
-  std::size_t d, row_size, nlist;
-  Codec codec;
-  const float* levels;
-  const std::int64_t* starts;
-  const std::uint8_t* const* codes;
-  const std::int64_t* const* ids;
 };
 
 // Where the rows of a block lie if they follow each other in one list.

@@ -102,10 +102,6 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
   set_rotation(options);
   lay_out(options);
   allocate(options);
-  for (std::size_t list = 0; list < rows.nlist(); ++list) {
-    list_codes_.push_back(rows.codes_of(list));
-    list_ids_.push_back(rows.ids_of(list).data());
-  }
   const auto task = [&](std::size_t number) {
     Buffer<float> memory(2 * columns_ * kBlockRows + columns_);
     const PackMemory parts{memory.data(), memory.data() + columns_ * kBlockRows,
@@ -214,20 +210,15 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
 }
 
 BlocksView Blocks::view() const {
-  const RowsView rows{rows_.d(),          rows_.row_size(),      rows_.nlist(),
-                      rows_.codec(),      rows_.levels().data(), rows_.starts().data(),
-                      list_codes_.data(), list_ids_.data()};
-  return {rows,           element_,        words_,           prefix_,
-          margin_,        rotation_error_, rotation_.data(), columns_,
-          starts_.data(), means_.data(),   data_.data(),     statistics_.data(),
-          labels_.data(), ranges_.data(),  runs_.data(),     lane_rows_.data()};
+  return {rows_.view(),     element_,       words_,         prefix_,          margin_,      rotation_error_,
+          rotation_.data(), columns_,       starts_.data(), means_.data(),    data_.data(), statistics_.data(),
+          labels_.data(),   ranges_.data(), runs_.data(),   lane_rows_.data()};
 }
 
 std::size_t Blocks::memory() const {
   const std::size_t numbers = rotation_.size() + means_.size() + data_.size() + statistics_.size() + labels_.size() +
                               lane_rows_.size() + 2 * starts_.size();
-  return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size() +
-         (sizeof(void*) + sizeof(void*)) * list_codes_.size();
+  return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();
 }
 
 void Blocks::check(const GroupedQueries& queries) const {

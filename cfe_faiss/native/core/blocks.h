@@ -89,8 +89,6 @@ class Blocks {
   float margin_, rotation_error_ = 0;
   bool runs_follow_;  // whether the rows of a block follow each other in one list
   std::vector<std::int64_t> starts_;
-  std::vector<const std::uint8_t*> list_codes_;
-  std::vector<const std::int64_t*> list_ids_;
   Buffer<float> rotation_, means_;
   Buffer<std::int32_t> data_, statistics_, labels_, lane_rows_;
   Buffer<LabelRange> ranges_;

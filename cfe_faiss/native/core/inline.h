@@ -3,3 +3,5 @@
 #pragma once
 
 #define CFE_INLINE inline __attribute__((always_inline))
+// The same for a lambda: it stands after the parameters.
+#define CFE_LAMBDA __attribute__((always_inline))

@@ -8,19 +8,28 @@
 #include <vector>
 
 #include "core/block_view.h"
+#include "core/centroids.h"
+#include "core/join.h"
 #include "core/kmeans_view.h"
 #include "core/matrix.h"
 #include "core/propagation.h"
+#include "core/scan.h"
+#include "core/tiles.h"
 #include "core/topk.h"
 
 namespace cfe {
 
 struct Kernels {
-  // similarity.h
+  // block_pack.h, block_scan.h
   bool has_bytes;  // whether blocks may hold bytes
   void (*pack_list)(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory);
   void (*scan_group)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
+
+  // similarity.h
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
+  double (*norm)(std::span<const float> x);
+  void (*row_similarities)(Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
+                           std::span<const std::int64_t> second, std::span<float> result);
 
   // normalise.h
   std::ptrdiff_t (*first_not_finite)(const Matrix<const float>& X);
@@ -32,22 +41,43 @@ struct Kernels {
   void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
   float (*finish)(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
 
-  // similarity.h
-  double (*norm)(std::span<const float> x);
-  // kernels/nearest_centroid.h
+  // nearest_centroid.h
   void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
                             std::span<std::int32_t> nearest);
   void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
                        const ListSums& to);
-  // kernels/scan_rows.h
+
+  // scan_rows.h
   void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,
                     bool deduplicate, TopK best);
-  // kernels/select.h
+
+  // select.h
   std::size_t (*near_best)(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
                            std::span<std::int32_t> places);
   void (*rank_scores)(std::span<float> scores, std::span<const std::int64_t> ids, std::span<std::int32_t> ranks);
-  // kernels/block_products.h
+
+  // block_products.h
   void (*block_products)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
+
+
+  // Rows where FAISS keeps them.
+  void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);
+  void (*list_centroids)(const CentroidSums& sums, std::size_t list, float* x);
+  void (*scan_lists)(const ListsView& lists, const ListQuery& query, double margin, float* buffer, TopK best);
+  void (*scan_codes)(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqScratch& scratch,
+                     TopK best);
+
+  // Exact search.
+  void (*scan_tile)(const Tile& tile, const Heaps& heaps);
+  void (*scan_tile_both)(const Tile& tile, const Heaps& of_x, const Heaps& of_y, std::span<float> thresholds);
+  PairsWritten (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row, const PairBuffer& found);
+
+  // The similarity join.
+  float (*box_distance)(const float* low, const float* high, const float* other_low, const float* other_high);
+  std::size_t (*close_rows)(std::span<const std::int64_t> rows, const float* sketches, const float* low,
+                            const float* high, double limit, std::int64_t* close);
+  void (*join_leaf)(const JoinTree& tree, const JoinLeaf& leaf, const JoinLimits& limits, JoinPairs& pairs,
+                    JoinCounts& counts);
 };
 
 // The kernels of the level that was chosen when the module was imported.

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/kernels.h"
+
 namespace cfe {
 
 namespace {
@@ -27,9 +29,11 @@ std::size_t row_size(Codec codec, std::size_t d) {
 
 Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
            std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           std::span<const std::int32_t> labels)
+           std::span<const std::int32_t> labels, std::span<const std::uint64_t> pq_code_addresses,
+           std::size_t pq_code_size)
     : d_(d),
       row_size_(cfe::row_size(codec, d)),
+      pq_code_size_(pq_code_size),
       codec_(codec),
       levels_(levels.begin(), levels.end()),
       starts_(starts.begin(), starts.end()),
@@ -42,6 +46,9 @@ Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<
           "starts must run from 0 to the number of labels");
   require(std::is_sorted(starts.begin(), starts.end()), "starts must ascend");
   require(code_addresses.size() == nlist() && id_addresses.size() == nlist(), "each list must have codes and ids");
+  require(
+      (pq_code_size > 0) == !pq_code_addresses.empty() && (pq_code_size == 0 || pq_code_addresses.size() == nlist()),
+      "each list must have product-quantizer codes, or none");
   for (std::size_t list = 0; list < nlist(); ++list) {
     const bool filled = starts[list] < starts[list + 1];
     require(!filled || (code_addresses[list] != 0 && id_addresses[list] != 0), "a list with rows must have memory");
@@ -50,6 +57,38 @@ Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<
     require(own.empty() || own.front() >= kUnknown, "labels must be at least -1");
     codes_.push_back(reinterpret_cast<const std::uint8_t*>(code_addresses[list]));
     ids_.push_back(reinterpret_cast<const std::int64_t*>(id_addresses[list]));
+    if (pq_code_size == 0) continue;
+    require(!filled || pq_code_addresses[list] != 0, "a list with rows must have memory");
+    pq_codes_.push_back(reinterpret_cast<const std::uint8_t*>(pq_code_addresses[list]));
+  }
+}
+
+RowsView Rows::view() const {
+  const float* low = levels_.data();
+  return {.d = d_,
+          .row_size = row_size_,
+          .nlist = nlist(),
+          .codec = codec_,
+          .low = low,
+          .spread = levels_.empty() ? low : low + d_,
+          .starts = starts_.data(),
+          .codes = codes_.data(),
+          .ids = ids_.data(),
+          .pq_codes = pq_codes_.data(),
+          .labels = labels_.data()};
+}
+
+void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const {
+  const auto n = static_cast<std::int64_t>(size());
+  for (const std::int64_t row : wanted)
+    if (row < 0 || row >= n) throw std::out_of_range("there is no row " + std::to_string(row));
+  kernels().gather_rows(view(), wanted, X, ids);
+}
+
+void Rows::copy_ids(std::span<std::int64_t> ids) const {
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    const auto own = ids_of(list);
+    std::copy(own.begin(), own.end(), ids.begin() + starts_[list]);
   }
 }
 

@@ -7,21 +7,20 @@
 #include <span>
 #include <vector>
 
+#include "core/rows_view.h"
+
 namespace cfe {
-
-inline constexpr std::int32_t kUnknown = -1;  // the label of a row that no class has been given for
-
-// How a vector is kept: float32, float16, or one byte a component (see cfe_faiss/lists/codecs.py).
-enum class Codec : int { kFlat = 0, kFp16 = 1, kSq8 = 2 };
 
 // Row r is place r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. The memory of codes and ids is
 // FAISS's: valid while the index lives and until it changes. Labels and starts are copies.
 class Rows {
  public:
-  // Throws std::invalid_argument if the arguments do not fit each other.
+  // `pq_code_addresses` are those of product-quantizer codes of the rows, of `pq_code_size` bytes each; none where rows
+  // have none. Throws std::invalid_argument if the arguments do not fit each other.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-       std::span<const std::int32_t> labels);
+       std::span<const std::int32_t> labels, std::span<const std::uint64_t> pq_code_addresses = {},
+       std::size_t pq_code_size = 0);
 
   std::size_t d() const { return d_; }
   std::size_t size() const { return labels_.size(); }
@@ -38,6 +37,15 @@ class Rows {
   std::span<const std::int64_t> ids_of(std::size_t list) const {
     return {ids_[list], static_cast<std::size_t>(starts_[list + 1] - starts_[list])};
   }
+  std::size_t pq_code_size() const { return pq_code_size_; }
+
+  // For kernels; valid while this object lives.
+  RowsView view() const;
+  // Copies vectors, (wanted, d), and ids, (wanted,), of some rows. Throws std::out_of_range where there is no such row.
+  void gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const;
+  // Copies the ids of all rows.
+  void copy_ids(std::span<std::int64_t> ids) const;
+
   const std::uint8_t* codes_of(std::size_t list) const { return codes_[list]; }
 
   // The list that holds a row: the last one that starts at or before it and is not empty.
@@ -54,11 +62,11 @@ class Rows {
   }
 
  private:
-  std::size_t d_, row_size_;
+  std::size_t d_, row_size_, pq_code_size_;
   Codec codec_;
   std::vector<float> levels_;
   std::vector<std::int64_t> starts_;
-  std::vector<const std::uint8_t*> codes_;
+  std::vector<const std::uint8_t*> codes_, pq_codes_;
   std::vector<const std::int64_t*> ids_;
   std::vector<std::int32_t> labels_;
 };

@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "core/block_view.h"
+#include "kernels/codecs.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL::block {
@@ -25,34 +26,14 @@ inline constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // --- rows as they are kept ---
 
-CFE_INLINE float half(std::uint16_t code) {
-  std::uint32_t bits = static_cast<std::uint32_t>(code & 0x7FFF) << 13;
-  float magnitude;
-  std::memcpy(&magnitude, &bits, sizeof bits);
-  magnitude *= 0x1p112f;  // the exponent of a float16 is too small by 112
-  std::memcpy(&bits, &magnitude, sizeof bits);
-  if ((code & 0x7C00) == 0x7C00) bits |= 0x7F800000;
-  bits |= static_cast<std::uint32_t>(code & 0x8000) << 16;
-  std::memcpy(&magnitude, &bits, sizeof bits);
-  return magnitude;
-}
-
 CFE_INLINE void decode(const RowsView& rows, const std::uint8_t* code, float* x) {
-  const std::size_t d = rows.d;
-  if (rows.codec == Codec::kFlat) {
-    std::memcpy(x, code, 4 * d);
-  } else if (rows.codec == Codec::kFp16) {
-    for (std::size_t i = 0; i < d; ++i) {
-      std::uint16_t bits;
-      std::memcpy(&bits, code + 2 * i, sizeof bits);
-      x[i] = half(bits);
-    }
-  } else {
-    for (std::size_t i = 0; i < d; ++i) {
-      const float share = (static_cast<float>(code[i]) + 0.5f) / 255.0f, spread = rows.levels[d + i];
-      // FAISS rounds once where it decodes 8 components at a time.
-      x[i] = d % 8 == 0 ? __builtin_fmaf(share, spread, rows.levels[i]) : rows.levels[i] + share * spread;
-    }
+  switch (rows.codec) {
+    case Codec::kFlat:
+      return decode_row<Codec::kFlat>(rows, code, x);
+    case Codec::kFp16:
+      return decode_row<Codec::kFp16>(rows, code, x);
+    case Codec::kSq8:
+      return decode_row<Codec::kSq8>(rows, code, x);
   }
 }
 
@@ -61,16 +42,10 @@ struct StoredRow {
   std::int64_t id;
 };
 
-// A storage row, whichever list it is in: the last that starts at or before it and is not empty.
 CFE_INLINE StoredRow stored_row(const RowsView& rows, std::int64_t row) {
-  std::size_t first = 0, size = rows.nlist;
-  while (size > 1) {
-    const std::size_t part = size / 2;
-    first = rows.starts[first + part] <= row ? first + part : first;
-    size -= part;
-  }
-  const auto place = static_cast<std::size_t>(row - rows.starts[first]);
-  return {rows.codes[first] + rows.row_size * place, rows.ids[first][place]};
+  const std::size_t list = rows.list_of(row);
+  const auto place = static_cast<std::size_t>(row - rows.starts[list]);
+  return {rows.codes[list] + rows.row_size * place, rows.ids[list][place]};
 }
 
 // Whether a row is as long as any number: rows of a damaged file may hold anything.

@@ -4,12 +4,17 @@
 #include "kernels/block_pack.h"
 #include "kernels/block_products.h"
 #include "kernels/block_scan.h"
+#include "kernels/centroids.h"
+#include "kernels/codecs.h"
+#include "kernels/join.h"
+#include "kernels/list_scan.h"
 #include "kernels/nearest_centroid.h"
 #include "kernels/normalise.h"
 #include "kernels/propagation.h"
 #include "kernels/scan_rows.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
+#include "kernels/tiles.h"
 
 namespace cfe {
 
@@ -22,19 +27,30 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .pack_list = CFE_LEVEL::block::pack_list,
       .scan_group = CFE_LEVEL::block::scan_group,
       .pair_similarities = CFE_LEVEL::pair_similarities,
+      .norm = CFE_LEVEL::norm,
+      .row_similarities = CFE_LEVEL::row_similarities,
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,
       .step = CFE_LEVEL::step,
       .gather = CFE_LEVEL::gather,
       .finish = CFE_LEVEL::finish,
-      .norm = CFE_LEVEL::norm,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,
       .scan_rows = CFE_LEVEL::scan_rows,
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,
       .block_products = CFE_LEVEL::block_products,
+      .gather_rows = CFE_LEVEL::gather,
+      .list_centroids = CFE_LEVEL::list_centroids,
+      .scan_lists = CFE_LEVEL::scan_lists,
+      .scan_codes = CFE_LEVEL::scan_codes,
+      .scan_tile = CFE_LEVEL::scan_tile,
+      .scan_tile_both = CFE_LEVEL::scan_tile_both,
+      .collect_tile = CFE_LEVEL::collect_tile,
+      .box_distance = CFE_LEVEL::box_distance,
+      .close_rows = CFE_LEVEL::close_rows,
+      .join_leaf = CFE_LEVEL::join_leaf,
   };
   return table;
 }

@@ -137,6 +137,11 @@ CFE_INLINE I16 operator&(const I16& a, const I16& b) {
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] & b.part[p];
   return v;
 }
+CFE_INLINE I16 operator|(const I16& a, const I16& b) {
+  I16 v;
+  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] | b.part[p];
+  return v;
+}
 CFE_INLINE I16 operator~(const I16& a) {
   I16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = ~a.part[p];

@@ -1,0 +1,86 @@
+// The similarity join (see cfe_faiss/search/join.py): a tree of boxes over sketches of 16 floats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/matrix.h"
+#include "core/rows_view.h"
+
+namespace cfe {
+
+inline constexpr std::size_t kSketch = 16;  // length of a coarse sketch
+
+// Rows in blocks, the leaves of a complete binary tree whose nodes are numbered as in a heap. The arrays are held, not
+// copied.
+struct JoinTree {
+  std::span<const std::int64_t> starts;       // first row of each block and, last, the number of rows
+  std::span<const std::int32_t> labels;       // of each row
+  Matrix<const float> coarse, fine;           // sketches: (n, 16), (n, any)
+  Matrix<const float> low, high;              // boxes around the coarse sketches of each node, (nodes, 16)
+  std::span<const std::int32_t> node_labels;  // the label of all rows below a node, or kUnknown
+
+  // Throws std::invalid_argument if the arrays do not fit each other.
+  void check() const;
+  CFE_INLINE std::size_t blocks() const { return starts.size() - 1; }
+};
+
+// What a pair must reach: the inner product of two sketches, and the squared distance that they must not exceed.
+struct JoinLimits {
+  float product;
+  double distance;
+};
+
+// What was compared so far.
+struct JoinCounts {
+  std::int64_t tested = 0, coarse = 0, fine = 0, found = 0;
+};
+
+// A block of rows, of which some are near a leaf of the tree, and memory for what is near them there.
+struct JoinLeaf {
+  std::span<const std::int64_t> rows;  // of the block
+  std::int64_t first, stop;            // of the leaf
+  bool same;                           // whether the leaf is the block itself
+  std::int64_t* close;                 // (room,)
+  float *columns, *scores;             // (kSketch, padded), (padded,)
+  std::size_t padded;                  // a multiple of kSketch, at least the rows of a leaf
+};
+
+// Pairs of rows; `count` of them are written.
+struct JoinPairs {
+  std::span<std::int64_t> first, second;
+  std::size_t count = 0;
+};
+
+// The search for the pairs of one block with itself and all later ones, some at a time. The tree must outlive it.
+class BlockJoin {
+ public:
+  BlockJoin(const JoinTree& tree, std::size_t block);
+
+  bool done() const { return stack_.empty(); }
+  const JoinCounts& counts() const { return counts_; }
+  // How many pairs there has to be room for.
+  std::size_t least_room() const { return room_ * room_; }
+  // Finds more pairs that may reach the limits, which may have changed. Pairs must have `least_room`.
+  void find(const JoinLimits& limits, JoinPairs& pairs);
+
+ private:
+  struct Visit {
+    std::size_t node, depth;
+  };
+  // Whether no pair of the block and what is below a node can be evidence that is not found elsewhere.
+  bool excludes(std::size_t node, double distance) const;
+  void visit(Visit visit, const JoinLimits& limits, JoinPairs& pairs);
+
+  const JoinTree& tree_;
+  const std::size_t block_, room_;
+  std::vector<Visit> stack_;                     // nodes to visit
+  std::vector<std::vector<std::int64_t>> near_;  // by depth: rows near the node on the way down
+  std::vector<std::int64_t> close_;
+  std::vector<float> columns_, scores_;
+  JoinCounts counts_;
+};
+
+}  // namespace cfe

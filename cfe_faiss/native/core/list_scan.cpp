@@ -1,0 +1,82 @@
+#include "core/list_scan.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+namespace {
+
+void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+ListQuery query_of(const ListQueries& queries, std::size_t q) {
+  const bool* allowed = queries.allowed.empty() ? nullptr : queries.allowed.data();
+  return {queries.X[q].data(), queries.labels[q], queries.lists[q], allowed};
+}
+
+constexpr std::size_t kListsAtOnce = 64;
+
+}  // namespace
+
+ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
+                   std::span<const std::int64_t> reference_starts)
+    : n_(rows.size()),
+      view_{rows.view(), references.data(), reference_starts.data(),
+            reference_starts.empty() ? 0 : reference_starts.size() - 1} {
+  require(!reference_starts.empty() && reference_starts.front() == 0 &&
+              reference_starts.back() == static_cast<std::int64_t>(references.size()),
+          "reference_starts must run from 0 to the number of references");
+  require(std::is_sorted(reference_starts.begin(), reference_starts.end()), "reference_starts must ascend");
+  require(std::all_of(references.begin(), references.end(),
+                      [this](std::int32_t row) { return row >= 0 && static_cast<std::size_t>(row) < n_; }),
+          "references must be rows");
+}
+
+void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const {
+  const std::size_t nq = queries.X.rows;
+  require(queries.X.columns == rows().d, "X must have d columns");
+  require(queries.labels.size() == nq && queries.lists.rows == nq, "each query must have a label and a row of lists");
+  require(queries.allowed.empty() || queries.allowed.size() == n_,
+          "allowed must be empty or say something of each row");
+  require(D.rows == nq && I.rows == nq && D.columns == I.columns && D.columns > 0, "D and I must be (nq, k), k > 0");
+  const auto stop = static_cast<std::int64_t>(lists());
+  const std::int64_t *first = queries.lists.data, *last = first + queries.lists.size();
+  require(std::all_of(first, last, [stop](std::int64_t list) { return list < stop; }), "there is no such list");
+}
+
+void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const {
+  check(queries, D, I);
+  std::vector<float> buffer(2 * rows().d);
+  for (std::size_t q = 0; q < queries.X.rows; ++q)
+    if (queries.labels[q] != kUnknown)
+      kernels().scan_lists(view_, query_of(queries, q), margin, buffer.data(), {D[q].data(), I[q].data(), D.columns});
+}
+
+void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
+                          Matrix<std::int64_t> I) const {
+  check(queries, D, I);
+  require(rows().codec == Codec::kFlat && rows().pq_codes != nullptr, "rows must be float32 with codes");
+  require(pq.parts * pq.width == rows().d && kept > 0, "codewords must fit the rows, and kept be positive");
+  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows().nlist);
+  std::vector<NearRow> nearest(kept);
+  for (std::size_t q = 0; q < queries.X.rows; ++q)
+    if (queries.labels[q] != kUnknown)
+      kernels().scan_codes(view_, pq, query_of(queries, q), {table, to_centroids, nearest},
+                           {D[q].data(), I[q].data(), D.columns});
+}
+
+void ListScan::centroids(CentroidSums sums, int threads, const Watch& watch) const {
+  sums.lists = view_;
+  const auto some = [&](std::size_t task) {
+    std::vector<float> x(rows().d);
+    const std::size_t first = task * kListsAtOnce, stop = std::min(lists(), first + kListsAtOnce);
+    for (std::size_t list = first; list < stop; ++list) kernels().list_centroids(sums, list, x.data());
+  };
+  parallel_for((lists() + kListsAtOnce - 1) / kListsAtOnce, threads, some, watch);
+}
+
+}  // namespace cfe

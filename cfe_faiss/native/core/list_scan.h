@@ -1,0 +1,52 @@
+// Search in given lists of an index: of all partitions, by the vectors or by product-quantizer codes first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/centroids.h"
+#include "core/matrix.h"
+#include "core/parallel.h"
+#include "core/rows.h"
+#include "core/scan.h"
+
+namespace cfe {
+
+// Unit queries, (nq, d), their labels, and the lists that each looks into, (nq, any), -1 for none.
+struct ListQueries {
+  Matrix<const float> X;
+  std::span<const std::int32_t> labels;
+  Matrix<const std::int64_t> lists;
+  std::span<const bool> allowed;  // which rows may be evidence, (n,), or none: all of them
+};
+
+// The lists of all partitions of an index. Rows, references and starts are held, not copied.
+class ListScan {
+ public:
+  // Throws std::invalid_argument if the references do not fit the rows or each other.
+  ListScan(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts);
+
+  std::size_t lists() const { return view_.rows.nlist + view_.reference_lists; }
+  const RowsView& rows() const { return view_.rows; }
+
+  // Pushes the eligible rows of each query's lists to its heap. `margin` bounds the error of a float32 product of a row
+  // and a query, in any order.
+  void scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const;
+  // Pushes those of them, `kept` at most, that are best by their product-quantizer codes. Vectors must be float32.
+  void scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
+                  Matrix<std::int64_t> I) const;
+
+  // Writes the normalised mean of the members with a known label of each list, and of those of each (list, class)
+  // centroid without its label; see core/centroids.h. Means must be zeros.
+  void centroids(CentroidSums sums, int threads, const Watch& watch) const;
+
+ private:
+  void check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const;
+
+  std::size_t n_;
+  ListsView view_;
+};
+
+}  // namespace cfe

@@ -1,0 +1,68 @@
+// What kernels see of the rows of an index; see core/rows.h, which makes it and checks it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/inline.h"
+
+namespace cfe {
+
+inline constexpr std::int32_t kUnknown = -1;  // the label of a row that no class has been given for
+
+// How a vector is kept: float32, float16, or one byte a component (see cfe_faiss/lists/codecs.py).
+enum class Codec : int { kFlat = 0, kFp16 = 1, kSq8 = 2 };
+
+// Of how many components a multiple is decoded by FAISS with one rounding in place of two: what it does at once.
+inline constexpr std::size_t kDecodedAtOnce = 8;
+
+struct RowsView {
+  std::size_t d, row_size, nlist;
+  Codec codec;
+  const float *low, *spread;            // of Codec::kSq8: the range of each component
+  const std::int64_t* starts;           // (nlist + 1,)
+  const std::uint8_t* const* codes;     // of each list
+  const std::int64_t* const* ids;       // of each list
+  const std::uint8_t* const* pq_codes;  // of each list; none where rows have no product-quantizer codes
+  const std::int32_t* labels;           // of each row, ascending within a list
+
+  // The list that holds a row: the last one that starts at or before it and is not empty.
+  CFE_INLINE std::size_t list_of(std::int64_t row) const {
+    std::size_t low_list = 0, high = nlist;
+    while (low_list + 1 < high) {
+      const std::size_t middle = (low_list + high) / 2;
+      (starts[middle] <= row ? low_list : high) = middle;
+    }
+    return low_list;
+  }
+  // The same, fast where it is the list of the row before.
+  CFE_INLINE std::size_t list_of(std::int64_t row, std::size_t before) const {
+    return starts[before] <= row && row < starts[before + 1] ? before : list_of(row);
+  }
+};
+
+// The places, of sorted labels, whose label is known and differs from one: first[0]:stop[0] and first[1]:stop[1].
+struct EligiblePlaces {
+  std::size_t first[2], stop[2];
+};
+
+CFE_INLINE std::size_t first_at_least(const std::int32_t* labels, std::int32_t label, std::size_t low,
+                                      std::size_t high) {
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (labels[middle] < label)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+CFE_INLINE EligiblePlaces eligible_places(const std::int32_t* labels, std::size_t n, std::int32_t label) {
+  const std::size_t known = first_at_least(labels, kUnknown + 1, 0, n);
+  if (label == kUnknown) return {{known, n}, {known, n}};
+  const std::size_t own = first_at_least(labels, label, known, n);
+  return {{known, first_at_least(labels, label + 1, own, n)}, {own, n}};
+}
+
+}  // namespace cfe

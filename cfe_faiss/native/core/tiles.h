@@ -1,0 +1,54 @@
+// A tile: a block of queries against a block of rows, both sorted by label, with their float products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/rows_view.h"
+#include "core/topk.h"
+
+namespace cfe {
+
+// One side of a tile. `ids` may be left out where they are not asked for.
+struct TileSide {
+  const float* X;  // (n, d)
+  std::span<const std::int32_t> labels;
+  const std::int64_t* ids;
+
+  CFE_INLINE std::size_t size() const { return labels.size(); }
+};
+
+// S, (x.size(), y.size()), are products of x and y to within `margin`, in float32 in any order.
+struct Tile {
+  std::size_t d;
+  TileSide x, y;
+  const float* S;
+  double margin;
+
+  CFE_INLINE const float* products(std::size_t r) const { return S + r * y.size(); }
+  CFE_INLINE const float* X_of(std::size_t r) const { return x.X + r * d; }
+  CFE_INLINE const float* Y_of(std::size_t j) const { return y.X + j * d; }
+};
+
+// The heaps of the rows of one side, (n, k) both.
+struct Heaps {
+  float* D;
+  std::int64_t* I;
+  std::size_t k;
+
+  CFE_INLINE TopK operator[](std::size_t r) const { return {D + r * k, I + r * k, k}; }
+};
+
+// Where pairs are written.
+struct PairBuffer {
+  std::span<std::int32_t> rows, columns;
+  std::span<float> scores;
+};
+
+// How many pairs were written, and the row to go on with.
+struct PairsWritten {
+  std::size_t count, next;
+};
+
+}  // namespace cfe

@@ -1,0 +1,155 @@
+// Rows of each codec: decoded, screened and scored; see cfe_faiss/lists/codecs.py.
+#pragma once
+
+#include <span>
+
+#include "core/scan.h"
+#include "kernels/similarity.h"
+#include "simd/load.h"
+
+namespace cfe::CFE_LEVEL {
+
+// The components from i on of a row, as its codec has them: 16, or n < 16.
+template <Codec codec, class... Count>
+CFE_INLINE F16 components(const std::uint8_t* row, std::size_t i, Count... n) {
+  if constexpr (codec == Codec::kFlat)
+    return load_floats(row + 4 * i, n...);
+  else if constexpr (codec == Codec::kFp16)
+    return load_halves(row + 2 * i, n...);
+  else
+    return load_bytes(row + i, n...);
+}
+
+// What bytes stand for. FAISS rounds once where it decodes several components at once, else twice, and so do we.
+template <class... Count>
+CFE_INLINE F16 in_range(const RowsView& rows, const F16& bytes, std::size_t i, Count... n) {
+  const auto* low_bytes = reinterpret_cast<const std::uint8_t*>(rows.low + i);
+  const auto* spread_bytes = reinterpret_cast<const std::uint8_t*>(rows.spread + i);
+  const F16 low = load_floats(low_bytes, n...), spread = load_floats(spread_bytes, n...);
+  const F16 share = (bytes + F16::all(0.5f)) / F16::all(255.0f);
+  return rows.d % kDecodedAtOnce == 0 ? rounded_once(share, spread, low) : low + share * spread;
+}
+
+template <Codec codec>
+CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float* x) {
+  if constexpr (codec == Codec::kFlat) {
+    std::memcpy(x, row, 4 * rows.d);
+    return;
+  }
+  const auto decode = [&](std::size_t i, auto... n) CFE_LAMBDA {
+    const F16 v = components<codec>(row, i, n...);
+    if constexpr (codec == Codec::kSq8)
+      return in_range(rows, v, i, n...);
+    else
+      return v;
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= rows.d; i += kLanes) decode(i).store(x + i);
+  if (i == rows.d) return;
+  if (rows.d > kLanes) {  // the last 16, of which some are there already
+    decode(rows.d - kLanes).store(x + rows.d - kLanes);
+    return;
+  }
+  float all[kLanes];
+  decode(0, rows.d).store(all);
+  std::memcpy(x, all, 4 * rows.d);
+}
+
+// The similarity of x and a row; `buffer`, (d,), is written over.
+template <Codec codec>
+CFE_INLINE float score_row(const RowsView& rows, const float* x, const std::uint8_t* row, float* buffer) {
+  if constexpr (codec == Codec::kFlat) return similarity(x, reinterpret_cast<const float*>(row), rows.d);
+  decode_row<codec>(rows, row, buffer);
+  return similarity(x, buffer, rows.d);
+}
+
+// Writes what codes have to be multiplied by to screen them against x, (d,), and returns what is to be added.
+template <Codec codec>
+CFE_INLINE float screening_weights(const RowsView& rows, const float* x, float* weights) {
+  if constexpr (codec != Codec::kSq8) {
+    std::memcpy(weights, x, 4 * rows.d);
+    return 0;
+  }
+  double offset = 0;
+  for (std::size_t i = 0; i < rows.d; ++i) {
+    const double step = static_cast<double>(rows.spread[i]) / 255;
+    weights[i] = static_cast<float>(x[i] * step);
+    offset += static_cast<double>(x[i]) * (rows.low[i] + 0.5 * step);
+  }
+  return static_cast<float>(offset);
+}
+
+inline constexpr std::size_t kScreened = 4;  // rows at once
+
+// The last 16 of some weights without those that come before `first`.
+CFE_INLINE F16 last_weights(const float* weights, std::size_t first, std::size_t d) {
+  float last[kLanes];
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    last[lane] = d - kLanes + lane < first ? 0.0f : weights[d - kLanes + lane];
+  return F16::load(last);
+}
+
+// Writes the products of a query, as `screening_weights` has it, and some rows: up to rounding, in any order.
+template <Codec codec>
+CFE_INLINE void screen_rows(const float* weights, std::size_t d, const std::uint8_t* const* row, float* result) {
+  F16 sums[kScreened];
+  for (F16& total : sums) total = F16::all(0);
+  const auto add = [&](const F16& w, auto... where) CFE_LAMBDA {
+    for (std::size_t r = 0; r < kScreened; ++r) sums[r] = fused(w, components<codec>(row[r], where...), sums[r]);
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= d; i += kLanes) add(F16::load(weights + i), i);
+  if (i < d && d > kLanes)
+    add(last_weights(weights, i, d), d - kLanes);
+  else if (i < d)
+    add(load_floats(reinterpret_cast<const std::uint8_t*>(weights), d), std::size_t{0}, d);
+  for (std::size_t r = 0; r < kScreened; ++r) result[r] = sum(sums[r]);
+}
+
+template <Codec codec>
+void gather_of(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) {
+  std::size_t list = 0;
+  for (std::size_t r = 0; r < wanted.size(); ++r) {
+    list = rows.list_of(wanted[r], list);
+    const auto place = static_cast<std::size_t>(wanted[r] - rows.starts[list]);
+    decode_row<codec>(rows, rows.codes[list] + rows.row_size * place, X + r * rows.d);
+    ids[r] = rows.ids[list][place];
+  }
+}
+
+// Calls what takes the codec as a template argument, <codec>(arguments).
+#define CFE_WITH_CODEC(codec, function, ...) \
+  if (codec == Codec::kFlat)                 \
+    function<Codec::kFlat>(__VA_ARGS__);     \
+  else if (codec == Codec::kFp16)            \
+    function<Codec::kFp16>(__VA_ARGS__);     \
+  else                                       \
+    function<Codec::kSq8>(__VA_ARGS__);
+
+// Calls take(home, place) for each row of a list, FAISS's own or one of references, that wants(row) takes: with the
+// list of FAISS's that it lies in.
+template <class Wants, class Take>
+CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const Wants& wants, const Take& take) {
+  const RowsView& rows = lists.rows;
+  if (list < rows.nlist) {
+    const auto size = static_cast<std::size_t>(rows.starts[list + 1] - rows.starts[list]);
+    for (std::size_t place = 0; place < size; ++place)
+      if (wants(rows.starts[list] + static_cast<std::int64_t>(place))) take(list, place);
+    return;
+  }
+  const std::size_t group = list - rows.nlist;
+  std::size_t home = 0;
+  for (std::int64_t r = lists.reference_starts[group]; r < lists.reference_starts[group + 1]; ++r) {
+    const std::int64_t row = lists.references[r];
+    if (!wants(row)) continue;
+    home = rows.list_of(row, home);
+    take(home, static_cast<std::size_t>(row - rows.starts[home]));
+  }
+}
+
+// Copies vectors and ids out of the lists that hold some rows: X, (wanted, d), and ids, (wanted,).
+void gather(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) {
+  CFE_WITH_CODEC(rows.codec, gather_of, rows, wanted, X, ids)
+}
+
+}  // namespace cfe::CFE_LEVEL

@@ -1,0 +1,140 @@
+// Vectors of 16 floats out of float32, float16 and bytes, whole or of the first few of them, and their sum.
+#pragma once
+
+#include "simd/vector.h"
+
+namespace cfe::CFE_LEVEL {
+
+#if defined(CFE_LEVEL_avx512)
+inline constexpr __mmask16 kAllLanes = 0xFFFF;  // GCC 12 takes what intrinsics without a mask do for uninitialised
+#endif
+
+// 16 numbers of a type, of which the first n < 16 are read; zeros follow.
+template <class Number>
+struct FirstOf {
+  Number values[kLanes] = {};
+  CFE_INLINE FirstOf(const std::uint8_t* from, std::size_t n) { std::memcpy(values, from, n * sizeof(Number)); }
+};
+
+// Addresses are of bytes, as what FAISS has mapped from a file may lie anywhere.
+CFE_INLINE F16 load_floats(const std::uint8_t* from) {
+  F16 v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+CFE_INLINE F16 load_floats(const std::uint8_t* from, std::size_t n) {
+#if defined(CFE_LEVEL_avx512)
+  return {{(FloatRegister)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), from)}};
+#elif defined(CFE_LEVEL_avx2)
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const auto* floats = reinterpret_cast<const float*>(from);
+  F16 v;
+  for (int p = 0; p < kParts; ++p) {
+    const __m256i wanted = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n) - p * kWidth), lanes);
+    v.part[p] = (FloatRegister)_mm256_maskload_ps(floats + p * kWidth, wanted);
+  }
+  return v;
+#else
+  return F16::load(FirstOf<float>(from, n).values);
+#endif
+}
+
+// The numbers that 16 float16 stand for, NaN and infinities included.
+CFE_INLINE F16 load_halves(const std::uint8_t* from) {
+  F16 v;
+#if defined(CFE_LEVEL_avx512)
+  v.part[0] =
+      (FloatRegister)_mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(CFE_LEVEL_avx2)
+  for (int p = 0; p < kParts; ++p)
+    v.part[p] = (FloatRegister)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + p));
+#else
+  using Halves = std::uint16_t __attribute__((vector_size(2 * kWidth)));
+  using Unsigned = std::uint32_t __attribute__((vector_size(4 * kWidth)));
+  for (int p = 0; p < kParts; ++p) {
+    Halves halves;
+    std::memcpy(&halves, from + p * sizeof halves, sizeof halves);
+    // The fields of a float16, put where those of a float32 are; its exponent is too small by 112 then.
+    const Unsigned bits = __builtin_convertvector(halves, Unsigned);
+    const Unsigned magnitude = (bits & 0x7FFFu) << 13;
+    const Unsigned finite = (Unsigned)((FloatRegister)magnitude * 0x1p112f);
+    const Unsigned largest = 0x7F800000u | magnitude;  // infinite, or not a number: a quiet one
+    const Unsigned quiet = (Unsigned)(magnitude > 0x0F800000u) & 0x00400000u;
+    const Unsigned is_finite = (Unsigned)(magnitude < 0x0F800000u);
+    const Unsigned value = (finite & is_finite) | ((largest | quiet) & ~is_finite);
+    v.part[p] = (FloatRegister)(value | ((bits & 0x8000u) << 16));
+  }
+#endif
+  return v;
+}
+
+CFE_INLINE F16 load_halves(const std::uint8_t* from, std::size_t n) {
+  const FirstOf<std::uint16_t> first(from, n);
+  return load_halves(reinterpret_cast<const std::uint8_t*>(first.values));
+}
+
+CFE_INLINE F16 load_bytes(const std::uint8_t* from) {
+  F16 v;
+#if defined(CFE_LEVEL_avx512)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  v.part[0] = (FloatRegister)_mm512_maskz_cvtepi32_ps(kAllLanes, _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
+#elif defined(CFE_LEVEL_avx2)
+  for (int p = 0; p < kParts; ++p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + p * kWidth));
+    v.part[p] = (FloatRegister)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+  }
+#else
+  using Bytes = std::uint8_t __attribute__((vector_size(kWidth)));
+  for (int p = 0; p < kParts; ++p) {
+    Bytes bytes;
+    std::memcpy(&bytes, from + p * kWidth, sizeof bytes);
+    v.part[p] = __builtin_convertvector(__builtin_convertvector(bytes, IntRegister), FloatRegister);
+  }
+#endif
+  return v;
+}
+
+CFE_INLINE F16 load_bytes(const std::uint8_t* from, std::size_t n) {
+#if defined(CFE_LEVEL_avx512)
+  const __m128i bytes = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << n) - 1), from);
+  return {{(FloatRegister)_mm512_maskz_cvtepi32_ps(kAllLanes, _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes))}};
+#else
+  return load_bytes(FirstOf<std::uint8_t>(from, n).values);
+#endif
+}
+
+// The sum of all lanes, in the order of `sum_of_products`.
+CFE_INLINE float sum(const F16& v) {
+#if CFE_WIDTH == 16
+  const auto low = (__m256)__builtin_shufflevector(v.part[0], v.part[0], 0, 1, 2, 3, 4, 5, 6, 7);
+  const auto high = (__m256)__builtin_shufflevector(v.part[0], v.part[0], 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m256 eight = _mm256_add_ps(low, high);
+  const __m256 pairs = _mm256_add_ps(eight, _mm256_movehdup_ps(eight));
+  const __m256 fours = _mm256_add_ps(pairs, _mm256_permute_ps(pairs, 2));
+  return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+#elif CFE_WIDTH == 8
+  const __m256 eight = _mm256_add_ps((__m256)v.part[0], (__m256)v.part[1]);
+  const __m256 pairs = _mm256_add_ps(eight, _mm256_movehdup_ps(eight));
+  const __m256 fours = _mm256_add_ps(pairs, _mm256_permute_ps(pairs, 2));
+  return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+#else
+  const FloatRegister a = v.part[0] + v.part[2], b = v.part[1] + v.part[3];
+  return ((a[0] + a[1]) + (a[2] + a[3])) + ((b[0] + b[1]) + (b[2] + b[3]));
+#endif
+}
+
+// a * b + c rounded once, at every level.
+CFE_INLINE F16 rounded_once(const F16& a, const F16& b, const F16& c) {
+#if defined(CFE_LEVEL_generic)
+  F16 v;
+  for (int p = 0; p < kParts; ++p)
+    for (int lane = 0; lane < kWidth; ++lane)
+      v.part[p][lane] = __builtin_fmaf(a.part[p][lane], b.part[p][lane], c.part[p][lane]);
+  return v;
+#else
+  return fused(a, b, c);
+#endif
+}
+
+}  // namespace cfe::CFE_LEVEL

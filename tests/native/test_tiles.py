@@ -1,0 +1,106 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import PADDING
+
+from cfe_faiss import _native
+from cfe_faiss.dot import similarity
+from cfe_faiss.lists import scan
+
+
+class Sides:
+    """Two sides of a tile, and its products with an error."""
+
+    def __init__(self, nx: int, ny: int, d: int, seed: int) -> None:
+        self.rng = rng = np.random.default_rng(seed)
+        self.X, self.Y = ((rng.integers(-4, 5, (n, d)) / 16).astype(np.float32) for n in (nx, ny))
+        self.labels_x, self.labels_y = (np.sort(rng.integers(-1, 3, n)).astype(np.int32) for n in (nx, ny))
+        self.ids_x, self.ids_y = rng.permutation(1000)[:nx], 1000 + rng.permutation(1000)[:ny]
+        self.scores = np.array([[similarity(x, y) for y in self.Y] for x in self.X], np.float32)
+        self.margin = 1e-3
+        self.S = (self.scores + self.margin * rng.uniform(-0.99, 0.99, (nx, ny))).astype(np.float32)
+        differ = self.labels_x[:, None] != self.labels_y
+        self.eligible = differ & (self.labels_x[:, None] != -1) & (self.labels_y != -1)
+
+    def best(self, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the evidence of the rows of X among those of Y."""
+        return best_of(np.where(self.eligible, self.scores, -np.inf), self.ids_y, k)
+
+
+def best_of(
+    scores: NDArray[np.float32], ids: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    D, I = np.full((len(scores), k), PADDING, np.float32), np.full((len(scores), k), -1, np.int64)
+    for r, row in enumerate(scores):
+        order = np.lexsort((ids, -row))
+        order = order[row[order] > -np.inf][:k]
+        D[r, : len(order)], I[r, : len(order)] = row[order], ids[order]
+    return D, I
+
+
+SIZES = st.integers(1, 150)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
+def test_rows_are_pushed_to_queries(nx: int, ny: int, k: int, seed: int) -> None:
+    t = Sides(nx, ny, 5, seed)
+    heaps = scan.empty_heaps(nx, k)
+    _native.scan_tile(t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *heaps, t.margin)
+    _native.sort_heaps(*heaps)
+    for found, expected in zip(heaps, t.best(k), strict=True):
+        assert_array_equal(found, expected)
+
+
+@given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
+def test_rows_are_pushed_to_each_other(nx: int, ny: int, k: int, seed: int) -> None:
+    t = Sides(nx, ny, 5, seed)
+    of_x, of_y = scan.empty_heaps(nx, k), scan.empty_heaps(ny, k)
+    sides = t.X, t.labels_x, t.ids_x, t.Y, t.labels_y, t.ids_y
+    _native.scan_tile_both(t.S, *sides, *of_x, *of_y, t.margin)
+    back = best_of(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
+    for heaps, wanted in ((of_x, t.best(k)), (of_y, back)):
+        _native.sort_heaps(*heaps)
+        for found, expected in zip(heaps, wanted, strict=True):
+            assert_array_equal(found, expected)
+
+
+@given(st.integers(1, 20), SIZES, st.sampled_from([-0.25, 0.0, 0.125]), st.integers(1, 3), SEEDS)
+def test_every_pair_is_collected_once(nx: int, ny: int, threshold: float, room: int, seed: int) -> None:
+    t = Sides(nx, ny, 5, seed)
+    size = room * ny
+    rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
+    found, row = [], 0
+    while row < nx:
+        sides = t.X, t.labels_x, t.Y, t.labels_y
+        count, row = _native.collect_tile(t.S, *sides, threshold, t.margin, row, rows, columns, scores)
+        found += zip(rows[:count].tolist(), columns[:count].tolist(), scores[:count].tolist(), strict=True)
+    r, c = np.nonzero(t.eligible & (t.scores >= threshold))
+    assert found == list(zip(r.tolist(), c.tolist(), t.scores[r, c].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        (0, np.zeros((3, 3), np.float32)),
+        (1, np.zeros((3, 6), np.float32)),
+        (2, np.zeros(4, np.int32)),
+        (3, np.zeros((5, 5), np.float32)),
+        (4, np.zeros(3, np.int32)),
+        (5, np.zeros(3, np.int64)),
+        (6, np.zeros((2, 2), np.float32)),
+        (7, np.zeros((3, 3), np.int64)),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(place: int, wrong: NDArray[Any]) -> None:
+    t = Sides(3, 4, 5, 0)
+    arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *scan.empty_heaps(3, 2), t.margin]
+    _native.scan_tile(*arguments)
+    arguments[place] = wrong
+    with pytest.raises(ValueError, match="must have length"):
+        _native.scan_tile(*arguments)
