@@ -40,7 +40,8 @@ Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<
       labels_(labels.begin(), labels.end()) {
   const auto n = static_cast<std::int64_t>(labels.size());
   require(d > 0, "d must be at least 1");
-  require(levels.size() == (codec == Codec::kSq8 ? 2 * d : 0),
+  const bool untrained = labels.empty() && levels.empty();
+  require(untrained || levels.size() == (codec == Codec::kSq8 ? 2 * d : 0),
           "levels must hold 2 * d numbers for 8-bit codes, else 0");
   require(!starts.empty() && starts.front() == 0 && starts.back() == n,
           "starts must run from 0 to the number of labels");
