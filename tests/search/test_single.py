@@ -44,17 +44,19 @@ def test_lists_and_panels_lead_to_the_same_results(d: int, many: int, monkeypatc
     for q in range(0, 6000, 200):
         xq, own = unit(X[q : q + 3]), labels[q : q + 3].astype(np.int32)
         found = []
-        for search, more in ((few.search_lists, (np.empty(0, bool),)), (few.search_panels, ())):
+        every = np.empty(0, bool)
+        margin = lists._slack
+        for search, more in ((few.search_lists, (lists._scan, margin, every)), (few.search_panels, (margin,))):
             D, I = np.empty((3, K), np.float32), np.empty((3, K), np.int64)
             chosen = np.empty((3, NPROBE), np.int64)
-            assert search(xq, own, places, lists._slack, *more, chosen, D, I)
+            assert search(xq, own, places, *more, chosen, D, I)
             assert_array_equal(chosen, lists.routes.lists(xq, own, NPROBE))
             found.append((D, I))
         assert_array_equal(found[0][0], found[1][0])
         assert_array_equal(found[0][1], found[1][1])
-        for one in (few.search_lists_of_one, few.search_panels_of_one):
+        for one, scan in ((few.search_lists_of_one, (lists._scan,)), (few.search_panels_of_one, ())):
             D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
-            assert one(2 * X[q : q + 1], int(labels[q]), NPROBE, places, lists._slack, D, I)
+            assert one(2 * X[q : q + 1], int(labels[q]), NPROBE, places, *scan, lists._slack, D, I)
             assert_array_equal(I, found[0][1][:1])
 
 
@@ -67,9 +69,9 @@ def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int, monke
     lists = index._all_lists()
     places, _held = lists._places
     D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
-    for one in (few.search_lists_of_one, few.search_panels_of_one):
+    for one, scan in ((few.search_lists_of_one, (lists._scan,)), (few.search_panels_of_one, ())):
         if one is few.search_lists_of_one or HAS_BYTES:
-            assert not one(np.array([x], np.float32), label, NPROBE, places, lists._slack, D, I)
+            assert not one(np.array([x], np.float32), label, NPROBE, places, *scan, lists._slack, D, I)
 
 
 def test_all_lists_are_those_of_the_first_partition_and_an_unknown_label_has_none() -> None:
@@ -82,7 +84,7 @@ def test_all_lists_are_those_of_the_first_partition_and_an_unknown_label_has_non
     chosen = np.empty((2, 12), np.int64)
     D, I = np.empty((2, K), np.float32), np.empty((2, K), np.int64)
     own = np.array([labels[0], -1], np.int32)
-    assert not few.search_lists(unit(X[:2]), own, places, lists._slack, np.empty(0, bool), chosen, D, I)
+    assert not few.search_lists(unit(X[:2]), own, places, lists._scan, lists._slack, np.empty(0, bool), chosen, D, I)
     assert_array_equal(chosen, [[*range(6), *[-1] * 6], [-1] * 12])
     assert (I[0] >= 0).all()
     assert_array_equal(I[1], -1)
