@@ -40,15 +40,15 @@ Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<
       labels_(labels.begin(), labels.end()) {
   const auto n = static_cast<std::int64_t>(labels.size());
   require(d > 0, "d must be at least 1");
-  require(levels.size() == (codec == Codec::kSq8 ? 2 * d : 0),
+  const bool untrained = labels.empty() && levels.empty();
+  require(untrained || levels.size() == (codec == Codec::kSq8 ? 2 * d : 0),
           "levels must hold 2 * d numbers for 8-bit codes, else 0");
   require(!starts.empty() && starts.front() == 0 && starts.back() == n,
           "starts must run from 0 to the number of labels");
   require(std::is_sorted(starts.begin(), starts.end()), "starts must ascend");
   require(code_addresses.size() == nlist() && id_addresses.size() == nlist(), "each list must have codes and ids");
-  require(
-      (pq_code_size > 0) == !pq_code_addresses.empty() && (pq_code_size == 0 || pq_code_addresses.size() == nlist()),
-      "each list must have product-quantizer codes, or none");
+  require(pq_code_addresses.size() == (pq_code_size > 0 ? nlist() : 0),
+          "each list must have product-quantizer codes, or none");
   for (std::size_t list = 0; list < nlist(); ++list) {
     const bool filled = starts[list] < starts[list + 1];
     require(!filled || (code_addresses[list] != 0 && id_addresses[list] != 0), "a list with rows must have memory");
