@@ -128,11 +128,12 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
 
 
 def main() -> None:
-    runs = []
+    runs: list[dict[str, object]] = []
     for name, graph, x in problems():
         shape = {"graph": name, "nodes": graph.num_nodes, "directed_edges": graph.num_edges, "dimension": x.shape[1]}
         print(shape)
         runs.append({**shape, "turns": compare(graph, x), "reordered": reorder(graph, x)})
+    set_threads(max(THREADS))
     result = {
         "question": __doc__.splitlines()[0],
         "wanted": WANTED,

@@ -36,6 +36,7 @@ def ks_vectors() -> str:
             f"{run['graph']}, {run['nodes']:,} nodes, {run['directed_edges']:,} edges",
             run["dimension"],
             turn["threads"],
+            len(turn["seconds"]["ks_step"]),
             f"{1e3 * turn['median_seconds']['ks_step']:.1f} ms",
             f"{1e3 * turn['median_seconds']['spmm']:.1f} ms",
             f"{turn['ratio_of_medians']:.2f}",
@@ -65,7 +66,17 @@ def ks_vectors() -> str:
         "ratio of at most 1.0 at d = 200 and of at most 1.3 at d = 18. With few features rows are in the cache, and "
         "the cosines, which the product has not to take, decide.\n\n"
         + table(
-            ("graph", "d", "threads", "KS step", "sparse product", "ratio of medians", "ratio of the fastest"), steps
+            (
+                "graph",
+                "d",
+                "threads",
+                "rounds",
+                "KS step",
+                "sparse product",
+                "ratio of medians",
+                "ratio of the fastest",
+            ),
+            steps,
         )
         + "\n\nThe same step, on one thread, with the nodes in reverse Cuthill-McKee order (SciPy's), which keeps "
         "neighbours together; what it takes to find the order, to move graph and features, and after how many steps "
