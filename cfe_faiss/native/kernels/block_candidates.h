@@ -23,7 +23,7 @@ CFE_INLINE std::size_t count_bits(Mask mask) { return static_cast<std::size_t>(_
 CFE_INLINE std::size_t padded(std::size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // A number that at least k of n numbers reach, and not many more; n >= k, and there is room for a multiple of 16.
-CFE_INLINE float kth_largest_bound(float* numbers, std::size_t n, std::size_t k) {
+CFE_OUTLINE float kth_largest_bound(float* numbers, std::size_t n, std::size_t k) {
   const std::size_t end = padded(n);
   for (std::size_t i = n; i < end; ++i) numbers[i] = numbers[0];
   F16 least = F16::load(numbers), most = least;
@@ -51,7 +51,7 @@ CFE_INLINE float kth_largest_bound(float* numbers, std::size_t n, std::size_t k)
 }
 
 // Writes the k best of m scores, best first and of equals the smallest id; there is room for a multiple of 16.
-CFE_INLINE void rank(float* scores, const std::int64_t* ids, std::size_t m, std::size_t k, float* D, std::int64_t* I) {
+CFE_OUTLINE void rank(float* scores, const std::int64_t* ids, std::size_t m, std::size_t k, float* D, std::int64_t* I) {
   const std::size_t end = padded(m);
   for (std::size_t c = m; c < end; ++c) scores[c] = -kInfinite;
   for (std::size_t c = 0; c < m; ++c) {
@@ -121,7 +121,7 @@ CFE_INLINE float last_result(const Scan& scan, std::size_t q) {
 }
 
 // Scores all candidates of a query, and keeps the best of them and of its results.
-inline void score_candidates(const Scan& scan, std::size_t q) {
+CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q];
   if (count == 0) return;
@@ -154,7 +154,7 @@ inline void score_candidates(const Scan& scan, std::size_t q) {
 }
 
 // Drops candidates that cannot be among the results: at least k others are better.
-CFE_INLINE void drop_candidates(const Scan& scan, std::size_t q) {
+CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t count = buffer.counts[q];
   if (scan.group.deduplicate || count <= scan.group.k) return;
@@ -179,7 +179,7 @@ CFE_INLINE void drop_candidates(const Scan& scan, std::size_t q) {
 }
 
 // Makes room for 16 candidates.
-inline void make_room(const Scan& scan, std::size_t q) {
+CFE_OUTLINE void make_room(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   drop_candidates(scan, q);
   if (buffer.counts[q] > buffer.capacity / 2) score_candidates(scan, q);

@@ -19,6 +19,9 @@
 
 namespace cfe::CFE_LEVEL::block {
 
+// What is called seldom enough to stand in one place only.
+#define CFE_OUTLINE inline __attribute__((noinline))
+
 inline constexpr float kTiny = 1e-30f;  // below, the inverse of a scale may be infinite
 inline constexpr float kMost = std::numeric_limits<float>::max();
 inline constexpr float kInfinite = std::numeric_limits<float>::infinity();

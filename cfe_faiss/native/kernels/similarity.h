@@ -11,31 +11,50 @@
 
 namespace cfe::CFE_LEVEL {
 
-CFE_INLINE DoubleRegister widened(const float* from) {
-  FloatRegister v;
+inline constexpr int kDoubles = kWidth / 2;      // in a register
+inline constexpr int kSums = kLanes / kDoubles;  // registers of partial sums
+using Doubles = double __attribute__((vector_size(8 * kDoubles)));
+using Floats = float __attribute__((vector_size(4 * kDoubles)));
+
+CFE_INLINE Doubles widened(const float* from) {
+  Floats v;
   std::memcpy(&v, from, sizeof v);
-  return __builtin_convertvector(v, DoubleRegister);
+  return __builtin_convertvector(v, Doubles);
 }
 
-CFE_INLINE DoubleRegister widened(const double* from) {
-  DoubleRegister v;
+CFE_INLINE Doubles widened(const double* from) {
+  Doubles v;
   std::memcpy(&v, from, sizeof v);
   return v;
+}
+
+// The sum of the eight numbers in the given registers, by a tree: first those of each two neighbours.
+CFE_INLINE double tree_sum(const Doubles* sums) {
+#if CFE_WIDTH == 16
+  const auto pairs =
+      __builtin_shufflevector(sums[0], sums[0], 0, 2, 4, 6) + __builtin_shufflevector(sums[0], sums[0], 1, 3, 5, 7);
+  const auto fours = __builtin_shufflevector(pairs, pairs, 0, 2) + __builtin_shufflevector(pairs, pairs, 1, 3);
+  return fours[0] + fours[1];
+#elif CFE_WIDTH == 8
+  const auto pairs =
+      __builtin_shufflevector(sums[0], sums[1], 0, 2, 4, 6) + __builtin_shufflevector(sums[0], sums[1], 1, 3, 5, 7);
+  const auto fours = __builtin_shufflevector(pairs, pairs, 0, 2) + __builtin_shufflevector(pairs, pairs, 1, 3);
+  return fours[0] + fours[1];
+#else
+  return ((sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1])) +
+         ((sums[2][0] + sums[2][1]) + (sums[3][0] + sums[3][1]));
+#endif
 }
 
 // The inner product of x, in float32 or float64 (of float32 numbers), and y, both of length d.
 template <class Number>
 CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d) {
-  DoubleRegister sums[kParts] = {};
+  Doubles sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kLanes <= d; i += kLanes)
-    for (int p = 0; p < kParts; ++p) sums[p] += widened(x + i + p * kWidth) * widened(y + i + p * kWidth);
-  double lanes[kLanes];
-  std::memcpy(lanes, sums, sizeof lanes);
-  for (int width = kLanes / 2, first = 1; width > 0; width /= 2, first = 0)
-    for (int lane = 0; lane < width; ++lane)
-      lanes[lane] = first ? lanes[lane] + lanes[lane + width] : lanes[2 * lane] + lanes[2 * lane + 1];
-  double total = lanes[0];
+    for (int p = 0; p < kSums; ++p) sums[p] += widened(x + i + p * kDoubles) * widened(y + i + p * kDoubles);
+  for (int p = 0; p < kSums / 2; ++p) sums[p] += sums[p + kSums / 2];
+  double total = tree_sum(sums);
   for (; i < d; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   return total;
 }
