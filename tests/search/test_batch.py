@@ -13,7 +13,6 @@ from cfe_faiss.search import batch, exact, grouping
 from cfe_faiss.search import searcher as probing
 from cfe_faiss.search.grouping import Queries
 
-
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 
 
