@@ -133,7 +133,7 @@ class Blocks:
 
     @property
     def element(self) -> str:
-        """ "float" or "byte"."""
+        """What the numbers of blocks are, "float" or "byte"."""
 
     @property
     def rotated(self) -> bool:

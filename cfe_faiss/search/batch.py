@@ -1,8 +1,8 @@
 """Many queries: list by list, so that what is near each other is routed, read and multiplied together.
 
 Queries of one list are taken in small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to the
-lists whose other-class members are near (:mod:`cfe_faiss.coarse.class_centroids`), and all of the group is compared with
-the rows of these lists, in blocks of sixteen (``native/core/blocks.h``).
+lists whose other-class members are near (:mod:`cfe_faiss.coarse.class_centroids`), and all of the group is compared
+with the rows of these lists, in blocks of sixteen (``native/core/blocks.h``).
 """
 
 import math

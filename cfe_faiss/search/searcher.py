@@ -131,7 +131,7 @@ class Lists:
 
     @cached_property
     def blocks(self) -> Blocks | None:
-        """Blocks of all lists: made for the first grouped search, and kept where they take little beside the vectors."""
+        """Blocks of all lists: made for the first grouped search, kept where they take little beside the vectors."""
         usable = self.in_memory and self.routes is not None and self.screening is None
         return batch.all_blocks(self.storage, self.places) if usable else None
 

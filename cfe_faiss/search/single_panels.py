@@ -1,4 +1,4 @@
-"""Panels of all lists of an index, for single queries; goes with :mod:`cfe_faiss.search.panels` once these are native."""
+"""Panels of all lists, for single queries; goes with :mod:`cfe_faiss.search.panels` once these are native."""
 
 import math
 from collections.abc import Callable
