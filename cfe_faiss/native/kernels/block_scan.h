@@ -354,6 +354,7 @@ CFE_INLINE Place warm_up(const Scan& scan) {
       memory.seen[filled++] = static_cast<std::int32_t>(place.block);
     }
     if (place.block < stop) break;
+    place.block = 0;
   }
   for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
     NumberRows rows{memory.maxima + q * memory.width, memory.width, {}};
