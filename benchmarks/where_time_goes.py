@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
-from cfe_faiss.lists import scan
 from cfe_faiss.search import batch, grouping
 
 K = 10
@@ -59,22 +58,21 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
 
-    def sweep(heaps: Callable[[], tuple[NDArray[np.float32], NDArray[np.int64]]]) -> Any:
-        D, I = heaps()
-        batch._scan(storage, lists.panels, X, labels, groups.starts, looked_into, False, D, I)
-        return D, I
+    blocks = lists.blocks or batch.blocks_of(storage, lists.places, batch.element_for(storage))
 
-    _, full = least(lambda: sweep(lambda: (np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64))))
-    (D, I), swept = least(lambda: sweep(lambda: scan.empty_heaps(len(X), K)))
-    found = np.empty_like(D), np.empty_like(I)
-    _, written = least(lambda: scan.write_sorted(D.copy(), I.copy(), groups.order, *found))
+    def scanned(D: NDArray[np.float32], I: NDArray[np.int64], resume: bool) -> None:
+        blocks.search(X, labels, groups.starts, looked_into, groups.order, D, I, resume=resume)
+
+    # With results that no row reaches, nothing is kept.
+    _, full = least(lambda: scanned(np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64), resume=True))
+    D, I = np.empty((len(X), K), np.float32), np.empty((len(X), K), np.int64)
+    _, swept = least(lambda: scanned(D, I, resume=False))
     _, whole = least(lambda: index.search_members(k=K, nprobe=nprobe))
     told = {
         "groups": alike + routed - routing,
         "routing": routing,
         "products": full,
         "keeping rows": swept - full,
-        "writing results": written,
     }
     return {**told, "everything else": whole - sum(told.values()), "whole": whole}
 

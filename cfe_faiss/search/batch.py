@@ -71,9 +71,9 @@ def element_for(storage: Storage) -> Element:
 
 
 def bytes_of_block(d: int, element: Element) -> int:
-    """Return about how much memory a block takes."""
+    """Return how much memory a block takes at most: its words, labels, and where its rows are."""
     words = -(-d // 4) + _STATISTICS if element == "byte" else d
-    return ROWS_OF_BLOCK * 4 * (words + 3)
+    return ROWS_OF_BLOCK * 4 * (words + 2) + 12
 
 
 def all_blocks(storage: Storage, places: Places, element: Element | None = None) -> Blocks | None:

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import faiss
 import numpy as np
 import pytest
@@ -9,17 +7,18 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, stored_vectors, unit
 
 import cfe_faiss as cfe
+from cfe_faiss._native import has_bytes
 from cfe_faiss.index import ivf_base as inverted
-from cfe_faiss.search import batch, exact, grouping, meet
+from cfe_faiss.search import batch, exact, grouping
 from cfe_faiss.search import searcher as probing
 from cfe_faiss.search.grouping import Queries
 
+ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 
-@pytest.fixture(params=["bytes", "floats"])
-def rounding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "bytes" and not meet.HAS_BYTES:
-        pytest.skip("this processor has no instruction for products of bytes")
-    monkeypatch.setattr(meet, "HAS_BYTES", request.param == "bytes")
+
+@pytest.fixture(params=ELEMENTS)
+def element(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(batch, "element_for", lambda storage: request.param)
     return request.param
 
 
@@ -42,13 +41,11 @@ def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
 
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
-@pytest.mark.parametrize(
-    "in_bytes", [False, pytest.param(True, marks=pytest.mark.skipif(not meet.HAS_BYTES, reason="no VNNI"))]
-)
-def test_all_lists_together_equal_brute_force(in_bytes: bool, stored: Stored, nlist: int, partitions: int) -> None:
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_all_lists_together_equal_brute_force(element: str, stored: Stored, nlist: int, partitions: int) -> None:
     index = built(stored, nlist, partitions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meet, "HAS_BYTES", in_bytes)
+        patch.setattr(batch, "element_for", lambda storage: element)
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
     expected_D, expected_I = evidence(stored)
     assert_array_equal(I, expected_I)
@@ -74,7 +71,7 @@ def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
 @pytest.mark.parametrize("d", [1, 3, 18, 200])
-def test_screening_loses_nothing_where_vectors_are_nearly_alike(rounding: str, noise: float, d: int) -> None:
+def test_screening_loses_nothing_where_vectors_are_nearly_alike(element: str, noise: float, d: int) -> None:
     X, labels = near_twins(400, d, noise)
     index = cfe.IndexEvidenceIVF(d, 10)
     index.train(X)
@@ -87,7 +84,7 @@ def test_screening_loses_nothing_where_vectors_are_nearly_alike(rounding: str, n
     assert_array_equal(D, expected_D)
 
 
-def test_each_query_finds_the_best_of_the_lists_of_its_group(rounding: str) -> None:
+def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> None:
     X, labels = clustered(900, 12, 3)
     index = cfe.IndexEvidenceIVF(12, 15)
     index.train(X)
@@ -118,7 +115,7 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     expected = index.search_members(None, 10, nprobe=5)
-    passes = len(batch._shards(index._all_lists().places, np.ones(12 * partitions, bool), 5, 1))
+    passes = len(batch._shards(index._all_lists().places, np.ones(12 * partitions, bool), 1000, 1))
     assert passes == 12 * partitions
     for memory in (1, 20_000):
         D, I = index.search_members(None, 10, nprobe=5, memory=memory)
@@ -141,7 +138,7 @@ def test_only_allowed_rows_are_found() -> None:
 
 
 @pytest.mark.parametrize("codec", ["SQfp16", "SQ8", "PQ4,RFlat"])
-def test_other_codecs_are_exact_over_what_they_hold(rounding: str, codec: str) -> None:
+def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) -> None:
     X, labels = clustered(1200, 16, 3)
     index = cfe.index_factory(16, f"EvidenceIVF9,{codec}")
     index.train(X)
@@ -190,7 +187,7 @@ def test_only_one_measure_of_effort_may_be_given() -> None:
         index.search_members(None, 5, memory=0)
 
 
-def test_damaged_vectors_are_passed_over(rounding: str) -> None:
+def test_damaged_vectors_are_passed_over(element: str) -> None:
     X, labels = clustered(700, 10, 3)
     index = cfe.IndexEvidenceIVF(10, 9, 2)
     index.train(X)
@@ -207,7 +204,7 @@ def test_damaged_vectors_are_passed_over(rounding: str) -> None:
 
 
 @pytest.mark.parametrize("value", [1e-38, 1e-35, 1e-20])
-def test_rows_that_hardly_differ_are_all_found(rounding: str, value: float) -> None:
+def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> None:
     X, labels = np.zeros((40, 3), np.float32), np.arange(40) % 2
     X[:, 0], X[:, 1] = 1, np.where(labels, value, -value)
     index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceFlat(3)
@@ -240,10 +237,10 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     assert_array_equal(D, expected_D)
 
 
-# --- turned rows ------------------------------------------------------------------------------------------------------
+# --- rotated rows -----------------------------------------------------------------------------------------------------
 
 
-needs_bytes = pytest.mark.skipif(not meet.HAS_BYTES, reason="only bytes are turned")
+needs_bytes = pytest.mark.skipif(not has_bytes(), reason="only bytes are rotated")
 
 
 def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
@@ -255,23 +252,21 @@ def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceI
 
 @needs_bytes
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
-def test_turned_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = near_twins(700, 42, noise)
     found = []
-    for turned in (False, True):
-        if turned:
-            monkeypatch.setattr(batch, "_WORTH_TURNING", 1)
-            monkeypatch.setattr(batch, "_HEAD", 2)
-            monkeypatch.setattr(batch, "_LONGEST_REST", 1.0)
+    for rotated in (False, True):
+        if rotated:
+            monkeypatch.setattr(batch, "_WORTH_ROTATING", 1)
+            monkeypatch.setattr(batch, "_PREFIX", 8)
+            monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
         index = indexed(X, labels, 12)
-        kept = index._all_lists().panels
+        kept = index._all_lists().blocks
         assert kept is not None
-        assert len(kept.R) == (42 if turned else 0)
+        assert kept.element == "byte"
+        assert kept.rotated == rotated
         results = [index.search_members(k=10, nprobe=nprobe) for nprobe in (1, 4, 12)]
         results += [index.search_members(k=10, nprobe=4, memory=1)]
-        results += [
-            index.search_evidence(X[i : i + m], labels[i : i + m], 10, 3) for i in range(3, 600, 50) for m in (1, 3)
-        ]
         found.append(results)
     for before, after in zip(*found, strict=True):
         for expected, result in zip(before, after, strict=True):
@@ -279,28 +274,42 @@ def test_turned_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.M
 
 
 @needs_bytes
-def test_rows_are_turned_to_where_they_vary_most_if_the_rest_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_WORTH_TURNING", 500)
-    rng, d, head = np.random.default_rng(0), 320, 4 * batch._HEAD
+def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_WORTH_ROTATING", 500)
+    rng, d, prefix = np.random.default_rng(0), 320, batch._PREFIX
     labels = rng.integers(0, 3, 600)
     everywhere = rng.normal(size=(600, d))
-    turning = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ turning
+    axes = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ axes
     for X, pays in ((everywhere, False), (flat, True), (flat[:400], False)):
         index = indexed(X.astype(np.float32), labels[: len(X)], 4)
-        kept = index._all_lists().panels
+        kept = index._all_lists().blocks
         assert kept is not None
-        assert len(kept.R) == (d if pays else 0)
-        assert kept.head == (batch._HEAD if pays else d // 4)
+        assert kept.rotated == pays
         if pays:
-            assert np.abs(kept.R.T @ kept.R - np.eye(d)).max() < 1e-5
-            assert np.linalg.norm(kept.R[:, :head].T @ turning[:20].T, axis=0).min() > 0.99
+            storage = index.storage()
+            R = batch._rotation(storage, index._all_lists().places, np.arange(4))
+            assert np.abs(R.T @ R - np.eye(d)).max() < 1e-5
+            assert np.linalg.norm(R[:, :prefix].T @ axes[:20].T, axis=0).min() > 0.99
 
 
-@needs_bytes
-def test_damaged_rows_are_not_turned() -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_damaged_rows_give_no_directions(value: float) -> None:
     X = np.random.default_rng(0).normal(size=(40, 70)).astype(np.float32)
-    for value in (np.nan, np.inf, 3e38):
-        X[7] = value
-        R, rest = batch._directions(lambda lists: X[20 * lists.start : 20 * lists.stop], np.array([0, 20, 40]))
-        assert (len(R), rest) == (0, np.inf)
+    X[7] = value
+    R, tail = batch.directions_of(X)
+    assert (len(R), tail) == (0, np.inf)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [3, 18, 200])
+def test_blocks_take_about_as_much_memory_as_was_planned(element: str, d: int) -> None:
+    X, labels = near_twins(1600, d, 1.0)
+    kept = indexed(X, labels, 4)._all_lists().blocks
+    assert kept is not None
+    assert kept.element == element
+    assert len(kept) == 1600
+    most = batch.bytes_of_block(d, element) * (1600 // 16 + 3)
+    assert 0.6 * most < kept.memory < most + 4 * (4 * d + 8 * 4)

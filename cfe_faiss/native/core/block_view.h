@@ -109,6 +109,7 @@ struct QueryStatistics {
 // blocks. `capacity` is a multiple of 16.
 struct CandidateBuffer {
   std::size_t capacity;
+  std::size_t enough;   // candidates of a query, more than which are cut or scored
   float* lower;         // (queries, capacity)
   float* upper;         // the same; bytes only
   std::int32_t* lanes;  // the same
@@ -116,16 +117,26 @@ struct CandidateBuffer {
   std::size_t* found;   // how many results of each query have been scored, (queries)
 };
 
+// The first blocks that a group is compared with: without thresholds yet, which they give.
+struct WarmUp {
+  std::size_t blocks;  // how many; 0 for none
+  std::size_t width;   // per-lane maxima of a query, a multiple of 16
+  float* upper;        // upper bounds of similarities, -inf for a lane that is not eligible, (queries, blocks, 16)
+  float* maxima;       // of lower bounds, (queries, width)
+  std::int32_t* seen;  // the blocks
+};
+
 struct SearchMemory {
   QueryStatistics queries;
   CandidateBuffer candidates;
-  float* block;            // queries in blocks of 16, (blocks, columns, 16)
-  float* rotated;          // the same
-  std::int32_t* words;     // (blocks, words, 16)
-  float* row;              // (d)
-  double* wide;            // (d)
-  float *scores, *ranked;  // (capacity + k, up to a multiple of 16)
-  std::int64_t *ids, *ranked_ids;
+  WarmUp warm_up;
+  float* block;         // queries in blocks of 16, (blocks, columns, 16)
+  float* rotated;       // the same
+  std::int32_t* words;  // (blocks, words, 16)
+  float* row;           // (d)
+  double* wide;         // (d)
+  float* scores;        // (capacity + k, up to a multiple of 16)
+  std::int64_t* ids;
 };
 
 }  // namespace cfe

@@ -13,7 +13,10 @@ namespace {
 
 constexpr std::size_t kListsAtOnce = 16;
 constexpr std::size_t kQueriesAtOnce = 256;
-constexpr float kByteMargin = 8;  // q·c, q·x', the norms, and what is compared in the end are rounded
+constexpr std::size_t kWarmUpBlocks = 2;  // for each result that is wanted
+constexpr std::size_t kWarmUpLanes = 3;
+constexpr std::size_t kMostWarmUp = 40;  // results; for more, warming up takes too much memory
+constexpr float kByteMargin = 8;         // q·c, q·x', the norms, and what is compared in the end are rounded
 
 void require(bool holds, const std::string& message) {
   if (!holds) throw std::invalid_argument(message);
@@ -33,19 +36,25 @@ float rotation_error(std::size_t d) {
 class GroupMemory {
  public:
   GroupMemory(const BlocksView& blocks, std::size_t queries, std::size_t k, bool deduplicate)
-      : capacity_(deduplicate ? 4 * kBlockRows : up_to_multiple(4 * k) + 4 * kBlockRows),
-        statistics_(8 * up_to_multiple(queries)),
+      : bytes_(blocks.element == Element::kByte),
+        capacity_(deduplicate ? 4 * kBlockRows : up_to_multiple(4 * k) + 4 * kBlockRows),
+        warm_up_(deduplicate || k > kMostWarmUp ? 0 : kWarmUpBlocks * k),
+        width_(up_to_multiple(kWarmUpLanes * k)),
+        queries_(up_to_multiple(queries)),
+        statistics_(8 * queries_),
         lower_(queries * capacity_),
-        upper_(blocks.element == Element::kByte ? queries * capacity_ : 0),
+        upper_(bytes_ ? queries * capacity_ : 0),
         lanes_(queries * capacity_),
         counts_(2 * queries),
-        block_(up_to_multiple(queries) * blocks.rows.d + blocks.rows.d),
+        warm_upper_(queries * warm_up_ * kBlockRows),
+        maxima_(warm_up_ > 0 ? queries * width_ : 0),
+        seen_(warm_up_),
+        block_(queries_ * blocks.rows.d + blocks.rows.d),
         rotated_(blocks.rotation != nullptr ? kBlockRows * blocks.columns : 0),
-        words_(blocks.element == Element::kByte ? up_to_multiple(queries) * blocks.words : 0),
+        words_(bytes_ ? queries_ * blocks.words : 0),
         wide_(blocks.rows.d),
         scores_(up_to_multiple(capacity_ + k)),
-        ids_(scores_.size()),
-        queries_(up_to_multiple(queries)) {
+        ids_(scores_.size()) {
     float* at = statistics_.data();
     QueryStatistics& own = memory_.queries;
     for (float** part :
@@ -53,8 +62,11 @@ class GroupMemory {
       *part = at;
       at += queries_;
     }
-    memory_.candidates = {capacity_,     lower_.data(),  upper_.data(),
+    // Floats are scored at the end, what bytes leave open soon: their bounds are wider.
+    const std::size_t enough = bytes_ && warm_up_ > 0 ? kBlockRows : capacity_ - kBlockRows;
+    memory_.candidates = {capacity_,     enough,         lower_.data(),           upper_.data(),
                           lanes_.data(), counts_.data(), counts_.data() + queries};
+    memory_.warm_up = {warm_up_, width_, warm_upper_.data(), maxima_.data(), seen_.data()};
     memory_.block = block_.data();
     memory_.row = block_.data() + queries_ * blocks.rows.d;
     memory_.rotated = rotated_.data();
@@ -66,16 +78,18 @@ class GroupMemory {
   const SearchMemory& view() const { return memory_; }
 
  private:
-  std::size_t capacity_;
+  bool bytes_;
+  std::size_t capacity_, warm_up_, width_, queries_;
   Buffer<float> statistics_, lower_, upper_;
   Buffer<std::int32_t> lanes_;
   Buffer<std::size_t> counts_;
+  Buffer<float> warm_upper_, maxima_;
+  Buffer<std::int32_t> seen_;
   Buffer<float> block_, rotated_;
   Buffer<std::int32_t> words_;
   Buffer<double> wide_;
   Buffer<float> scores_;
   Buffer<std::int64_t> ids_;
-  std::size_t queries_;
   SearchMemory memory_{};
 };
 

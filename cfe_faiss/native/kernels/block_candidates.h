@@ -11,47 +11,70 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr int kCutHalvings = 8;
-inline constexpr std::size_t kMostRanked = 128;       // for more results, heaps are as good
-inline constexpr std::size_t kWorthPrefetching = 64;  // dimensions
+inline constexpr int kHalvings = 7;
+inline constexpr std::size_t kMostRanked = 128;  // for more results, heaps are as good
 inline constexpr std::size_t kCacheLine = 64;
-
-CFE_INLINE float absolute_value(float a) { return a < 0 ? -a : a; }
 
 CFE_INLINE std::size_t count_bits(Mask mask) { return static_cast<std::size_t>(__builtin_popcount(mask)); }
 
 CFE_INLINE std::size_t padded(std::size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// A number that at least k of n numbers reach, and not many more; n >= k, and there is room for a multiple of 16.
-CFE_INLINE float kth_largest_bound(float* numbers, std::size_t n, std::size_t k) {
-  const std::size_t end = padded(n);
-  for (std::size_t i = n; i < end; ++i) numbers[i] = numbers[0];
-  F16 least = F16::load(numbers), most = least;
-  for (std::size_t i = kLanes; i < end; i += kLanes) {
-    least = smaller(F16::load(numbers + i), least);
-    most = larger(F16::load(numbers + i), most);
+// For each of a few queries, the range in which a number lies that at least k of its numbers reach.
+struct Brackets {
+  float low[kLanes], high[kLanes];
+};
+
+// Rows of numbers, `stride` apart, of so many numbers each: a multiple of 16, -inf where there is none.
+struct NumberRows {
+  const float* numbers;
+  std::size_t stride;
+  std::size_t sizes[kLanes];
+};
+
+CFE_INLINE std::size_t count_reaching(const float* numbers, std::size_t size, float bound) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < size; i += kLanes) count += count_bits(at_least(F16::load(numbers + i), F16::all(bound)));
+  return count;
+}
+
+// The smallest and the largest of numbers that are not -inf; none, the other way round, if there are fewer than k.
+CFE_INLINE void bracket(const float* numbers, std::size_t size, std::size_t k, float* low, float* high) {
+  F16 least = F16::all(kInfinite), most = F16::all(-kInfinite);
+  const F16 nothing = most;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < size; i += kLanes) {
+    const F16 some = F16::load(numbers + i);
+    const I16 there = some > nothing;
+    least = smaller(select(there, some, least), least);
+    most = larger(some, most);
+    count += count_bits(bits(there));
   }
-  for (std::size_t i = n; i < end; ++i) numbers[i] = -kInfinite;
   float lows[kLanes], highs[kLanes];
   least.store(lows), most.store(highs);
-  float low = lows[0], high = highs[0];
+  *low = lows[0], *high = highs[0];
   for (int lane = 1; lane < kLanes; ++lane) {
-    low = lows[lane] < low ? lows[lane] : low;
-    high = highs[lane] > high ? highs[lane] : high;
+    *low = lows[lane] < *low ? lows[lane] : *low;
+    *high = highs[lane] > *high ? highs[lane] : *high;
   }
-  for (int halving = 0; halving < kCutHalvings; ++halving) {
-    const float middle = 0.5f * low + 0.5f * high;
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < end; i += kLanes)
-      count += count_bits(at_least(F16::load(numbers + i), F16::all(middle)));
-    low = count >= k ? middle : low;
-    high = count >= k ? high : middle;
-  }
-  return low;
+  if (count < k) *low = *high = -kInfinite;
+}
+
+// Finds for each of up to 16 rows a number that at least k of its numbers reach, and not many more: -inf if there are
+// fewer. The rows take their steps in turn, so that none waits for its last one.
+CFE_OUTLINE void kth_bounds(const NumberRows& rows, std::size_t number, std::size_t k, Brackets& brackets) {
+  for (std::size_t r = 0; r < number; ++r)
+    bracket(rows.numbers + r * rows.stride, rows.sizes[r], k, brackets.low + r, brackets.high + r);
+  for (int halving = 0; halving < kHalvings; ++halving)
+    for (std::size_t r = 0; r < number; ++r) {
+      const float middle = 0.5f * brackets.low[r] + 0.5f * brackets.high[r];
+      const bool enough = count_reaching(rows.numbers + r * rows.stride, rows.sizes[r], middle) >= k;
+      brackets.low[r] = enough ? middle : brackets.low[r];
+      brackets.high[r] = enough ? brackets.high[r] : middle;
+    }
 }
 
 // Writes the k best of m scores, best first and of equals the smallest id; there is room for a multiple of 16.
-CFE_INLINE void rank(float* scores, const std::int64_t* ids, std::size_t m, std::size_t k, float* D, std::int64_t* I) {
+CFE_OUTLINE void rank(float* scores, const std::int64_t* ids, std::size_t m, std::size_t k, float* D, std::int64_t* I) {
   const std::size_t end = padded(m);
   for (std::size_t c = m; c < end; ++c) scores[c] = -kInfinite;
   for (std::size_t c = 0; c < m; ++c) {
@@ -98,7 +121,7 @@ CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const s
 }
 
 CFE_INLINE void prefetch_candidates(const BlocksView& blocks, const std::int32_t* lanes, std::size_t count) {
-  if (blocks.rows.d < kWorthPrefetching || blocks.runs == nullptr) return;
+  if (blocks.runs == nullptr) return;
   for (std::size_t c = 0; c < count; ++c) {
     const std::uint8_t* code = candidate_row(blocks, lanes[c]).code;
     for (std::size_t i = 0; i < blocks.rows.row_size; i += kCacheLine) __builtin_prefetch(code + i);
@@ -121,7 +144,7 @@ CFE_INLINE float last_result(const Scan& scan, std::size_t q) {
 }
 
 // Scores all candidates of a query, and keeps the best of them and of its results.
-inline void score_candidates(const Scan& scan, std::size_t q) {
+CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q];
   if (count == 0) return;
@@ -136,7 +159,6 @@ inline void score_candidates(const Scan& scan, std::size_t q) {
   for (std::size_t c = 0; c < count; ++c) {
     const StoredRow row = candidate_row(scan.blocks, lanes[c]);
     const float score = score_row(scan.blocks, scan.memory.wide, row.code, scan.memory.row);
-    if (!(absolute_value(score) < kMost)) continue;
     if (scan.ranked)
       scores[m] = score, ids[m++] = row.id;
     else if (scan.group.deduplicate)
@@ -153,16 +175,13 @@ inline void score_candidates(const Scan& scan, std::size_t q) {
   if (last > kPadding) raise_threshold(scan, q, last - scan.blocks.margin);
 }
 
-// Drops candidates that cannot be among the results: at least k others are better.
-CFE_INLINE void drop_candidates(const Scan& scan, std::size_t q) {
+// Keeps the candidates whose upper bound reaches the threshold.
+CFE_INLINE void keep_reaching(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t count = buffer.counts[q];
-  if (scan.group.deduplicate || count <= scan.group.k) return;
   const bool bytes = scan.blocks.element == Element::kByte;
   float *lower = buffer.lower + q * buffer.capacity, *upper = bytes ? buffer.upper + q * buffer.capacity : lower;
   std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
-  const float bound = kth_largest_bound(lower, count, scan.group.k);
-  raise_threshold(scan, q, bound - 2 * scan.blocks.margin);
   const F16 threshold = F16::all(scan.memory.queries.threshold[q]);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; i += kLanes) {
@@ -178,11 +197,53 @@ CFE_INLINE void drop_candidates(const Scan& scan, std::size_t q) {
   buffer.counts[q] = kept;
 }
 
-// Makes room for 16 candidates.
-inline void make_room(const Scan& scan, std::size_t q) {
+// Drops candidates of up to 16 queries that cannot be among their results: at least k others are better.
+CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_t number) {
   const CandidateBuffer& buffer = scan.memory.candidates;
-  drop_candidates(scan, q);
-  if (buffer.counts[q] > buffer.capacity / 2) score_candidates(scan, q);
+  if (scan.group.deduplicate) return;
+  NumberRows rows{buffer.lower + first * buffer.capacity, buffer.capacity, {}};
+  Brackets brackets;
+  bool too_many = false;
+  for (std::size_t r = 0; r < number; ++r) {
+    float* lower = buffer.lower + (first + r) * buffer.capacity;
+    const std::size_t count = buffer.counts[first + r];
+    rows.sizes[r] = count > scan.group.k ? padded(count) : 0;
+    for (std::size_t i = count; i < rows.sizes[r]; ++i) lower[i] = -kInfinite;
+    too_many |= count > scan.group.k;
+  }
+  if (!too_many) return;
+  kth_bounds(rows, number, scan.group.k, brackets);
+  for (std::size_t r = 0; r < number; ++r) {
+    if (rows.sizes[r] == 0) continue;
+    raise_threshold(scan, first + r, brackets.low[r] - 2 * scan.blocks.margin);
+    keep_reaching(scan, first + r);
+  }
+}
+
+// Makes room for 16 candidates.
+CFE_OUTLINE void make_room(const Scan& scan, std::size_t q) {
+  drop_candidates(scan, q, 1);
+  if (scan.memory.candidates.counts[q] > scan.memory.candidates.enough / 2) score_candidates(scan, q);
+}
+
+CFE_INLINE I16 lane_numbers(std::size_t b) {
+  I16 lanes = I16::all(static_cast<std::int32_t>(b) * kLanes);
+  for (int p = 0; p < kParts; ++p)
+    for (int lane = 0; lane < kWidth; ++lane) lanes.part[p][lane] += p * kWidth + lane;
+  return lanes;
+}
+
+// Takes the lanes of a block that are in the mask.
+CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask mask, const F16& lower,
+                               const F16& upper) {
+  const CandidateBuffer& buffer = scan.memory.candidates;
+  std::size_t& count = buffer.counts[q];
+  const std::size_t end = q * buffer.capacity + count;
+  compress(lower, mask, buffer.lower + end);
+  if (scan.blocks.element == Element::kByte) compress(upper, mask, buffer.upper + end);
+  compress(lane_numbers(b), mask, buffer.lanes + end);
+  count += count_bits(mask);
+  if (count > buffer.enough) make_room(scan, q);
 }
 
 }  // namespace cfe::CFE_LEVEL::block

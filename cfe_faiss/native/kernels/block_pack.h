@@ -5,13 +5,13 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-// Writes the mean of the rows that are finite.
+// Writes the mean of the sound rows.
 CFE_INLINE void write_mean(const RowsView& view, const ListRows& rows, float* x, float* mean) {
   std::size_t number = 0;
   for (std::size_t i = 0; i < view.d; ++i) mean[i] = 0;
   for (std::size_t r = 0; r < rows.size; ++r) {
     decode(view, stored_row(view, rows.rows[r]).code, x);
-    if (!is_finite(x, view.d)) continue;
+    if (!is_sound(x, view.d)) continue;
     for (std::size_t i = 0; i < view.d; ++i) mean[i] += x[i];
     ++number;
   }
@@ -30,7 +30,7 @@ CFE_INLINE void write_statistics(const BlocksView& blocks, const Codes& codes, s
   (codes.tail_norm + rotation_error).store(floats + kTailNorm * kLanes);
 }
 
-// Reads up to 16 rows into lanes and writes their labels; rows that are not finite are left out.
+// Reads up to 16 rows into lanes and writes their labels; damaged rows are left out.
 CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, const PackMemory& memory,
                                  std::int32_t* labels) {
   LabelRange range{std::numeric_limits<std::int32_t>::max(), kUnknown, 0};
@@ -38,7 +38,7 @@ CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, con
     labels[lane] = kUnknown;
     if (static_cast<std::size_t>(lane) >= rows.size) continue;
     decode(view, stored_row(view, rows.rows[lane]).code, memory.row);
-    if (!is_finite(memory.row, view.d)) continue;
+    if (!is_sound(memory.row, view.d)) continue;
     put_lane(memory.row, view.d, lane, memory.block);
     const std::int32_t label = labels[lane] = rows.labels[lane];
     range.smallest = label < range.smallest ? label : range.smallest;

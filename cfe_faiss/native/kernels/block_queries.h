@@ -20,8 +20,11 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr float kTiny = 1e-30f;  // below, the inverse of a scale may be infinite
-inline constexpr float kMost = std::numeric_limits<float>::max();
+// What is called seldom enough to stand in one place only.
+#define CFE_OUTLINE inline __attribute__((noinline))
+
+inline constexpr float kTiny = 1e-30f;    // below, the inverse of a scale may be infinite
+inline constexpr float kLongest = 1e30f;  // squared norm; that of a unit vector is 1
 inline constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // --- rows as they are kept ---
@@ -48,8 +51,8 @@ CFE_INLINE StoredRow stored_row(const RowsView& rows, std::int64_t row) {
   return {rows.codes[list] + rows.row_size * place, rows.ids[list][place]};
 }
 
-// Whether a row is as long as any number: rows of a damaged file may hold anything.
-CFE_INLINE bool is_finite(const float* x, std::size_t d) {
+// Whether no product with a row can overflow: rows of a damaged file may hold anything.
+CFE_INLINE bool is_sound(const float* x, std::size_t d) {
   F16 sums = F16::all(0);
   std::size_t i = 0;
   for (; i + kLanes <= d; i += kLanes) {
@@ -60,7 +63,7 @@ CFE_INLINE bool is_finite(const float* x, std::size_t d) {
   sums.store(lanes);
   for (; i < d; ++i) total += x[i] * x[i];
   for (const float lane : lanes) total += lane;
-  return total <= kMost;
+  return total <= kLongest;
 }
 
 // --- 16 lanes ---

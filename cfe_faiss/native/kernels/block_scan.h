@@ -76,7 +76,7 @@ CFE_INLINE void begin_queries(const Scan& scan) {
       if (q >= size) continue;
       begin_results(scan, q);
       const float* x = scan.group.X + q * d;
-      if (is_finite(x, d))
+      if (is_sound(x, d))
         put_lane(x, d, static_cast<int>(q % kLanes), lanes);
       else
         scan.memory.queries.threshold[q] = kInfinite;
@@ -87,7 +87,6 @@ CFE_INLINE void begin_queries(const Scan& scan) {
 
 // Writes the results of a query in their final order.
 CFE_INLINE void end_results(const Scan& scan, std::size_t q) {
-  drop_candidates(scan, q);
   score_candidates(scan, q);
   const TopK results{scan.D(q), scan.I(q), scan.group.k};
   if (!scan.ranked) {
@@ -108,25 +107,12 @@ CFE_INLINE Mask eligible_lanes(const BlocksView& blocks, std::size_t b, std::int
   return range.lanes & ~bits(I16::load(blocks.labels + b * kLanes) == I16::all(label));
 }
 
-// --- products ---
-
-CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask mask, const F16& lower,
-                               const F16& upper) {
-  mask &= at_least(F16::all(kMost), upper);
-  if (scan.mixed) mask &= eligible_lanes(scan.blocks, b, scan.group.labels[q]);
-  if (mask == 0) return;
-  const CandidateBuffer& buffer = scan.memory.candidates;
-  std::size_t& count = buffer.counts[q];
-  const std::size_t end = q * buffer.capacity + count;
-  compress(lower, mask, buffer.lower + end);
-  if (scan.blocks.element == Element::kByte) compress(upper, mask, buffer.upper + end);
-  I16 lanes = I16::all(static_cast<std::int32_t>(b) * kLanes);
-  for (int p = 0; p < kParts; ++p)
-    for (int lane = 0; lane < kWidth; ++lane) lanes.part[p][lane] += p * kWidth + lane;
-  compress(lanes, mask, buffer.lanes + end);
-  count += count_bits(mask);
-  if (count + kLanes > buffer.capacity) make_room(scan, q);
+// Those of query q of a group with several labels; none after the last query.
+CFE_INLINE Mask own_lanes(const Scan& scan, std::size_t q, std::size_t b) {
+  return q < scan.group.size ? eligible_lanes(scan.blocks, b, scan.group.labels[q]) : 0;
 }
+
+// --- products ---
 
 template <int Q>
 CFE_INLINE void scan_floats(const Scan& scan, std::size_t q, std::size_t b, Mask lanes) {
@@ -141,8 +127,10 @@ CFE_INLINE void scan_floats(const Scan& scan, std::size_t q, std::size_t b, Mask
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
-  for (int r = 0; r < Q; ++r)
-    if (reach[r] != 0) add_candidates(scan, q + r, b, reach[r], sums[r], sums[r]);
+  for (int r = 0; r < Q; ++r) {
+    const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
+    if (mask != 0) add_candidates(scan, q + r, b, mask, sums[r], sums[r]);
+  }
 }
 
 // Sums of the products of the words from `first` to `stop` of Q queries and a block.
@@ -227,31 +215,94 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
   }
   if (any_reaches == 0) return;
   for (int r = 0; r < Q; ++r) {
-    if (reach[r] == 0) continue;
+    const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
+    if (mask == 0) continue;
     const F16 scale = F16::all(queries.scale[q + r]), along = F16::all(queries.along[q + r]);
-    add_candidates(scan, q + r, b, reach[r], fused(products[r] - bounds[r], scale, along),
+    add_candidates(scan, q + r, b, mask, fused(products[r] - bounds[r], scale, along),
                    fused(products[r] + bounds[r], scale, along));
   }
 }
 
-// Compares the queries from q on with a block; Q at a time, fewer at the end.
+// Bounds of the products of Q queries and a block's rows.
 template <bool Bytes, int Q>
-CFE_INLINE void scan_tiles(const Scan& scan, std::size_t q, std::size_t b, Mask lanes) {
-  const std::size_t size = scan.group.size;
-  if constexpr (Q == kTile)
-    for (; q + Q <= size; q += Q) {
-      if constexpr (Bytes)
-        scan_bytes<Q>(scan, q, b, lanes);
-      else
-        scan_floats<Q>(scan, q, b, lanes);
+CFE_INLINE void bound_products(const Scan& scan, std::size_t q, std::size_t b, F16* lower, F16* upper) {
+  const std::size_t words = scan.blocks.words;
+  const std::int32_t* query = query_words(scan, q);
+  const std::int32_t* data = scan.blocks.data + b * words * kLanes;
+  if constexpr (!Bytes) {
+    float_products<Q>(reinterpret_cast<const float*>(query), kLanes, reinterpret_cast<const float*>(data), words,
+                      lower);
+    for (int r = 0; r < Q; ++r) upper[r] = lower[r];
+  } else {
+    const QueryStatistics& queries = scan.memory.queries;
+    const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
+    I16 sums[Q];
+    for (int r = 0; r < Q; ++r) sums[r] = rows.correction;
+    add_byte_products<Q>(query, data, 0, words, sums);
+    for (int r = 0; r < Q; ++r) {
+      const F16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
+      const F16 scale = F16::all(queries.scale[q + r]), along = F16::all(queries.along[q + r]);
+      lower[r] = fused(product - bound, scale, along);
+      upper[r] = fused(product + bound, scale, along);
     }
-  if (q >= size) return;
-  if constexpr (Q > 1)
-    if (size - q <= Q / 2) return scan_tiles<Bytes, Q / 2>(scan, q, b, lanes);
-  if constexpr (Bytes)
+  }
+}
+
+// Keeps the upper bounds of block number `place`, and of the lower bounds the largest in each lane.
+template <bool Bytes, int Q>
+CFE_INLINE void warm_up_block(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place) {
+  const WarmUp& memory = scan.memory.warm_up;
+  F16 lower[Q], upper[Q];
+  bound_products<Bytes, Q>(scan, q, b, lower, upper);
+  const F16 nothing = F16::all(-kInfinite);
+  I16 eligible = lanes_of(lanes);
+  for (int r = 0; r < Q; ++r) {
+    if (q + r >= scan.group.size) break;
+    if (scan.mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
+    select(eligible, upper[r], nothing).store(memory.upper + ((q + r) * memory.blocks + place) * kLanes);
+    float* maxima = memory.maxima + (q + r) * memory.width + place * kLanes % memory.width;
+    larger(select(eligible, lower[r], nothing), F16::load(maxima)).store(maxima);
+  }
+}
+
+// Takes the candidates of the first blocks: those that may reach what k of the maxima reach.
+template <bool Bytes>
+CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::size_t filled) {
+  const WarmUp& memory = scan.memory.warm_up;
+  if (!(scan.memory.queries.threshold[q] < kInfinite)) return;
+  raise_threshold(scan, q, bound - 2 * scan.blocks.margin);
+  for (std::size_t place = 0; place < filled; ++place) {
+    const F16 upper = F16::load(memory.upper + (q * memory.blocks + place) * kLanes);
+    const F16 lower = Bytes ? F16::all(-kInfinite) : upper;  // those of bytes were not kept
+    const Mask mask = at_least(upper, F16::all(scan.memory.queries.threshold[q]));
+    if (mask != 0) add_candidates(scan, q, static_cast<std::size_t>(memory.seen[place]), mask, lower, upper);
+  }
+  if constexpr (Bytes) score_candidates(scan, q);
+}
+
+// What is done with a few queries and a block.
+enum class Step { kWarmUp, kScan };
+
+template <bool Bytes, Step What, int Q>
+CFE_INLINE void compare(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place) {
+  if constexpr (What == Step::kWarmUp)
+    warm_up_block<Bytes, Q>(scan, q, b, lanes, place);
+  else if constexpr (Bytes)
     scan_bytes<Q>(scan, q, b, lanes);
   else
     scan_floats<Q>(scan, q, b, lanes);
+}
+
+// Compares the queries from q on with a block; Q at a time, fewer at the end.
+template <bool Bytes, Step What, int Q = kTile>
+CFE_INLINE void compare_all(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place = 0) {
+  const std::size_t size = scan.group.size;
+  if constexpr (Q == kTile)
+    for (; q + Q <= size; q += Q) compare<Bytes, What, Q>(scan, q, b, lanes, place);
+  if (q >= size) return;
+  if constexpr (Q > 1)
+    if (size - q <= Q / 2) return compare_all<Bytes, What, Q / 2>(scan, q, b, lanes, place);
+  compare<Bytes, What, Q>(scan, q, b, lanes, place);
 }
 
 // Writes the products of the queries with the mean of a list, and what its rows have to reach without it.
@@ -268,20 +319,73 @@ CFE_INLINE void begin_list(const Scan& scan, std::int64_t list) {
   }
 }
 
+// A place among the blocks of a group's lists.
+struct Place {
+  std::size_t list, block;
+};
+
+CFE_INLINE Place list_blocks(const Scan& scan, std::size_t t) {
+  const std::int64_t list = scan.group.lists[t];
+  if (list < 0) return {0, 0};
+  return {static_cast<std::size_t>(scan.blocks.starts[list]), static_cast<std::size_t>(scan.blocks.starts[list + 1])};
+}
+
+CFE_INLINE Mask group_lanes(const Scan& scan, std::size_t b) {
+  return scan.mixed ? scan.blocks.ranges[b].lanes : eligible_lanes(scan.blocks, b, scan.label);
+}
+
+// Compares the queries with the first blocks; returns where that ended.
 template <bool Bytes>
-CFE_INLINE void scan_lists(const Scan& scan) {
-  for (std::size_t t = 0; t < scan.group.nprobe; ++t) {
-    const std::int64_t list = scan.group.lists[t];
-    if (list < 0) continue;
-    const auto first = static_cast<std::size_t>(scan.blocks.starts[list]);
-    const auto stop = static_cast<std::size_t>(scan.blocks.starts[list + 1]);
+CFE_INLINE Place warm_up(const Scan& scan) {
+  const WarmUp& memory = scan.memory.warm_up;
+  const F16 nothing = F16::all(-kInfinite);
+  for (std::size_t i = 0; i < scan.group.size * memory.width; i += kLanes) nothing.store(memory.maxima + i);
+  std::size_t filled = 0;
+  Place place{0, 0};
+  for (; place.list < scan.group.nprobe && filled < memory.blocks; ++place.list) {
+    const auto [first, stop] = list_blocks(scan, place.list);
     if (first == stop) continue;
-    if constexpr (Bytes) begin_list(scan, list);
-    for (std::size_t b = first; b < stop; ++b) {
-      const Mask lanes = scan.mixed ? scan.blocks.ranges[b].lanes : eligible_lanes(scan.blocks, b, scan.label);
-      if (lanes != 0) scan_tiles<Bytes, kTile>(scan, 0, b, lanes);
+    if constexpr (Bytes) begin_list(scan, scan.group.lists[place.list]);
+    for (place.block = first; place.block < stop; ++place.block) {
+      if (filled == memory.blocks) break;
+      const Mask lanes = group_lanes(scan, place.block);
+      if (lanes == 0) continue;
+      compare_all<Bytes, Step::kWarmUp>(scan, 0, place.block, lanes, filled);
+      memory.seen[filled++] = static_cast<std::int32_t>(place.block);
+    }
+    if (place.block < stop) break;
+    place.block = 0;
+  }
+  for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
+    NumberRows rows{memory.maxima + q * memory.width, memory.width, {}};
+    for (std::size_t& size : rows.sizes) size = memory.width;
+    const std::size_t number = scan.group.size - q < kLanes ? scan.group.size - q : kLanes;
+    Brackets brackets;
+    kth_bounds(rows, number, scan.group.k, brackets);
+    for (std::size_t r = 0; r < number; ++r) end_warm_up<Bytes>(scan, q + r, brackets.low[r], filled);
+  }
+  return place;
+}
+
+// Compares the queries with the blocks of their lists, from a place on.
+template <bool Bytes>
+CFE_INLINE void scan_lists(const Scan& scan, Place place) {
+  for (std::size_t t = place.list; t < scan.group.nprobe; ++t) {
+    const auto [first, stop] = list_blocks(scan, t);
+    if (first == stop) continue;
+    if constexpr (Bytes) begin_list(scan, scan.group.lists[t]);
+    for (std::size_t b = t == place.list && place.block > first ? place.block : first; b < stop; ++b) {
+      const Mask lanes = group_lanes(scan, b);
+      if (lanes != 0) compare_all<Bytes, Step::kScan>(scan, 0, b, lanes);
     }
   }
+}
+
+template <bool Bytes>
+CFE_INLINE void scan_all(const Scan& scan) {
+  Place place{0, 0};
+  if (scan.memory.warm_up.blocks > 0 && scan.group.size > 1) place = warm_up<Bytes>(scan);
+  scan_lists<Bytes>(scan, place);
 }
 
 CFE_INLINE Scan scan_of(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory) {
@@ -295,9 +399,11 @@ void scan_group(const BlocksView& blocks, const GroupView& group, const SearchMe
   const Scan scan = scan_of(blocks, group, memory);
   begin_queries(scan);
   if (blocks.element == Element::kFloat)
-    scan_lists<false>(scan);
+    scan_all<false>(scan);
   else if constexpr (kHasBytes)
-    scan_lists<true>(scan);
+    scan_all<true>(scan);
+  for (std::size_t q = 0; q < group.size; q += kLanes)
+    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes);
   for (std::size_t q = 0; q < group.size; ++q) end_results(scan, q);
 }
 

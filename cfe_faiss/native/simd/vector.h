@@ -248,6 +248,21 @@ CFE_INLINE void compress(const Vector<Register, Number>& v, Mask mask, Number* t
 #endif
 }
 
+// The inverse of `bits`.
+CFE_INLINE I16 lanes_of(Mask mask) {
+  I16 v;
+  for (int p = 0; p < kParts; ++p) {
+#if defined(CFE_LEVEL_avx512)
+    v.part[p] = (IntRegister)_mm512_movm_epi32(static_cast<__mmask16>(mask));
+#else
+    IntRegister own;
+    for (int lane = 0; lane < kWidth; ++lane) own[lane] = 1 << (p * kWidth + lane);
+    v.part[p] = ((static_cast<std::int32_t>(mask) - IntRegister{}) & own) == own;
+#endif
+  }
+  return v;
+}
+
 // --- products of bytes: each lane of 32 bits is a word of four ---
 
 #if defined(CFE_LEVEL_avx512) || defined(CFE_LEVEL_avx2) || defined(CFE_LEVEL_neon)
