@@ -453,9 +453,10 @@ def nearest_centroids(
     nearest: NDArray[np.int32],
     threads: int,
 ) -> None:
-    """Write the largest similarity of each unit row of X with one of the unit centroids, and which has it, (n,) both.
+    """Write which of the unit centroids has the largest similarity with each unit row of X, of equals the first, (n,).
 
-    Of equals the first is taken. The result is the same for any number of threads.
+    That similarity is written, too, if there is room for it, (n,); none where that is (0,). The result is the same for
+    any number of threads.
     """
 
 def move_centroids(
@@ -463,10 +464,11 @@ def move_centroids(
     weights: NDArray[np.float32],
     centroids: NDArray[np.float32],
     iterations: int,
+    total_wanted: bool,
     threads: int,
 ) -> float:
     """Move unit centroids, in place, to the normalised weighted means of the rows of X that are nearest to them.
 
     It is done up to so many times, until no row goes to another centroid; one without rows gets half of those of the
-    heaviest. Returns the sum of the similarities of the rows and the centroids before the last.
+    heaviest. Returns the sum of the similarities of the rows and the centroids before the last, if that is wanted.
     """
