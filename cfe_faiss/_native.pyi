@@ -286,6 +286,8 @@ class Searcher:
         What lists are ranked by.
     margin
         Bound of the error of a product of float32.
+    blocks
+        The rows of all lists of one partition in blocks, or None: searches among all rows compare with these.
 
     Raises
     ------
@@ -300,6 +302,7 @@ class Searcher:
         reference_starts: NDArray[np.int64],
         centroids: ClassCentroids,
         margin: float,
+        blocks: Blocks | None,
     ) -> None: ...
     def search_single(
         self,
