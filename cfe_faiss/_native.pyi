@@ -475,3 +475,24 @@ def move_centroids(
     It is done up to so many times, until no row goes to another centroid; one without rows gets half of those of the
     heaviest. Returns the sum of the similarities of the rows and the centroids before the last, if that is wanted.
     """
+
+# --- groups of near queries ---
+
+def halve_groups(
+    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int, threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
+
+    Returns the rows in an order in which each new group is a run; where each begins in it and, last, the number of rows;
+    and which old group each new one is from.
+    """
+
+def arrange_groups(
+    X: NDArray[np.float32],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    arranged: NDArray[np.float32],
+    means: NDArray[np.float32],
+    threads: int,
+) -> None:
+    """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these, (groups, d)."""

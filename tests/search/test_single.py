@@ -201,7 +201,7 @@ def test_rows_and_blocks_lead_to_the_same_results(d: int, k: int) -> None:
     labels[::50] = -1
     index = filled(X, labels, 40)
     lists = index._all_lists()
-    assert (lists.single is not None) and (batch.element_for(lists.storage) == "byte" or d < 33 or not has_bytes())
+    assert (batch.element_for(lists.storage) == "byte") == (d >= 33 and has_bytes())
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):
         for complete in (False, True):

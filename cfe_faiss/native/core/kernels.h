@@ -21,6 +21,8 @@ struct Kernels {
   void (*pack_list)(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory);
   void (*scan_group)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
+  void (*row_similarities)(const float* x, const float* X, std::size_t d, std::span<const std::int64_t> rows,
+                           std::span<float> result);
 
   // normalise.h
   std::ptrdiff_t (*first_not_finite)(const Matrix<const float>& X);

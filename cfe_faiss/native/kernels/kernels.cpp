@@ -22,6 +22,7 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .pack_list = CFE_LEVEL::block::pack_list,
       .scan_group = CFE_LEVEL::block::scan_group,
       .pair_similarities = CFE_LEVEL::pair_similarities,
+      .row_similarities = CFE_LEVEL::row_similarities,
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,

@@ -52,4 +52,10 @@ void pair_similarities(const float* X, const float* Y, std::size_t d, std::span<
   for (std::size_t r = 0; r < result.size(); ++r) result[r] = similarity(X + r * d, Y + r * d, d);
 }
 
+// Writes the similarity of x with some rows of X.
+void row_similarities(const float* x, const float* X, std::size_t d, std::span<const std::int64_t> rows,
+                      std::span<float> result) {
+  for (std::size_t r = 0; r < rows.size(); ++r) result[r] = similarity(x, X + static_cast<std::size_t>(rows[r]) * d, d);
+}
+
 }  // namespace cfe::CFE_LEVEL
