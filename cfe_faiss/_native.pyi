@@ -483,8 +483,8 @@ def halve_groups(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
 
-    Returns the rows in an order in which each new group is a run; where each begins in it and, last, the number of rows;
-    and which old group each new one is from.
+    Returns the rows in an order in which each new group is a run; where each begins in it and, last, the number of
+    rows; and which old group each new one is from.
     """
 
 def arrange_groups(
@@ -495,4 +495,4 @@ def arrange_groups(
     means: NDArray[np.float32],
     threads: int,
 ) -> None:
-    """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these, (groups, d)."""
+    """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""

@@ -194,8 +194,12 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("k", [1, K, 130, 700])
-@pytest.mark.parametrize("d", [9, 33, 160])
-def test_rows_and_blocks_lead_to_the_same_results(d: int, k: int) -> None:
+@pytest.mark.parametrize(("d", "rotated"), [(9, False), (33, False), (160, False), (160, True), (203, True)])
+def test_rows_and_blocks_lead_to_the_same_results(
+    d: int, rotated: bool, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_WORTH_ROTATING", 1 if rotated else 1 << 60)
+    monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
     X, labels = clustered(900, d, 4)
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
