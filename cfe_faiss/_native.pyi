@@ -486,6 +486,8 @@ class Searcher:
         What lists are ranked by.
     margin
         Bound of the error of a product of float32.
+    blocks
+        The rows of all lists of one partition in blocks, or None: searches among all rows compare with these.
 
     Raises
     ------
@@ -500,6 +502,7 @@ class Searcher:
         reference_starts: NDArray[np.int64],
         centroids: ClassCentroids,
         margin: float,
+        blocks: Blocks | None,
     ) -> None: ...
     def search_single(
         self,
@@ -653,9 +656,10 @@ def nearest_centroids(
     nearest: NDArray[np.int32],
     threads: int,
 ) -> None:
-    """Write the largest similarity of each unit row of X with one of the unit centroids, and which has it, (n,) both.
+    """Write which of the unit centroids has the largest similarity with each unit row of X, of equals the first, (n,).
 
-    Of equals the first is taken. The result is the same for any number of threads.
+    That similarity is written, too, if there is room for it, (n,); none where that is (0,). The result is the same for
+    any number of threads.
     """
 
 def move_centroids(
@@ -663,10 +667,32 @@ def move_centroids(
     weights: NDArray[np.float32],
     centroids: NDArray[np.float32],
     iterations: int,
+    total_wanted: bool,
     threads: int,
 ) -> float:
     """Move unit centroids, in place, to the normalised weighted means of the rows of X that are nearest to them.
 
     It is done up to so many times, until no row goes to another centroid; one without rows gets half of those of the
-    heaviest. Returns the sum of the similarities of the rows and the centroids before the last.
+    heaviest. Returns the sum of the similarities of the rows and the centroids before the last, if that is wanted.
     """
+
+# --- groups of near queries ---
+
+def halve_groups(
+    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int, threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
+
+    Returns the rows in an order in which each new group is a run; where each begins in it and, last, the number of
+    rows; and which old group each new one is from.
+    """
+
+def arrange_groups(
+    X: NDArray[np.float32],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    arranged: NDArray[np.float32],
+    means: NDArray[np.float32],
+    threads: int,
+) -> None:
+    """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids, ListScan
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.coarse.kmeans import nearest, spherical_kmeans
+from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads
@@ -76,7 +76,7 @@ class Regions:
             return cls.none(means.shape[1])
         number, once = math.isqrt(len(means)), np.ones(len(means), np.float32)
         centroids = spherical_kmeans(means, number, once, ClusteringParameters(), seed=0)
-        regions = nearest(means, centroids)[1]
+        regions = nearest_numbers(means, centroids)
         order = np.argsort(regions, kind="stable").astype(np.int64)
         return cls(centroids, np.append(0, np.cumsum(np.bincount(regions, minlength=len(centroids)))), order)
 

@@ -33,6 +33,14 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Numbers]:
     return similarities, numbers
 
 
+def nearest_numbers(X: Floats, centroids: Floats) -> Numbers:
+    """Return the number of the nearest centroid of each vector, in less time than :func:`nearest` takes."""
+    numbers = np.empty(len(X), np.int32)
+    contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
+    _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads())
+    return numbers
+
+
 def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int) -> Floats:
     """Return the unit centroids, (nlist, d), of weighted unit vectors.
 
@@ -55,7 +63,8 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
     runs = []
     for i in range(cp.nredo):
         centroids = X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]]
-        runs.append((_native.move_centroids(X, weights, centroids, cp.niter, num_threads()), centroids))
+        total = _native.move_centroids(X, weights, centroids, cp.niter, cp.nredo > 1, num_threads())
+        runs.append((total, centroids))
     return max(runs, key=lambda run: run[0])[1]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.caps import node_weights
-from cfe_faiss.coarse.kmeans import nearest, spherical_kmeans
+from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, spherical_kmeans
 from cfe_faiss.parallel import faiss_threads
 
 
@@ -49,7 +49,9 @@ def train_partitions(
 
 def assign(X: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np.int32]:
     """Return the list of each vector in each partition, (partitions, n) int32: the one whose centroid is nearest."""
-    return np.array([nearest(X, partition)[1] for partition in centroids], np.int32).reshape(len(centroids), len(X))
+    return np.array([nearest_numbers(X, partition) for partition in centroids], np.int32).reshape(
+        len(centroids), len(X)
+    )
 
 
 def nearest_centroids(

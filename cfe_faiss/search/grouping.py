@@ -12,15 +12,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss import _native
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.jit import kernel
-from cfe_faiss.lists.scan import lists_of, product
+from cfe_faiss.lists.scan import lists_of
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads, run
-from cfe_faiss.search import select
-from cfe_faiss.search.meet import LANES
 
 _LARGEST = 16
 _FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # that a thread takes at once
@@ -145,7 +143,7 @@ def routed_some(
     """
     cut, borders = groups.of_task(task)
     order = groups.order[cut]
-    X = queries.fetch(order)
+    X = np.ascontiguousarray(queries.fetch(order))
     within, starts, of_group = halve(X, borders, _LARGEST)
     (X, M), labels = arranged(X, within, starts), groups.labels[task][of_group]
     lists = routes.all_lists(M, labels) if nprobe >= len(routes.means) else routes.lists(M, labels, nprobe)
@@ -176,8 +174,7 @@ def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArr
     return groups, np.concatenate([lists for _, lists in parts])
 
 
-@kernel
-def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
+def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[Ints, Ints, Ints]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
 
     Returns
@@ -187,79 +184,14 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
     of_group
         Which old group each new one is from.
     """
-    n = X.shape[0]
-    order = np.arange(n)
-    starts, of_group = np.empty(n + 1, np.int64), np.empty(n, np.int64)
-    along = np.empty(n, np.float32)
-    size = select.LARGEST_K + LANES
-    memory = np.empty((2, size), np.float32), np.empty((2, size), np.int64)
-    first_of, last_of = np.empty(64, np.int64), np.empty(64, np.int64)
-    count = 0
-    for g in range(borders.shape[0] - 1):
-        first_of[0], last_of[0] = borders[g], borders[g + 1]
-        waiting = 1
-        while waiting:
-            waiting -= 1
-            first, last = first_of[waiting], last_of[waiting]
-            if last - first <= largest:
-                starts[count], of_group[count] = first, g
-                count += 1
-                continue
-            one = _farthest(X, order, first, last, order[first], along)
-            other = _farthest(X, order, first, last, one, along)
-            for place in range(first, last):
-                along[place] -= product(X[order[place]], X[other])
-            _sort(order[first:last], along[first:last], memory)
-            middle = (first + last) // 2
-            # The later half waits longer, so that groups come out in order; at most one waits at each depth.
-            first_of[waiting], last_of[waiting] = middle, last
-            first_of[waiting + 1], last_of[waiting + 1] = first, middle
-            waiting += 2
-    starts[count] = n
-    return order, starts[: count + 1], of_group[:count]
+    return _native.halve_groups(X, borders, largest, threads)
 
 
-@kernel
-def _sort(rows: Ints, by: Floats, memory: tuple[Floats, Ints]) -> None:
-    """Sort rows in place by a number of each, ascending; ``memory`` is room for some of them, twice."""
-    m, (keys, ids) = rows.shape[0], memory
-    if m > select.LARGEST_K:
-        rows[:] = rows[np.argsort(by, kind="mergesort")]
-        return
-    for c in range(m):
-        keys[0, c], ids[0, c] = -by[c] if by[c] == by[c] else -np.inf, rows[c]
-    select.put_in_order(m, keys[0].ctypes.data, ids[0].ctypes.data, keys[1].ctypes.data, ids[1].ctypes.data)
-    rows[:] = ids[1, :m]
-
-
-@kernel
-def _farthest(X: Floats, order: Ints, first: int, last: int, row: int, products: Floats) -> int:
-    """Return the row that is farthest from one, and write the products of all in a range of the order with it."""
-    farthest, least = row, np.float32(np.inf)
-    for place in range(first, last):
-        products[place] = product(X[order[place]], X[row])
-        if products[place] < least:
-            farthest, least = order[place], products[place]
-    return farthest
-
-
-@kernel
-def arranged(X: Floats, order: Ints, groups: Ints) -> tuple[Floats, Floats]:
+def arranged(X: Floats, order: Ints, groups: Ints, *, threads: int = 1) -> tuple[Floats, Floats]:
     """Return rows in an order, and the normalised mean of each group ``groups[g]:groups[g + 1]`` of these.
 
     The mean is zero where they cancel out.
     """
-    unordered, X = X, np.empty_like(X)
-    for r in range(X.shape[0]):
-        for i in range(X.shape[1]):
-            X[r, i] = unordered[order[r], i]
-    M = np.zeros((groups.shape[0] - 1, X.shape[1]), np.float32)
-    for g in range(M.shape[0]):
-        for r in range(groups[g], groups[g + 1]):
-            for i in range(X.shape[1]):
-                M[g, i] += X[r, i]
-        norm = np.float32(np.sqrt(product(M[g], M[g])))
-        if norm > 0:
-            for i in range(X.shape[1]):
-                M[g, i] /= norm
-    return X, M
+    rows, means = np.empty((len(order), X.shape[1]), np.float32), np.empty((len(groups) - 1, X.shape[1]), np.float32)
+    _native.arrange_groups(X, order, groups, rows, means, threads)
+    return rows, means

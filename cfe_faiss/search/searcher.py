@@ -108,7 +108,10 @@ class Lists:
         if self.routes is None or self.screening is not None or self.storage.codec != codecs.FLAT:
             return None
         storage = self.storage
-        return Searcher(storage.native, self.references, self.reference_starts, self.routes.native, storage.slack)
+        # Blocks of floats save one query too little to be made for it.
+        blocks = self.blocks if batch.element_for(storage) == "byte" else None
+        partitions = self.references, self.reference_starts
+        return Searcher(storage.native, *partitions, self.routes.native, storage.slack, blocks)
 
     @cached_property
     def _scan(self) -> ListScan:

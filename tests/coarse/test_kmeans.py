@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from reference import clustered, similarities, unit
 
 from cfe_faiss import _native
-from cfe_faiss.coarse.kmeans import nearest
+from cfe_faiss.coarse.kmeans import nearest, nearest_numbers
 
 SHAPES = [(1, 1, 1), (7, 3, 2), (300, 33, 5), (700, 70, 48), (600, 1100, 40), (257, 600, 130), (65, 16, 16)]
 
@@ -23,6 +23,7 @@ def check(X: NDArray[np.float32], centroids: NDArray[np.float32]) -> None:
         _native.pair_similarities(X, np.tile(centroid, (len(X), 1)), pairs)
         own[:, c] = pairs
     assert_array_equal(numbers, own.argmax(axis=1))
+    assert_array_equal(nearest_numbers(X, centroids), numbers)
     assert found.dtype == np.float32
     assert numbers.dtype == np.int32
 
@@ -90,7 +91,7 @@ def test_centroids_move_to_weighted_means(n: int, nlist: int, d: int, niter: int
     X = unit(rng.integers(-2, 3, (n, d)))
     weights = rng.random(n).astype(np.float32)
     moved = X[:nlist].copy()
-    total = _native.move_centroids(X, weights, moved, niter, threads)
+    total = _native.move_centroids(X, weights, moved, niter, True, threads)
     centroids, before, expected_total = X[:nlist].copy(), None, 0.0
     for _ in range(niter):
         found, lists = nearest(X, centroids)
@@ -99,6 +100,9 @@ def test_centroids_move_to_weighted_means(n: int, nlist: int, d: int, niter: int
             break
         before, centroids = lists, plain_step(X, weights, lists, nlist)
     np.testing.assert_allclose(moved, centroids, atol=1e-6)
+    again = X[:nlist].copy()
+    assert _native.move_centroids(X, weights, again, niter, False, threads) == 0
+    assert_array_equal(again, moved)
     assert total == pytest.approx(expected_total, abs=1e-9)
 
 
@@ -115,4 +119,4 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
             _native.nearest_centroids(*wrong, 1)
     for weights, some in ((found[:2], centroids), (found, centroids[:0]), (found, centroids[:, :3].copy())):
         with pytest.raises(ValueError, match=r"must"):
-            _native.move_centroids(X, weights, some, 1, 1)
+            _native.move_centroids(X, weights, some, 1, True, 1)

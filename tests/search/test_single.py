@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from reference import PADDING, Stored, clustered, evidence_of_rows, stored_vectors, unit
 
 import cfe_faiss as cfe
+from cfe_faiss._native import has_bytes
 from cfe_faiss.coarse import class_centroids as routing
+from cfe_faiss.search import batch
 
 K, NPROBE, NLIST = 7, 5, 270
 EVERYTHING = np.empty(0, bool)
@@ -188,4 +190,26 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (np.empty(0, np.int32), np.zeros(1, np.int64)),
     ):
         with pytest.raises(ValueError, match="must"):
-            make(storage.native, references, starts, lists.routes.native, storage.slack)
+            make(storage.native, references, starts, lists.routes.native, storage.slack, None)
+
+
+@pytest.mark.parametrize("k", [1, K, 130, 700])
+@pytest.mark.parametrize(("d", "rotated"), [(9, False), (33, False), (160, False), (160, True), (203, True)])
+def test_rows_and_blocks_lead_to_the_same_results(
+    d: int, rotated: bool, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_WORTH_ROTATING", 1 if rotated else 1 << 60)
+    monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
+    X, labels = clustered(900, d, 4)
+    X[100:140] = X[:40]  # ties
+    labels[::50] = -1
+    index = filled(X, labels, 40)
+    lists = index._all_lists()
+    assert (batch.element_for(lists.storage) == "byte") == (d >= 33 and has_bytes())
+    everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
+    for nprobe in (1, 3, 40):
+        for complete in (False, True):
+            by_blocks = searched(lists, units, own, k, nprobe, complete=complete)
+            by_rows = searched(lists, units, own, k, nprobe, complete=complete, allowed=everything)
+            assert_array_equal(by_blocks[0], by_rows[0])
+            assert_array_equal(by_blocks[1], by_rows[1])

@@ -14,6 +14,7 @@ NB_MODULE(_native, module) {
   cfe::bind_propagation(module);
   cfe::bind_class_centroids(module);
   cfe::bind_blocks(module);
+  cfe::bind_grouping(module);
   cfe::bind_kmeans(module);
   cfe::bind_rows(module);
   cfe::bind_searcher(module);

@@ -32,6 +32,17 @@ float rotation_error(std::size_t d) {
   return static_cast<float>((terms + 16) * 0x1p-24 * std::sqrt(terms));
 }
 
+// Cuts groups into runs of about so many queries: the first group of each and, last, the number of groups.
+std::vector<std::size_t> cut_groups(std::span<const std::int64_t> starts) {
+  std::vector<std::size_t> cuts{0};
+  for (std::size_t g = 1; g < starts.size(); ++g)
+    if (g + 1 == starts.size() || starts[g] - starts[cuts.back()] >= static_cast<std::int64_t>(kQueriesAtOnce))
+      cuts.push_back(g);
+  return cuts;
+}
+
+}  // namespace
+
 // Candidates that a query may have at once, and the memory of a group's scan.
 class GroupMemory {
  public:
@@ -93,16 +104,8 @@ class GroupMemory {
   SearchMemory memory_{};
 };
 
-// Cuts groups into runs of about so many queries: the first group of each and, last, the number of groups.
-std::vector<std::size_t> cut_groups(std::span<const std::int64_t> starts) {
-  std::vector<std::size_t> cuts{0};
-  for (std::size_t g = 1; g < starts.size(); ++g)
-    if (g + 1 == starts.size() || starts[g] - starts[cuts.back()] >= static_cast<std::int64_t>(kQueriesAtOnce))
-      cuts.push_back(g);
-  return cuts;
-}
-
-}  // namespace
+SingleMemory::SingleMemory() = default;
+SingleMemory::~SingleMemory() = default;
 
 Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch)
     : rows_(rows),
@@ -283,6 +286,19 @@ void Blocks::search(const GroupedQueries& queries, int threads, const Watch& wat
     }
   };
   parallel_for(cuts.size() - 1, threads, task, watch);
+}
+
+void Blocks::search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists,
+                           bool resume, TopK best, SingleMemory& memory) const {
+  const BlocksView blocks = view();
+  const SingleMemory::Shape shape{rows_.d(), words_, columns_, best.k, element_ == Element::kByte, rotated()};
+  if (!memory.memory_ || shape != memory.shape_) {
+    memory.memory_ = std::make_unique<GroupMemory>(blocks, 1, best.k, false);
+    memory.shape_ = shape;
+  }
+  const std::int64_t order = 0;
+  const GroupView group{x.data(), &label, 1, lists.data(), lists.size(), best.k, false, resume, &order, best.D, best.I};
+  kernels().scan_group(blocks, group, memory.memory_->view());
 }
 
 }  // namespace cfe

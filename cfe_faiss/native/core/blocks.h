@@ -10,6 +10,7 @@
 #include "core/matrix.h"
 #include "core/parallel.h"
 #include "core/rows.h"
+#include "core/topk.h"
 
 namespace cfe {
 
@@ -59,6 +60,25 @@ struct GroupedQueries {
   bool resume;       // D and I hold what was found before
 };
 
+class GroupMemory;
+
+// Memory for the search of one query, kept from one to the next; one for each thread.
+class SingleMemory {
+ public:
+  SingleMemory();
+  ~SingleMemory();
+
+ private:
+  friend class Blocks;
+  struct Shape {
+    std::size_t d, words, columns, k;
+    bool bytes, rotated;
+    bool operator==(const Shape&) const = default;
+  };
+  Shape shape_{};
+  std::unique_ptr<GroupMemory> memory_;
+};
+
 // Made once from rows, which have to live as long and to stay as they are.
 class Blocks {
  public:
@@ -66,6 +86,7 @@ class Blocks {
   Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch);
 
   std::size_t lists() const { return starts_.size() - 1; }
+  std::size_t d() const { return rows_.d(); }
   std::size_t size() const { return size_; }  // rows in blocks
   std::size_t memory() const;                 // bytes
   Element element() const { return element_; }
@@ -73,6 +94,11 @@ class Blocks {
 
   // Finds for each query the best rows of its group's lists. Throws std::invalid_argument if arguments do not fit.
   void search(const GroupedQueries& queries, int threads, const Watch& watch) const;
+
+  // Finds the best rows of some lists for a unit query; no row may be in two of them. With `resume` the k results hold
+  // what was found before. They are in order afterwards, best first, then padding with id -1.
+  void search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists, bool resume,
+                     TopK best, SingleMemory& memory) const;
 
  private:
   void set_rotation(const BlocksOptions& options);

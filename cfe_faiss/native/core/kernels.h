@@ -30,6 +30,8 @@ struct Kernels {
   double (*norm)(std::span<const float> x);
   void (*row_similarities)(Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
                            std::span<const std::int64_t> second, std::span<float> result);
+  void (*similarities)(const float* x, const float* X, std::size_t d, std::span<const std::int64_t> rows,
+                       std::span<float> result);
 
   // normalise.h
   std::ptrdiff_t (*first_not_finite)(const Matrix<const float>& X);
@@ -58,7 +60,6 @@ struct Kernels {
 
   // block_products.h
   void (*block_products)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
-
 
   // Rows where FAISS keeps them.
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);

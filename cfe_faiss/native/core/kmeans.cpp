@@ -93,22 +93,23 @@ void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<fl
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
             std::span<std::int32_t> nearest, int threads, const Watch& watch) {
   assert(X.columns == centroids.columns && centroids.rows > 0);
-  assert(similarities.size() == X.rows && nearest.size() == X.rows);
+  assert((similarities.empty() || similarities.size() == X.rows) && nearest.size() == X.rows);
   const Blocks blocks(centroids);
   const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
   parallel_for((X.rows + kVectorsOfTask - 1) / kVectorsOfTask, useful,
                [&](std::size_t task) {
                  const std::size_t first = task * kVectorsOfTask, number = std::min(kVectorsOfTask, X.rows - first);
-                 kernels().nearest_centroids(X.data + first * X.columns, blocks.view(),
-                                             similarities.subspan(first, number), nearest.subspan(first, number));
+                 const auto own = similarities.empty() ? similarities : similarities.subspan(first, number);
+                 kernels().nearest_centroids(X.data + first * X.columns, blocks.view(), own,
+                                             nearest.subspan(first, number));
                },
                watch);
 }
 
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
-             std::size_t iterations, int threads, const Watch& watch) {
+             std::size_t iterations, bool total_wanted, int threads, const Watch& watch) {
   assert(weights.size() == X.rows);
-  std::vector<float> similarities(X.rows);
+  std::vector<float> similarities(total_wanted ? X.rows : 0);
   std::vector<std::int32_t> nearest(X.rows), before;
   double total = 0;
   for (std::size_t iteration = 0; iteration < iterations; ++iteration) {

@@ -11,15 +11,15 @@
 
 namespace cfe {
 
-// Writes the largest similarity of each unit vector with a centroid, of which there is one at least, and which has it:
-// of equals the first. The same for every number of threads and at every instruction set.
+// Writes which of the centroids, one at least, has the largest similarity with each unit vector, of equals the first;
+// and that similarity, (n,) or empty. The same for every number of threads and at every instruction set.
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
             std::span<std::int32_t> nearest, int threads, const Watch& watch);
 
 // Moves unit centroids by Lloyd's algorithm, up to `iterations` times, to the normalised weighted means of the vectors
 // that are nearest to them. A centroid without vectors gets half of those of the heaviest. Returns the sum of the
-// similarities of the vectors and the centroids before the last.
+// similarities of the vectors and the centroids before the last, if that is wanted, else 0.
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
-             std::size_t iterations, int threads, const Watch& watch);
+             std::size_t iterations, bool total_wanted, int threads, const Watch& watch);
 
 }  // namespace cfe

@@ -36,10 +36,6 @@ bool normalise(std::span<const float> x, std::span<float> unit) {
   return std::isfinite(norm);
 }
 
-std::size_t found(const TopK& best) {
-  return static_cast<std::size_t>(std::count_if(best.I, best.I + best.k, [](std::int64_t i) { return i != kNoId; }));
-}
-
 }  // namespace
 
 ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed) {
@@ -74,23 +70,28 @@ struct Searcher::Scratch {
   ClassCentroids::Scratch ranking;
   std::vector<std::int64_t> lists;
   std::vector<bool> scanned;
+  SingleMemory blocks;
   std::vector<float> unit;
 };
 
 Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
-                   std::span<const std::int64_t> reference_starts, const ClassCentroids& centroids, float margin)
+                   std::span<const std::int64_t> reference_starts, const ClassCentroids& centroids, float margin,
+                   const Blocks* blocks)
     : rows_(rows),
       centroids_(centroids),
       references_(references.begin(), references.end()),
       reference_starts_(reference_starts.begin(), reference_starts.end()),
       counts_(rows.labels(), {}),
-      margin_(margin) {
+      margin_(margin),
+      blocks_(blocks) {
   require(rows.codec() == Codec::kFlat, "rows must be float32");
   require(centroids.d() == rows.d(), "rows and centroids must have the same length");
   require(!reference_starts.empty() && reference_starts.front() == 0 &&
               std::is_sorted(reference_starts.begin(), reference_starts.end()) &&
               reference_starts.back() == static_cast<std::int64_t>(references.size()),
           "reference_starts must run from 0 to the number of references");
+  require(blocks == nullptr || (blocks->d() == rows.d() && blocks->lists() == rows.nlist() && references.empty()),
+          "blocks must be of all lists of one partition");
   require(centroids.size() == rows.nlist() + reference_starts.size() - 1, "each list must have a mean");
   require(std::all_of(references.begin(), references.end(),
                       [&](std::int32_t r) { return r >= 0 && static_cast<std::size_t>(r) < rows.size(); }),
@@ -127,6 +128,7 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
 
 void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
   best.clear();
+  if (uses_blocks(query)) best.sort();  // for blocks results are in order, else they are a heap
   for (bool first = true; query.label != kUnknown; nprobe *= kWider, first = false) {
     const bool everywhere = nprobe >= lists();
     scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
@@ -137,17 +139,35 @@ void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete
     if (!first)
       for (std::int64_t& list : scratch.lists)
         if (list >= 0 && scratch.scanned[static_cast<std::size_t>(list)]) list = -1;
-    scan(query, scratch.lists, best);
-    // The worst place of a heap is empty until it is full.
-    if (everywhere || !complete || best.I[0] != kNoId || found(best) >= query.counts.others(query.label)) break;
+    scan(query, scratch.lists, scratch, best);
+    if (everywhere || !complete || holds_all(query, best)) break;
     if (first) scratch.scanned.assign(lists(), false);
     for (const std::int64_t list : scratch.lists)
       if (list >= 0) scratch.scanned[static_cast<std::size_t>(list)] = true;
   }
-  best.sort();
+  if (!uses_blocks(query)) best.sort();
 }
 
-void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, TopK best) const {
+bool Searcher::uses_blocks(const Query& query) const { return blocks_ != nullptr && query.allowed.empty(); }
+
+// Whether as much was found as there is.
+bool Searcher::holds_all(const Query& query, TopK best) const {
+  const std::span found(best.I, best.k);
+  if (uses_blocks(query)) {
+    if (found.back() >= 0) return true;  // in order
+  } else if (found.front() != kNoId) {   // a heap, whose first place is filled last
+    return true;
+  }
+  const auto number = std::count_if(found.begin(), found.end(), [](std::int64_t i) { return i >= 0 && i != kNoId; });
+  return static_cast<std::size_t>(number) >= query.counts.others(query.label);
+}
+
+// Compares a query with the rows of some lists.
+void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
+  if (uses_blocks(query)) {
+    blocks_->search_single(query.x, query.label, lists, true, best, scratch.blocks);
+    return;
+  }
   for (const std::int64_t list : lists) {
     if (list < 0) continue;
     const auto j = static_cast<std::size_t>(list);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/blocks.h"
 #include "core/class_centroids.h"
 #include "core/rows.h"
 #include "core/topk.h"
@@ -33,14 +34,15 @@ struct Effort {
   std::span<const bool> allowed;
 };
 
-// Refers to rows and centroids, which have to outlive it. A search is exact for the lists it looks into.
+// Refers to rows, centroids and blocks, which have to outlive it. A search is exact for the lists it looks into.
 class Searcher {
  public:
   // List nlist + g of the supplementary partitions holds the rows references[reference_starts[g] : ...[g + 1]].
-  // `margin` bounds how far a product of float32 is from a similarity. Throws std::invalid_argument if the arguments do
+  // `margin` bounds how far a product of float32 is from a similarity. `blocks`, or null, are of all lists, where there
+  // is one partition: among all rows, a query is compared with these. Throws std::invalid_argument if the arguments do
   // not fit each other.
   Searcher(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts,
-           const ClassCentroids& centroids, float margin);
+           const ClassCentroids& centroids, float margin, const Blocks* blocks);
 
   std::size_t d() const { return rows_.d(); }
   std::size_t size() const { return rows_.size(); }
@@ -58,7 +60,9 @@ class Searcher {
   struct Scratch;
 
   void search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const;
-  void scan(const Query& query, std::span<const std::int64_t> lists, TopK best) const;
+  void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
+  bool uses_blocks(const Query& query) const;
+  bool holds_all(const Query& query, TopK best) const;
   void scan_stored(const Query& query, std::size_t list, TopK best) const;
   void scan_referred(const Query& query, std::size_t list, TopK best) const;
 
@@ -68,6 +72,7 @@ class Searcher {
   std::vector<std::int64_t> reference_starts_;
   ClassCounts counts_;
   float margin_;
+  const Blocks* blocks_;
 };
 
 }  // namespace cfe

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/block_candidates.h"
+#include "kernels/block_single.h"
 
 namespace cfe::CFE_LEVEL::block {
 
@@ -44,6 +45,25 @@ CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
   codes.scale.store(queries.scale + q);
 }
 
+// Bytes of a query that is searched alone.
+CFE_INLINE void encode_single_query(const Scan& scan) {
+  const BlocksView& blocks = scan.blocks;
+  float* x = scan.memory.block;
+  for (std::size_t i = 0; i < blocks.columns; ++i) x[i] = i < blocks.rows.d ? scan.group.X[i] : 0;
+  if (blocks.rotation != nullptr) {
+    rotate_single(blocks, x, scan.memory.rotated);
+    x = scan.memory.rotated;
+  }
+  const SingleCodes codes = encode_single(blocks, x, kLargestCode, kZeroCode, scan.memory.words);
+  const QueryStatistics& queries = scan.memory.queries;
+  const float rotation_error = codes.norm * blocks.rotation_error, inverse = 1 / codes.scale;
+  queries.norm[0] = (codes.norm + rotation_error) * inverse;
+  queries.error[0] = (codes.error + rotation_error) * inverse;
+  queries.tail[0] = (codes.tail_norm + rotation_error) * inverse;
+  queries.inverse_scale[0] = inverse;
+  queries.scale[0] = codes.scale;
+}
+
 // Prepares the results of a query, and its threshold.
 CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
   const std::size_t k = scan.group.k;
@@ -68,6 +88,11 @@ CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
 
 CFE_INLINE void begin_queries(const Scan& scan) {
   const std::size_t d = scan.blocks.rows.d, size = scan.group.size;
+  if (size == 1 && scan.blocks.element == Element::kByte && is_sound(scan.group.X, d)) {
+    begin_results(scan, 0);
+    encode_single_query(scan);
+    return;
+  }
   for (std::size_t block = 0; block * kLanes < size; ++block) {
     float* lanes = query_lanes(scan, block);
     clear(lanes, d);
@@ -310,6 +335,11 @@ CFE_INLINE void begin_list(const Scan& scan, std::int64_t list) {
   const std::size_t d = scan.blocks.rows.d;
   const QueryStatistics& queries = scan.memory.queries;
   const float* mean = scan.blocks.means + static_cast<std::size_t>(list) * d;
+  if (scan.group.size == 1) {
+    queries.along[0] = row_product(scan.group.X, mean, d);
+    queries.wanted[0] = (queries.threshold[0] - queries.along[0]) * queries.inverse_scale[0];
+    return;
+  }
   for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
     F16 along;
     float_products<1>(mean, 1, query_lanes(scan, q / kLanes), d, &along);

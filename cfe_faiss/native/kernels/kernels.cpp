@@ -29,6 +29,7 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .pair_similarities = CFE_LEVEL::pair_similarities,
       .norm = CFE_LEVEL::norm,
       .row_similarities = CFE_LEVEL::row_similarities,
+      .similarities = CFE_LEVEL::similarities,
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,

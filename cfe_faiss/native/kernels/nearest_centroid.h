@@ -51,13 +51,21 @@ CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std
   }
 }
 
-template <int B>
+template <int Q, int B>
 CFE_INLINE void raise_tile(const float* X, std::size_t rows, const CentroidBlocks& centroids, std::size_t block,
                            LaneMaxima* maxima) {
   std::size_t r = 0;
-  for (; r + kVectorsAtOnce <= rows; r += kVectorsAtOnce)
-    raise_lanes<kVectorsAtOnce, B>(X + r * centroids.d, centroids, block, maxima + r);
+  for (; r + Q <= rows; r += Q) raise_lanes<Q, B>(X + r * centroids.d, centroids, block, maxima + r);
   for (; r < rows; ++r) raise_lanes<1, B>(X + r * centroids.d, centroids, block, maxima + r);
+}
+
+CFE_INLINE float largest_of(const F16& v) {
+  float numbers[kLanes];
+  v.store(numbers);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int lane = 0; lane < width; ++lane)
+      numbers[lane] = numbers[lane + width] > numbers[lane] ? numbers[lane + width] : numbers[lane];
+  return numbers[0];
 }
 
 // The nearest of the centroids whose similarity is larger than the best so far, or as large with a smaller number.
@@ -68,33 +76,34 @@ CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std
   if (s > best || (s == best && own < nearest)) best = s, nearest = own;
 }
 
-CFE_INLINE void choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, float& best,
-                       std::int32_t& nearest) {
-  float first[kLanes], second[kLanes];
-  std::int32_t block[kLanes];
-  maxima.first.store(first);
-  maxima.second.store(second);
+// The number of the nearest centroid, and its similarity if `wanted`.
+CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, bool wanted,
+                               float& best) {
+  const F16 bound = F16::all(largest_of(maxima.first) - 2 * centroids.margin);
+  const Mask near = bits(maxima.first >= bound);
+  std::int32_t block[kLanes], nearest = 0;
   maxima.block.store(block);
-  float largest = first[0];
-  for (int lane = 1; lane < kLanes; ++lane) largest = first[lane] > largest ? first[lane] : largest;
-  const F16 bound = F16::all(largest - 2 * centroids.margin);
-  best = -std::numeric_limits<float>::infinity(), nearest = 0;
-  if (any(maxima.second >= bound)) {
-    for (std::size_t c = 0; c < centroids.number; ++c) take_nearer(x, centroids, c, best, nearest);
-    return;
-  }
-  for (Mask mask = bits(maxima.first >= bound); mask != 0; mask &= mask - 1) {
+  const auto number_of = [&](Mask mask) {
     const int lane = __builtin_ctz(mask);
-    take_nearer(x, centroids, static_cast<std::size_t>(block[lane]) * kLanes + lane, best, nearest);
-  }
+    return static_cast<std::size_t>(block[lane]) * kLanes + lane;
+  };
+  best = -std::numeric_limits<float>::infinity();
+  if (any(maxima.second >= bound))
+    for (std::size_t c = 0; c < centroids.number; ++c) take_nearer(x, centroids, c, best, nearest);
+  else if (near != 0 && (near & (near - 1)) == 0 && !wanted)
+    nearest = static_cast<std::int32_t>(number_of(near));
+  else
+    for (Mask mask = near; mask != 0; mask &= mask - 1) take_nearer(x, centroids, number_of(mask), best, nearest);
+  return nearest;
 }
 
-// Writes the largest similarity of each vector, (n,) of length d, with a centroid, and which has it: of equals the
-// first.
+// Writes which centroid has the largest similarity with each vector, (n,) of length d, of equals the first; and that
+// similarity, (n,) or empty.
 void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
                        std::span<std::int32_t> nearest) {
   LaneMaxima maxima[kVectorsOfTile];
   const std::size_t blocks = centroids.start.size() / kLanes;
+  const bool wanted = !similarities.empty();
   for (std::size_t start = 0; start < nearest.size(); start += kVectorsOfTile) {
     const std::size_t rows = nearest.size() - start < kVectorsOfTile ? nearest.size() - start : kVectorsOfTile;
     const float* tile = X + start * centroids.d;
@@ -102,10 +111,13 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
     for (std::size_t r = 0; r < rows; ++r) maxima[r] = {nothing, nothing, I16::all(0)};
     std::size_t block = 0;
     for (; block + kCentroidBlocksAtOnce <= blocks; block += kCentroidBlocksAtOnce)
-      raise_tile<kCentroidBlocksAtOnce>(tile, rows, centroids, block, maxima);
-    for (; block < blocks; ++block) raise_tile<1>(tile, rows, centroids, block, maxima);
-    for (std::size_t r = 0; r < rows; ++r)
-      choose(tile + r * centroids.d, centroids, maxima[r], similarities[start + r], nearest[start + r]);
+      raise_tile<kVectorsAtOnce, kCentroidBlocksAtOnce>(tile, rows, centroids, block, maxima);
+    for (; block < blocks; ++block) raise_tile<2 * kVectorsAtOnce, 1>(tile, rows, centroids, block, maxima);
+    for (std::size_t r = 0; r < rows; ++r) {
+      float best;
+      nearest[start + r] = choose(tile + r * centroids.d, centroids, maxima[r], wanted, best);
+      if (wanted) similarities[start + r] = best;
+    }
   }
 }
 

@@ -1,0 +1,153 @@
+#include "core/grouping.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/kernels.h"
+
+namespace cfe {
+
+namespace {
+
+constexpr std::size_t kRowsOfTask = 512;
+constexpr std::size_t kGroupsOfTask = 32;
+constexpr std::size_t kMostCounted = 192;  // rows that are put in order by counting
+constexpr std::size_t kLanes = 16;
+
+struct Scratch {
+  std::vector<float> along, others;
+  std::vector<std::int32_t> ranks;
+  std::vector<std::int64_t> sorted;
+};
+
+// Writes the similarity of some rows of X with one.
+void compare(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row, std::span<float> out) {
+  kernels().similarities(X[static_cast<std::size_t>(row)].data(), X.data, X.columns, rows, out);
+}
+
+// The row that is least similar to one, the first of equals; and writes the similarities of all.
+std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row,
+                      std::span<float> out) {
+  compare(X, rows, row, out);
+  std::int64_t found = row;
+  float least = std::numeric_limits<float>::infinity();
+  for (std::size_t place = 0; place < rows.size(); ++place)
+    if (out[place] < least) {
+      least = out[place];
+      found = rows[place];
+    }
+  return found;
+}
+
+// Sorts rows by a number of each, the largest first, of equals the smallest row; NaN comes last.
+void sort(std::span<std::int64_t> rows, std::span<float> by, Scratch& scratch) {
+  for (float& number : by)
+    if (std::isnan(number)) number = -std::numeric_limits<float>::infinity();
+  scratch.ranks.resize(rows.size());
+  scratch.sorted.resize(rows.size());
+  if (rows.size() <= kMostCounted) {
+    kernels().rank_scores(by, rows, scratch.ranks);
+    for (std::size_t place = 0; place < rows.size(); ++place)
+      scratch.sorted[static_cast<std::size_t>(scratch.ranks[place])] = rows[place];
+  } else {
+    std::iota(scratch.ranks.begin(), scratch.ranks.end(), 0);
+    std::sort(scratch.ranks.begin(), scratch.ranks.end(), [&](std::int32_t a, std::int32_t b) {
+      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+      return by[i] > by[j] || (by[i] == by[j] && rows[i] < rows[j]);
+    });
+    for (std::size_t place = 0; place < rows.size(); ++place)
+      scratch.sorted[place] = rows[static_cast<std::size_t>(scratch.ranks[place])];
+  }
+  std::copy(scratch.sorted.begin(), scratch.sorted.end(), rows.begin());
+}
+
+void halve_rows(const Matrix<const float>& X, std::span<std::int64_t> rows, std::size_t largest, Scratch& scratch) {
+  if (rows.size() <= largest) return;
+  const std::size_t padded = (rows.size() + kLanes - 1) / kLanes * kLanes;
+  scratch.along.resize(padded);
+  scratch.others.resize(rows.size());
+  const auto along = std::span(scratch.along).first(rows.size());
+  const std::int64_t one = farthest(X, rows, rows[0], along), other = farthest(X, rows, one, along);
+  compare(X, rows, other, scratch.others);
+  for (std::size_t place = 0; place < rows.size(); ++place) along[place] = scratch.others[place] - along[place];
+  sort(rows, std::span(scratch.along).first(rows.size() <= kMostCounted ? padded : rows.size()), scratch);
+  const std::size_t middle = rows.size() / 2;
+  halve_rows(X, rows.first(middle), largest, scratch);
+  halve_rows(X, rows.subspan(middle), largest, scratch);
+}
+
+// Where the parts begin into which so many rows are halved.
+void add_starts(std::size_t first, std::size_t last, std::size_t largest, std::vector<std::int64_t>& starts) {
+  if (last - first <= largest) {
+    starts.push_back(static_cast<std::int64_t>(first));
+    return;
+  }
+  const std::size_t middle = first + (last - first) / 2;
+  add_starts(first, middle, largest, starts);
+  add_starts(middle, last, largest, starts);
+}
+
+// Cuts groups into runs of about so many rows: the first group of each and, last, the number of groups.
+std::vector<std::size_t> cut(std::span<const std::int64_t> borders) {
+  std::vector<std::size_t> cuts{0};
+  for (std::size_t g = 1; g < borders.size(); ++g)
+    if (g + 1 == borders.size() || static_cast<std::size_t>(borders[g] - borders[cuts.back()]) >= kRowsOfTask)
+      cuts.push_back(g);
+  return cuts;
+}
+
+}  // namespace
+
+NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
+                 const Watch& watch) {
+  assert(largest > 0 && !borders.empty());
+  NearGroups made;
+  made.order.resize(X.rows);
+  std::iota(made.order.begin(), made.order.end(), std::int64_t{0});
+  for (std::size_t g = 0; g + 1 < borders.size(); ++g) {
+    add_starts(static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]), largest, made.starts);
+    made.of_group.resize(made.starts.size(), static_cast<std::int64_t>(g));
+  }
+  made.starts.push_back(static_cast<std::int64_t>(X.rows));
+  const std::vector<std::size_t> cuts = cut(borders);
+  const std::span<std::int64_t> order(made.order);
+  parallel_for(
+      cuts.size() - 1, threads,
+      [&](std::size_t task) {
+        Scratch scratch;
+        for (std::size_t g = cuts[task]; g < cuts[task + 1]; ++g) {
+          const auto first = static_cast<std::size_t>(borders[g]);
+          halve_rows(X, order.subspan(first, static_cast<std::size_t>(borders[g + 1]) - first), largest, scratch);
+        }
+      },
+      watch);
+  return made;
+}
+
+void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
+             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch) {
+  assert(arranged.rows == order.size() && means.rows + 1 == starts.size());
+  const std::size_t groups = means.rows;
+  parallel_for((groups + kGroupsOfTask - 1) / kGroupsOfTask, threads,
+               [&](std::size_t task) {
+                 for (std::size_t g = task * kGroupsOfTask; g < std::min(groups, (task + 1) * kGroupsOfTask); ++g) {
+                   const std::span<float> mean = means[g];
+                   std::fill(mean.begin(), mean.end(), 0.0f);
+                   for (auto r = static_cast<std::size_t>(starts[g]); r < static_cast<std::size_t>(starts[g + 1]);
+                        ++r) {
+                     const auto x = X[static_cast<std::size_t>(order[r])];
+                     std::copy(x.begin(), x.end(), arranged[r].begin());
+                     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += x[i];
+                   }
+                   const auto norm = static_cast<float>(kernels().norm(mean));
+                   if (norm > 0)
+                     for (float& value : mean) value /= norm;
+                 }
+               },
+               watch);
+}
+
+}  // namespace cfe

@@ -1,0 +1,81 @@
+// A query that is searched alone: rotated, rounded to bytes and compared with means along its dimensions, where several
+// queries lie in 16 lanes.
+#pragma once
+
+#include "kernels/block_queries.h"
+
+namespace cfe::CFE_LEVEL::block {
+
+CFE_INLINE float sum_of_lanes(const F16& v) {
+  float numbers[kLanes];
+  v.store(numbers);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int lane = 0; lane < width; ++lane) numbers[lane] += numbers[lane + width];
+  return numbers[0];
+}
+
+// The product of two rows, for screening.
+CFE_INLINE float row_product(const float* x, const float* y, std::size_t d) {
+  F16 sums[4] = {F16::all(0), F16::all(0), F16::all(0), F16::all(0)};
+  std::size_t i = 0;
+  for (; i + 4 * kLanes <= d; i += 4 * kLanes)
+    for (int c = 0; c < 4; ++c) sums[c] = fused(F16::load(x + i + c * kLanes), F16::load(y + i + c * kLanes), sums[c]);
+  for (; i + kLanes <= d; i += kLanes) sums[0] = fused(F16::load(x + i), F16::load(y + i), sums[0]);
+  float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  for (; i < d; ++i) total += x[i] * y[i];
+  return total;
+}
+
+// Writes x times the rotation, (columns,).
+CFE_INLINE void rotate_single(const BlocksView& blocks, const float* x, float* rotated) {
+  constexpr std::size_t kAtOnce = 4;
+  for (std::size_t j = 0; j < blocks.columns; j += kAtOnce * kLanes) {
+    const std::size_t parts = blocks.columns - j < kAtOnce * kLanes ? (blocks.columns - j) / kLanes : kAtOnce;
+    F16 sums[kAtOnce] = {F16::all(0), F16::all(0), F16::all(0), F16::all(0)};
+    for (std::size_t i = 0; i < blocks.rows.d; ++i)
+      for (std::size_t p = 0; p < parts; ++p)
+        sums[p] = fused(F16::all(x[i]), F16::load(blocks.rotation + i * blocks.columns + j + p * kLanes), sums[p]);
+    for (std::size_t p = 0; p < parts; ++p) sums[p].store(rotated + j + p * kLanes);
+  }
+}
+
+// What is known of the bytes of a query.
+struct SingleCodes {
+  float scale, norm, error, tail_norm;
+};
+
+// Writes x as words of four bytes, kLanes apart, to each of which `zero` is added. 16 numbers at a time; `x` is
+// followed by zeros up to a multiple of 16.
+CFE_INLINE SingleCodes encode_single(const BlocksView& blocks, const float* x, int largest_code, int zero,
+                                     std::int32_t* words) {
+  const std::size_t d = blocks.rows.d, prefix = 4 * blocks.prefix;
+  F16 largest = F16::all(0), squares = F16::all(0), error = F16::all(0);
+  for (std::size_t i = 0; i < d; i += kLanes) {
+    const F16 some = F16::load(x + i);
+    largest = larger(absolute(some), largest);
+    squares += some * some;
+  }
+  float lanes[kLanes], most = 0;
+  largest.store(lanes);
+  for (const float lane : lanes) most = lane > most ? lane : most;
+  const float tail = prefix < d ? row_product(x + prefix, x + prefix, d - prefix) : 0;
+  const float scale = most > kTiny ? most / static_cast<float>(largest_code) : 1.0f;
+  const F16 scales = F16::all(scale), inverse = F16::all(1) / scales;
+  for (std::size_t i = 0; i < d; i += kLanes) {
+    const F16 some = F16::load(x + i);
+    const I16 code = rounded(some * inverse);
+    const F16 difference = some - to_float(code) * scales;
+    error += difference * difference;
+    std::int32_t codes[kLanes];
+    code.store(codes);
+    for (std::size_t w = 0; w < 4 && i / 4 + w < blocks.words; ++w) {
+      std::uint32_t word = 0;
+      for (std::size_t b = 0; b < 4 && i + 4 * w + b < d; ++b)
+        word |= (static_cast<std::uint32_t>(codes[4 * w + b] + zero) & 255) << (8 * b);
+      words[(i / 4 + w) * kLanes] = static_cast<std::int32_t>(word);
+    }
+  }
+  return {scale, __builtin_sqrtf(sum_of_lanes(squares)), __builtin_sqrtf(sum_of_lanes(error)), __builtin_sqrtf(tail)};
+}
+
+}  // namespace cfe::CFE_LEVEL::block
