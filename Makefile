@@ -18,6 +18,9 @@ CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
 # What computes, and therefore depends on the instruction set.
 CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
 	tests/test_kernel.py tests/test_graph.py tests/test_pairs.py
+# Without leaks: CPython keeps what it needs until the end.
+ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
+PIP_OPTIONS := --disable-pip-version-check --quiet
 CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
 .PHONY: demo test check tidy levels asan tsan asan-python neon wheel clean
@@ -58,6 +61,23 @@ tsan: $(READY)
 	$(BIN)/cmake --build $(BUILD)/tsan
 	$(BUILD)/tsan/cfe_tests
 
+# A second environment looks for packages in the first one, too, but for ours in itself.
+asan-python: $(READY)
+	$(BIN)/python -m venv --without-pip $(BUILD)/asan-python
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+		$$($(BUILD)/asan-python/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth
+	$(BIN)/python -m pip --python $(BUILD)/asan-python/bin/python install $(PIP_OPTIONS) --no-deps \
+		-C build-dir=$(BUILD)/asan-extension -C cmake.define.CFE_SANITIZE=address,undefined .
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
+		ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan-python/bin/python -P -m pytest -q -m "not exhausts_memory" $(ASAN_TESTS)
+
+neon: $(READY)
+	$(CMAKE_TESTS) -B $(BUILD)/neon -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
+	$(BIN)/cmake --build $(BUILD)/neon
+	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/neon
+	qemu-aarch64 $(BUILD)/neon/cfe_tests
+
 clean:
 	rm -rf $(VENV) build dist demo-output
 
@@ -67,5 +87,5 @@ $(READY): pyproject.toml constraints.txt $(SOURCES)
 	@$(PYTHON) -c "import os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')" 2>/dev/null || { \
 		echo "cfe_faiss is built from C++: install Python's headers first (Debian: apt-get install python3-dev)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e ".[all,integrations,dev]"
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e ".[all,integrations,dev]"
 	touch $@
