@@ -20,10 +20,12 @@ CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search test
 	tests/test_kernel.py tests/test_graph.py tests/test_pairs.py
 # Without leaks: CPython keeps what it needs until the end.
 ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
+WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/test_graph.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
 PIP_OPTIONS := --disable-pip-version-check --quiet
-CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
+CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test check tidy levels asan tsan asan-python neon wheel clean
+.PHONY: demo test check levels asan tsan asan-python neon wheel clean
 
 demo: $(READY)
 	$(BIN)/cfe-faiss demo
@@ -31,20 +33,17 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest
 
-check: $(READY) tidy
+check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/tidy
-
-# Builds whatever clang-tidy has to see, the bindings included.
-tidy: $(READY)
-	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/tidy -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCFE_TESTS=ON
-	$(BIN)/cmake --build $(BUILD)/tidy
-	$(BUILD)/tidy/cfe_tests
+	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/check $(CMAKE_OPTIONS) -DCFE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	$(BIN)/cmake --build $(BUILD)/check
+	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/check
+	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -config-file $(NATIVE)/.clang-tidy \
+		-p $(BUILD)/check -quiet '$(NATIVE)/(bindings|core|kernels|tests)/'
 
 levels: $(READY)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \
@@ -77,6 +76,20 @@ neon: $(READY)
 	$(BIN)/cmake --build $(BUILD)/neon
 	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/neon
 	qemu-aarch64 $(BUILD)/neon/cfe_tests
+
+# The clean environment has no compiler on its PATH, none of the extras, and runs what needs neither.
+WHEEL := $(abspath $(BUILD))/wheel
+wheel: $(READY)
+	rm -rf dist $(WHEEL)
+	$(BIN)/python -m build --outdir $(WHEEL)/built .
+	$(BIN)/abi3audit --strict $(WHEEL)/built/*.whl
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $(WHEEL)/built/*.whl
+	cp $(WHEEL)/built/*.tar.gz dist
+	$(BIN)/auditwheel show dist/*.whl
+	$(PYTHON) -m venv $(WHEEL)/env
+	cp -r tests pyproject.toml $(WHEEL)
+	PATH=$(WHEEL)/env/bin python -m pip install $(PIP_OPTIONS) -c constraints.txt --only-binary :all: "$$(echo dist/*.whl)[test]"
+	cd $(WHEEL) && PATH=$(WHEEL)/env/bin pytest -q $(WHEEL_TESTS)
 
 clean:
 	rm -rf $(VENV) build dist demo-output

@@ -17,11 +17,11 @@ _WEAK = set("uvVwW")
 
 
 def foreign_symbols(listing: str, level: str) -> list[str]:
-    """Return the weak symbols that do not carry the level's name, of what ``nm -P --defined-only`` lists.
+    r"""Return the weak symbols that do not carry the level's name, of what ``nm -P --defined-only`` lists.
 
     Examples
     --------
-    >>> foreign_symbols("_ZN3cfe4avx23sumEv W 0 10\\n_ZSt4sortIPfEvT_S1_ W 0 20\\nmain T 0 30\\n", "avx2")
+    >>> foreign_symbols("_ZN3cfe4avx23sumEv W 0 10\n_ZSt4sortIPfEvT_S1_ W 0 20\nmain T 0 30\n", "avx2")
     ['_ZSt4sortIPfEvT_S1_']
     """
     own = f"3cfe{len(level)}{level}"
