@@ -18,9 +18,14 @@ CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
 # What computes, and therefore depends on the instruction set.
 CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
 	tests/test_kernel.py tests/test_graph.py tests/test_pairs.py
-CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
+# Without leaks: CPython keeps what it needs until the end.
+ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
+WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/test_graph.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
+PIP_OPTIONS := --disable-pip-version-check --quiet
+CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test check tidy levels asan tsan asan-python neon wheel clean
+.PHONY: demo test check levels asan tsan asan-python neon wheel clean
 
 demo: $(READY)
 	$(BIN)/cfe-faiss demo
@@ -28,20 +33,17 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest
 
-check: $(READY) tidy
+check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/tidy
-
-# Builds whatever clang-tidy has to see, the bindings included.
-tidy: $(READY)
-	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/tidy -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCFE_TESTS=ON
-	$(BIN)/cmake --build $(BUILD)/tidy
-	$(BUILD)/tidy/cfe_tests
+	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/check $(CMAKE_OPTIONS) -DCFE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	$(BIN)/cmake --build $(BUILD)/check
+	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/check
+	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -config-file $(NATIVE)/.clang-tidy \
+		-p $(BUILD)/check -quiet -extra-arg=-Wno-deprecated-declarations '$(NATIVE)/(bindings|core|kernels|tests)/'
 
 levels: $(READY)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \
@@ -58,6 +60,37 @@ tsan: $(READY)
 	$(BIN)/cmake --build $(BUILD)/tsan
 	$(BUILD)/tsan/cfe_tests
 
+# A second environment looks for packages in the first one, too, but for ours in itself.
+asan-python: $(READY)
+	$(BIN)/python -m venv --without-pip $(BUILD)/asan-python
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+		$$($(BUILD)/asan-python/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth
+	$(BIN)/python -m pip --python $(BUILD)/asan-python/bin/python install $(PIP_OPTIONS) --no-deps \
+		-C build-dir=$(BUILD)/asan-extension -C cmake.define.CFE_SANITIZE=address,undefined .
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
+		ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan-python/bin/python -P -m pytest -q -m "not exhausts_memory" $(ASAN_TESTS)
+
+neon: $(READY)
+	$(CMAKE_TESTS) -B $(BUILD)/neon -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
+	$(BIN)/cmake --build $(BUILD)/neon
+	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/neon
+	qemu-aarch64 $(BUILD)/neon/cfe_tests
+
+# The clean environment has no compiler on its PATH, none of the extras, and runs what needs neither.
+WHEEL := $(abspath $(BUILD))/wheel
+wheel: $(READY)
+	rm -rf dist $(WHEEL)
+	$(BIN)/python -m build --outdir $(WHEEL)/built .
+	$(BIN)/abi3audit --strict $(WHEEL)/built/*.whl
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $(WHEEL)/built/*.whl
+	cp $(WHEEL)/built/*.tar.gz dist
+	$(BIN)/auditwheel show dist/*.whl
+	$(PYTHON) -m venv $(WHEEL)/env
+	cp -r tests pyproject.toml $(WHEEL)
+	PATH=$(WHEEL)/env/bin python -m pip install $(PIP_OPTIONS) -c constraints.txt --only-binary :all: "$$(echo dist/*.whl)[test]"
+	cd $(WHEEL) && PATH=$(WHEEL)/env/bin pytest -q $(WHEEL_TESTS)
+
 clean:
 	rm -rf $(VENV) build dist demo-output
 
@@ -67,5 +100,5 @@ $(READY): pyproject.toml constraints.txt $(SOURCES)
 	@$(PYTHON) -c "import os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')" 2>/dev/null || { \
 		echo "cfe_faiss is built from C++: install Python's headers first (Debian: apt-get install python3-dev)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e ".[all,integrations,dev]"
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e ".[all,integrations,dev]"
 	touch $@

@@ -43,6 +43,7 @@ def test_lists_hold_what_stock_faiss_puts_there_sorted_by_label(codec: str) -> N
     assert index.ntotal == 700
 
 
+@pytest.mark.exhausts_memory
 def test_lists_keep_what_they_held_when_there_is_no_room_or_something_else_fails() -> None:
     lists = faiss.ArrayInvertedLists(3, 8)
     with grown(lists, np.array([0, 0, 0, 0]), np.array([0, 5, 5, 9])):

@@ -25,7 +25,7 @@ namespace {
 
 struct Level {
   std::string name;
-  const Kernels* kernels;
+  const Kernels* kernels = nullptr;
 };
 
 std::vector<Level> levels_here() {

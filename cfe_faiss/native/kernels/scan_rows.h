@@ -24,10 +24,9 @@ CFE_INLINE Float4 in_four(const F16& v) {
 
 // The sum of each of four vectors.
 CFE_INLINE Float4 sums_of(const Float4& a, const Float4& b, const Float4& c, const Float4& d) {
-  using Int4 = std::int32_t __attribute__((vector_size(16)));
-  const Float4 ab = __builtin_shuffle(a, b, Int4{0, 4, 1, 5}) + __builtin_shuffle(a, b, Int4{2, 6, 3, 7});
-  const Float4 cd = __builtin_shuffle(c, d, Int4{0, 4, 1, 5}) + __builtin_shuffle(c, d, Int4{2, 6, 3, 7});
-  return __builtin_shuffle(ab, cd, Int4{0, 1, 4, 5}) + __builtin_shuffle(ab, cd, Int4{2, 3, 6, 7});
+  const Float4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Float4 cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
 // The products of x and of d numbers from `row` on, in 16 sums; d >= 16. `rest` is what x holds after the last whole 16

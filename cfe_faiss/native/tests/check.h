@@ -3,20 +3,18 @@
 
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace cfe::tests {
 
+// Registers itself: all tests are a chain.
 struct Test {
   const char* name;
   void (*run)();
-};
+  const Test* next;
 
-// All tests, in the order in which files were linked.
-std::vector<Test>& all_tests();
+  Test(const char* own_name, void (*own_run)()) noexcept : name(own_name), run(own_run), next(last) { last = this; }
 
-struct Registration {
-  Registration(const char* name, void (*run)()) { all_tests().push_back({name, run}); }
+  static inline const Test* last = nullptr;
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
@@ -25,9 +23,9 @@ struct Registration {
 
 }  // namespace cfe::tests
 
-#define TEST(name)                                                        \
-  static void name();                                                     \
-  static const cfe::tests::Registration registration_##name{#name, name}; \
+#define TEST(name)                                        \
+  static void name();                                     \
+  static const cfe::tests::Test test_##name{#name, name}; \
   static void name()
 
 #define CHECK(holds)                                                       \

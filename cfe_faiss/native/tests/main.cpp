@@ -8,25 +8,20 @@
 
 namespace cfe::tests {
 
-std::vector<Test>& all_tests() {
-  static std::vector<Test> tests;
-  return tests;
-}
-
 namespace {
 
 // Returns how many tests failed.
 int run_all() {
-  int failed = 0;
-  for (const Test& test : all_tests()) {
+  int count = 0, failed = 0;
+  for (const Test* test = Test::last; test != nullptr; test = test->next, ++count) {
     try {
-      test.run();
+      test->run();
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s at level %s: %s\n", test.name, level().c_str(), error.what());
+      std::fprintf(stderr, "%s at level %s: %s\n", test->name, level().c_str(), error.what());
       ++failed;
     }
   }
-  std::printf("%s: %zu tests, %d failed\n", level().c_str(), all_tests().size(), failed);
+  std::printf("%s: %d tests, %d failed\n", level().c_str(), count, failed);
   return failed;
 }
 

@@ -13,7 +13,7 @@ TEST(level_in_use_is_available) {
 }
 
 TEST(impossible_level_is_refused_and_nothing_changes) {
-  const std::string before = level();
+  const std::string before = level();  // NOLINT(performance-unnecessary-copy-initialization): it could change
   setenv("CFE_SIMD", "sse9", 1);
   CHECK_THROWS(std::runtime_error, "CFE_SIMD must be one of generic", choose_level());
   CHECK(level() == before);

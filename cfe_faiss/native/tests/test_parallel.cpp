@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -88,6 +89,7 @@ TEST(watch_that_throws_stops_tasks_that_have_not_begun) {
 TEST(calls_side_by_side_do_not_disturb_each_other) {
   std::vector<std::size_t> sums(4);
   std::vector<std::thread> callers;
+  callers.reserve(sums.size());
   for (std::size_t& sum : sums)
     callers.emplace_back([&sum] {
       std::atomic<std::size_t> total{0};

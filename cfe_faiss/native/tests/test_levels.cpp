@@ -1,0 +1,98 @@
+// What must have the same bits at every level: what the first level gave is kept, the others are held against it.
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/kernels.h"
+#include "tests/check.h"
+
+namespace cfe {
+
+namespace {
+
+template <class Number>
+bool as_at_the_first_level(const std::string& name, const std::vector<Number>& values) {
+  static std::map<std::string, std::vector<Number>> first;
+  const auto& expected = first.try_emplace(name, values).first->second;
+  return expected.size() == values.size() &&
+         std::memcmp(expected.data(), values.data(), values.size() * sizeof(Number)) == 0;
+}
+
+std::vector<float> normal_numbers(std::size_t size, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<float> numbers(size);
+  for (float& number : numbers)  // plain arithmetic: a standard distribution is another one in each library
+    number = static_cast<float>(static_cast<double>(generator()) / 2147483648.0 - 1.0);
+  return numbers;
+}
+
+}  // namespace
+
+TEST(unit_rows_have_the_same_bits) {
+  for (const std::size_t d : {1, 15, 16, 18, 100, 128}) {
+    const std::vector<float> X = normal_numbers(20 * d, 3);
+    std::vector<float> unit(X.size());
+    CHECK(kernels().unit_rows({X.data(), 20, d}, {unit.data(), 20, d}) == -1);
+    CHECK(as_at_the_first_level("unit" + std::to_string(d), unit));
+  }
+}
+
+TEST(block_products_have_the_same_bits_alone_and_with_others) {
+  for (const std::size_t d : {1, 3, 4, 17, 18, 128})
+    for (const std::size_t blocks : {1, 2, 5, 9}) {
+      const std::size_t nq = 7, width = 16 * blocks;
+      const std::vector<float> X = normal_numbers(nq * d, 4), Y = normal_numbers(width * d, 5);
+      std::vector<float> scores(nq * width), alone(width);
+      kernels().block_products({X.data(), nq, d}, Y, {scores.data(), nq, width});
+      CHECK(as_at_the_first_level("products" + std::to_string(d) + "x" + std::to_string(blocks), scores));
+      for (std::size_t q = 0; q < nq; ++q) {
+        kernels().block_products({X.data() + q * d, 1, d}, Y, {alone.data(), 1, width});
+        CHECK(std::memcmp(alone.data(), scores.data() + q * width, width * sizeof(float)) == 0);
+      }
+    }
+}
+
+TEST(scans_find_the_same) {
+  for (const std::size_t d : {1, 2, 15, 16, 17, 40})
+    for (const std::size_t n : {1, 3, 4, 50}) {
+      const std::vector<float> x = normal_numbers(d, 6), rows = normal_numbers(n * d, 7);
+      std::vector<std::int64_t> ids(n), I(5);
+      for (std::size_t row = 0; row < n; ++row) ids[row] = static_cast<std::int64_t>(n - row);
+      std::vector<float> D(5);
+      const TopK best{D.data(), I.data(), 5};
+      best.clear();
+      kernels().scan_rows(x, rows.data(), ids, 1e-3F, false, best);
+      best.sort();
+      const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
+      CHECK(as_at_the_first_level(name, D));
+      CHECK(as_at_the_first_level(name, I));
+    }
+}
+
+TEST(near_best_are_found_and_ranked_alike) {
+  for (const std::size_t n : {16, 48, 1600})
+    for (const std::size_t k : {1, 5, 16}) {
+      const std::vector<float> scores = normal_numbers(n, 8);
+      std::vector<float> maxima(16 * ((k + 15) / 16 + 1));
+      std::vector<std::int32_t> places(n);
+      const std::size_t found = kernels().near_best(scores, k, 0.01F, maxima, places);
+      CHECK(found >= k && found <= n);
+      std::vector<float> best(found);
+      std::vector<std::int64_t> ids(found);
+      for (std::size_t place = 0; place < found; ++place) {
+        best[place] = scores[places[place]];
+        ids[place] = places[place];
+      }
+      best.resize((found + 15) / 16 * 16);
+      std::vector<std::int32_t> ranks(best.size());
+      kernels().rank_scores(best, ids, ranks);
+      std::vector<std::int64_t> leading(k);
+      for (std::size_t place = 0; place < found; ++place)
+        if (static_cast<std::size_t>(ranks[place]) < k) leading[ranks[place]] = ids[place];
+      CHECK(as_at_the_first_level("leading" + std::to_string(n) + "," + std::to_string(k), leading));
+    }
+}
+
+}  // namespace cfe
