@@ -31,8 +31,6 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.mapped import in_memory
-from cfe_faiss.lists.read_write_lock import Gate
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
@@ -79,11 +77,11 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
     temporary = _new_file_beside(target)
     try:
-        with index._gate.reading():
-            index.storage()  # is an error where labels and vectors do not belong together
-            _write_payload(index, temporary)
+        with index._lock.reading():
+            stock, parameters, arrays = index._parts()
+            _write_payload(stock, temporary)
             with temporary.open("r+b") as file:
-                _append_footer(file, kind, *index._extras())
+                _append_footer(file, kind, parameters, arrays)
                 _check_written(file, temporary)
                 file.flush()
                 os.fsync(file.fileno())
@@ -151,9 +149,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
             validate.check_rows(index.storage())
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
-        index._gate = Gate(
-            f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
-        )
+        index._refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
     return cast(EvidenceIndex, index)
 
 
@@ -308,8 +304,9 @@ def _from_faiss(file: BinaryIO, kind: str, mapped: bool) -> Any:
         index = faiss.read_index(f"/dev/fd/{file.fileno()}", flags)
     except RuntimeError as error:
         raise DamageError(f"FAISS does not read it: {error}") from error
-    index.__class__ = cls
-    return index
+    evidence = cls.__new__(cls)
+    evidence.this = index.this
+    return evidence
 
 
 def _check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
@@ -338,9 +335,9 @@ def _as_bytes(array: NDArray[Any]) -> memoryview:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write_payload(index: Any, path: Path) -> None:
+def _write_payload(stock: Any, path: Path) -> None:
     try:
-        faiss.write_index(in_memory(index), str(path))
+        faiss.write_index(stock, str(path))
     except RuntimeError as error:
         raise OSError(f"FAISS could not write the index: {error}") from error
 

@@ -13,6 +13,8 @@ void bind_propagation(nb::module_& module);
 void bind_class_centroids(nb::module_& module);
 void bind_blocks(nb::module_& module);
 void bind_kmeans(nb::module_& module);
+void bind_changes(nb::module_& module);
+void bind_read_write_lock(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_searcher(nb::module_& module);
 void bind_similarity(nb::module_& module);
