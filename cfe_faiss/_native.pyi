@@ -482,7 +482,7 @@ class Reading:
 
     def __enter__(self) -> None: ...
     def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
 class Writing:
@@ -490,7 +490,7 @@ class Writing:
 
     def __enter__(self) -> None: ...
     def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
 class ReadWriteLock:
@@ -595,7 +595,7 @@ class Table:
     def insertion(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> Change:
         """Return the change that puts rows with these labels into these lists, behind rows of the same label."""
 
-    def appending(self, labels: NDArray[np.int32], sorted: bool) -> Change:
+    def appending(self, labels: NDArray[np.int32], sort: bool) -> Change:
         """Return the change that puts rows at the end of the only list, and perhaps sorts all by label."""
 
     def removal(self, removed: NDArray[np.uint8]) -> Change:

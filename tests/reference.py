@@ -134,6 +134,6 @@ def lists_of_rows(index: Any) -> np.ndarray:
     lists = np.empty((index.partitions, n), np.int64)
     lists[0] = np.repeat(numbers, np.diff(state.storage.starts))
     sizes = np.diff(state.reference_starts).reshape(-1, nlist)
-    for i, rows in enumerate(state.references.reshape(-1, n)):
+    for i, rows in enumerate(state.references.reshape(index.partitions - 1, n)):
         lists[i + 1, rows] = np.repeat(numbers, sizes[i])
     return lists

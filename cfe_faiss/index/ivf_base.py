@@ -348,7 +348,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         room = [(raw.Int64Vector_resize, (places.array, n + more)) for more in (len(ids), 0)]
         return room[:1], room[1:], anew
 
-    def set_direct_map_type(self, type: int) -> None:
+    def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
         """Keep a map from ids to places of another type, as ``faiss.IndexIVF.set_direct_map_type``."""
         with self._lock.writing():
             kept = self.direct_map.type

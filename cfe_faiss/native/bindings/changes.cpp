@@ -273,7 +273,7 @@ void bind_changes(nb::module_& module) {
           [](const Table& table, const Labels& labels, bool sorted) {
             return table.appending(as_span(labels), sorted);
           },
-          as_is("labels"), nb::arg("sorted"))
+          as_is("labels"), nb::arg("sort"))
       .def(
           "removal",
           [](const Table& table, const Array1<const std::uint8_t>& removed) {

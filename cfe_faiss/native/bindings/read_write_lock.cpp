@@ -74,7 +74,7 @@ void bind_token(nb::module_& module, const char* name) {
       .def("__enter__", &Token::enter_now)
       .def(
           "__exit__", [](Token& token, nb::handle, nb::handle, nb::handle) { token.leave_now(); },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
+          nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
 }
 
 }  // namespace
