@@ -13,7 +13,6 @@ import json
 import math
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.files import validate
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
@@ -50,8 +50,8 @@ _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_
 def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     """Write an evidence index to a file that stock ``faiss.read_index`` opens, too.
 
-    The file is written beside ``path`` under a temporary name, synced and renamed: an interrupted write leaves what was
-    at ``path`` before, and an index that is mapped from there goes on seeing the old file.
+    The file takes its name when it is complete and synced: an interrupted write leaves what was at ``path`` before, and
+    nothing else (at worst until the next write there); an index that is mapped from there goes on seeing the old file.
 
     Parameters
     ----------
@@ -75,21 +75,11 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
-    temporary = _new_file_beside(target)
-    try:
-        with index._lock.reading():
-            stock, parameters, arrays = index._parts()
-            _write_payload(stock, temporary)
-            with temporary.open("r+b") as file:
-                _append_footer(file, kind, parameters, arrays)
-                _check_written(file, temporary)
-                file.flush()
-                os.fsync(file.fileno())
-        _allow_as_umask(temporary)
-        temporary.replace(target)
-        _sync_folder(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(target) as file, index._lock.reading():
+        stock, parameters, arrays = index._parts()
+        _write_payload(stock, file)
+        _append_footer(file, kind, parameters, arrays)
+        _check_written(file, target)
 
 
 def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
@@ -335,9 +325,9 @@ def _as_bytes(array: NDArray[Any]) -> memoryview:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write_payload(stock: Any, path: Path) -> None:
+def _write_payload(stock: Any, file: BinaryIO) -> None:
     try:
-        faiss.write_index(stock, str(path))
+        faiss.write_index(stock, f"/dev/fd/{file.fileno()}")
     except RuntimeError as error:
         raise OSError(f"FAISS could not write the index: {error}") from error
 
@@ -383,29 +373,3 @@ def _check_written(file: BinaryIO, path: Path) -> None:
         _read_structure(file, path)
     except DamageError as error:
         raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
-
-
-def _new_file_beside(target: Path) -> Path:
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise type(error)(
-            error.errno, f"cannot write into the folder of the index: {error.strerror}", str(target)
-        ) from error
-    os.close(handle)
-    return Path(name)
-
-
-def _allow_as_umask(path: Path) -> None:
-    # mkstemp makes files for the owner alone; the result should be as readable as any file that the user writes.
-    umask = os.umask(0)
-    os.umask(umask)
-    path.chmod(0o666 & ~umask)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

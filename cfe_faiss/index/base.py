@@ -15,7 +15,7 @@ from cfe_faiss.index.state import State
 from cfe_faiss.lists import codecs as codes
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.faiss_functions import Step, raw, setting
-from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.id_map import Members, UnknownIdError
 from cfe_faiss.lists.mapped import in_memory
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.search import exact
@@ -385,7 +385,10 @@ class EvidenceMixin(Generic[StateT]):
 
     def reconstruct(self, key: int, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vector with the id ``key``, (d,) float32."""
-        return _written("x", self.reconstruct_batch([as_count("key", key, 0)])[0], x)
+        number = as_count("key", key, np.iinfo(np.int64).min)
+        if number < 0:
+            raise UnknownIdError(f"key must be at least 0, got {number}")
+        return _written("x", self.reconstruct_batch([number])[0], x)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""
