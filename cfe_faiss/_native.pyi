@@ -1,9 +1,13 @@
 """The compiled core (``native/``). Arrays are C-contiguous and of the type given here: nothing is converted."""
 
 from collections.abc import Callable
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # --- instruction sets ---
 
@@ -696,3 +700,162 @@ def arrange_groups(
     threads: int,
 ) -> None:
     """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""
+
+# --- letting searches and changes into an index ---
+
+class Reading:
+    """What ``with`` holds while it reads; the lock is left at the latest when this object goes."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+class Writing:
+    """What ``with`` holds while it writes; see :class:`Reading`."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+class ReadWriteLock:
+    """Any number of readers at once, or one writer; a waiting writer goes before new readers.
+
+    Not reentrant: a thread that is inside must not enter again. Who waits can be interrupted; an exception between any
+    two lines leaves the lock as it should be.
+    """
+
+    def reading(self) -> Reading:
+        """Return what ``with`` takes to keep changes out."""
+
+    def writing(self) -> Writing:
+        """Return what ``with`` takes to keep everybody out."""
+
+# --- changing an index ---
+
+class FaissLists:
+    """FAISS's lists, as the core reaches them: functions of FAISS's compiled module, with their first arguments.
+
+    Parameters
+    ----------
+    size, codes, ids
+        What returns how many rows a list has, and pointers to their codes and ids.
+    resize
+        What gives a list another size; None where that is done by the steps of a change.
+    numbered
+        Whether the functions take the number of a list, or there is only one.
+    """
+
+    def __init__(self, size: _Step, codes: _Step, ids: _Step, resize: _Step | None, numbered: bool) -> None: ...
+
+class Change:
+    """What is to become of the rows of a :class:`Table`; made by it, and handed over to :func:`commit`."""
+
+    @property
+    def fresh(self) -> int:
+        """How many rows come."""
+
+    @property
+    def removed(self) -> int:
+        """How many rows go."""
+
+class Table:
+    """What an index keeps of its rows beside FAISS's lists: labels, supplementary partitions, exact vectors.
+
+    Only :func:`commit` changes it, while nobody reads. Rows are numbered list by list.
+
+    Parameters
+    ----------
+    sizes
+        Rows in each list, (nlist,).
+    further
+        Supplementary partitions.
+    d
+        Length of the vectors that are kept beside the codes in FAISS's lists; 0 for none.
+    code_size
+        Bytes of a code in FAISS's lists.
+    labels, vectors
+        Of the rows, (n,) and (n, d); kept, not copied. None where there are no rows.
+    references
+        Rows of the lists of the supplementary partitions, (further * n,), and where each list begins and, last, their
+        end, (further * nlist + 1,); kept, not copied.
+    """
+
+    def __init__(
+        self,
+        sizes: NDArray[np.int64],
+        further: int,
+        d: int,
+        code_size: int,
+        labels: NDArray[np.int32] | None,
+        vectors: NDArray[np.float32] | None,
+        references: tuple[NDArray[np.int32], NDArray[np.int64]] | None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def snapshot(
+        self, lists: FaissLists
+    ) -> tuple[
+        NDArray[np.int32],
+        NDArray[np.int64],
+        NDArray[np.uint64],
+        NDArray[np.uint64],
+        NDArray[np.uint64],
+        NDArray[np.int32] | None,
+        NDArray[np.int64] | None,
+    ]:
+        """Return labels, starts, addresses of codes, ids and vectors of each list, references and their starts.
+
+        Nothing of it ever changes. Not to be written to.
+        """
+
+    def vectors(self) -> NDArray[np.float32]:
+        """Return the vectors that are kept beside FAISS's lists, flat."""
+
+    def is_as_left(self, lists: FaissLists, change: Change = ...) -> bool:
+        """Return whether FAISS's lists (those that change) are where they were left."""
+
+    def first_stored(self, lists: FaissLists, ids: NDArray[np.int64]) -> int:
+        """Return the number of the first of these ids that a row has, or -1."""
+
+    def insertion(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> Change:
+        """Return the change that puts rows with these labels into these lists, behind rows of the same label."""
+
+    def appending(self, labels: NDArray[np.int32], sort: bool) -> Change:
+        """Return the change that puts rows at the end of the only list, and perhaps sorts all by label."""
+
+    def removal(self, removed: NDArray[np.uint8]) -> Change:
+        """Return the change that takes away the rows that are marked, (n,)."""
+
+    def relabelling(self, labels: NDArray[np.int32]) -> Change:
+        """Return the change that gives rows new labels, (n,), and sorts lists by them."""
+
+def commit(
+    table: Table,
+    change: Change,
+    lists: FaissLists,
+    codes: NDArray[np.uint8] | None,
+    ids: NDArray[np.int64] | None,
+    homes: NDArray[np.int32] | None,
+    vectors: NDArray[np.float32] | None,
+    before: list[_Step],
+    undo: list[_Step],
+    after: list[_Step],
+) -> None:
+    """Apply a change, as a whole or (where this raises) not at all. No line of Python runs, no signal is handled.
+
+    Parameters
+    ----------
+    table, change, lists
+        What changes, how, and where FAISS keeps it.
+    codes, ids, homes, vectors
+        Of new rows: codes (m, code_size), ids (m,), their lists in supplementary partitions (m, further), and vectors
+        (m, d); None where there are none.
+    before, undo
+        Functions and arguments: what is to be called first and may fail, and what is to be called then.
+    after
+        What is to be called at last: it must not need memory.
+    """
+
+def call_steps(steps: list[_Step], undo: list[_Step]) -> None:
+    """Call functions one after the other, as :func:`commit` does; if one fails, all of ``undo``."""

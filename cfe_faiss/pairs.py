@@ -107,8 +107,8 @@ def global_evidence(
     if per_node:
         return Pairs(*_best_of_each(index, k, exact, nprobe, progress))
     if exact:
-        with index._gate.reading():
-            return Pairs(*_exact_pairs(index.storage(), k, progress))
+        with index._lock.reading():
+            return Pairs(*_exact_pairs(index._snapshot().storage, k, progress))
     return Pairs(*_searched_pairs(index, k, nprobe, progress))
 
 
@@ -197,8 +197,8 @@ def evidence_pairs(
 
 def _stream(index: IndexEvidenceFlat | IndexEvidenceIVF, threshold: float, block: int) -> Iterator[Pairs]:
     """Run all scans side by side until a block is full; go on from there when the next one is wanted."""
-    with index._gate.reading():
-        storage = index.storage()
+    with index._lock.reading():
+        storage = index._snapshot().storage
         blocks = _blocks(storage)
         if blocks is None or blocks.cost(threshold) > _comparing_all(storage):
             scans = all_pairs(storage)
@@ -206,8 +206,8 @@ def _stream(index: IndexEvidenceFlat | IndexEvidenceIVF, threshold: float, block
             scans = blocks.scans()
     pending = [find(lambda: threshold) for find in scans]
     while pending:
-        with index._gate.reading():
-            if index.storage() is not storage:
+        with index._lock.reading():
+            if index._snapshot().storage is not storage:
                 raise RuntimeError("the index has changed while its pairs were iterated over")
             found, pending = _until_full(pending, block, _comparing_all(storage))
         pairs = best_pairs([NOTHING, *found], max(1, sum(len(part[2]) for part in found)))
@@ -252,9 +252,10 @@ def _best_of_each(
     index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, exact: bool, nprobe: int | None, progress: str | None
 ) -> Found:
     if exact:
-        with index._gate.reading():
-            rows, ids = index.members().rows, index.members().ids
-            D, I = (result[rows] for result in search_all(index.storage(), 1, progress=progress))
+        with index._lock.reading():
+            state = index._snapshot()
+            rows, ids = state.members.rows, state.members.ids
+            D, I = (result[rows] for result in search_all(state.storage, 1, progress=progress))
     else:
         ids = index.members().ids
         D, I = _search(index, None, 1, nprobe, progress)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 _MAX_UNTRAINED_LISTS = 1 << 20
 _MAX_LEVEL = 1e6
+_MAX_NPROBE = np.iinfo(np.int64).max
 _NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
 
 
@@ -130,7 +131,7 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
     bytes_.expect(fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
-    if nlist < trained or nprobe < 1 or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
+    if nlist < trained or not 1 <= nprobe <= _MAX_NPROBE or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
         raise DamageError(
             f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
         )

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,13 +25,12 @@ from numpy.typing import NDArray
 
 from cfe_faiss.files import validate
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.mapped import in_memory
-from cfe_faiss.lists.read_write_lock import Gate
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
@@ -52,8 +50,8 @@ _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_
 def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     """Write an evidence index to a file that stock ``faiss.read_index`` opens, too.
 
-    The file is written beside ``path`` under a temporary name, synced and renamed: an interrupted write leaves what was
-    at ``path`` before, and an index that is mapped from there goes on seeing the old file.
+    The file takes its name when it is complete and synced: an interrupted write leaves what was at ``path`` before, and
+    nothing else (at worst until the next write there); an index that is mapped from there goes on seeing the old file.
 
     Parameters
     ----------
@@ -77,21 +75,11 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
-    temporary = _new_file_beside(target)
-    try:
-        with index._gate.reading():
-            index.storage()  # is an error where labels and vectors do not belong together
-            _write_payload(index, temporary)
-            with temporary.open("r+b") as file:
-                _append_footer(file, kind, *index._extras())
-                _check_written(file, temporary)
-                file.flush()
-                os.fsync(file.fileno())
-        _allow_as_umask(temporary)
-        temporary.replace(target)
-        _sync_folder(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(target) as file, index._lock.reading():
+        stock, parameters, arrays = index._parts()
+        _write_payload(stock, file)
+        _append_footer(file, kind, parameters, arrays)
+        _check_written(file, target)
 
 
 def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
@@ -151,9 +139,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
             validate.check_rows(index.storage())
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
-        index._gate = Gate(
-            f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
-        )
+        index._refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
     return cast(EvidenceIndex, index)
 
 
@@ -308,8 +294,9 @@ def _from_faiss(file: BinaryIO, kind: str, mapped: bool) -> Any:
         index = faiss.read_index(f"/dev/fd/{file.fileno()}", flags)
     except RuntimeError as error:
         raise DamageError(f"FAISS does not read it: {error}") from error
-    index.__class__ = cls
-    return index
+    evidence = cls.__new__(cls)
+    evidence.this = index.this
+    return evidence
 
 
 def _check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
@@ -338,9 +325,9 @@ def _as_bytes(array: NDArray[Any]) -> memoryview:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write_payload(index: Any, path: Path) -> None:
+def _write_payload(stock: Any, file: BinaryIO) -> None:
     try:
-        faiss.write_index(in_memory(index), str(path))
+        faiss.write_index(stock, f"/dev/fd/{file.fileno()}")
     except RuntimeError as error:
         raise OSError(f"FAISS could not write the index: {error}") from error
 
@@ -386,29 +373,3 @@ def _check_written(file: BinaryIO, path: Path) -> None:
         _read_structure(file, path)
     except DamageError as error:
         raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
-
-
-def _new_file_beside(target: Path) -> Path:
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise type(error)(
-            error.errno, f"cannot write into the folder of the index: {error.strerror}", str(target)
-        ) from error
-    os.close(handle)
-    return Path(name)
-
-
-def _allow_as_umask(path: Path) -> None:
-    # mkstemp makes files for the owner alone; the result should be as readable as any file that the user writes.
-    umask = os.umask(0)
-    os.umask(umask)
-    path.chmod(0o666 & ~umask)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

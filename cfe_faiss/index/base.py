@@ -1,234 +1,452 @@
-"""Methods that both evidence indexes have, word for word; each class takes them into its body by name.
+"""What every evidence index does: a class that stands before FAISS's own among the bases of an index."""
 
-An index has: ``_located()`` (where its rows lie now), ``_storage``, ``_members``, ``_unchecked``, ``_labels``,
-``_gate``, ``_stock`` (the FAISS class it is), ``_insert(X, labels, ids)``, ``_relabel(labels)`` (of all storage rows),
-``_search(X, labels, k, nprobe, allowed, progress)``, ``_extras()`` and ``_restore(parameters, arrays)``.
-"""
-
-from typing import Any
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Generic, TypeVar
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_count, as_ids, as_labels, as_number, as_unit_rows
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss._native import Change, FaissLists, ReadWriteLock, Table, Writing, call_steps, commit
+from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
+from cfe_faiss.index.parameters import EvidenceParameters, Excluding, selected
+from cfe_faiss.index.state import State
 from cfe_faiss.lists import codecs as codes
-from cfe_faiss.lists import id_map as members
+from cfe_faiss.lists import id_map
+from cfe_faiss.lists.faiss_functions import Step, raw, setting
+from cfe_faiss.lists.id_map import Members, UnknownIdError
 from cfe_faiss.lists.mapped import in_memory
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.search import exact
 from cfe_faiss.search.exact import Results
 
 Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
+Arrays = dict[str, NDArray[Any]]
+StateT = TypeVar("StateT", bound=State)
 
 
-# --- what is stored ---------------------------------------------------------------------------------------------------
+class EvidenceMixin(Generic[StateT]):
+    """What every evidence index does, over the FAISS class that it is.
 
+    FAISS's lists hold vectors and ids, and ``_table`` what they do not hold: these two are the index. All else is
+    worked out from them when it is needed, and kept in ``_state`` until the next change: :mod:`cfe_faiss.index.state`.
 
-def storage(self: Any) -> Storage:
-    """Return where the vectors lie; valid until the index changes."""
-    members.check_unchanged(self.ntotal, self._labels)
-    if self._unchecked:
-        self._unchecked()
-        self._unchecked = None
-    if self._storage is None:
-        self._storage = self._located()
-    located: Storage = self._storage
-    return located
-
-
-def stored_members(self: Any) -> members.Members:
-    """Return the ids in ascending order, and the storage row and label of each."""
-    if self._members is None:
-        self._members = members.of(self.storage())
-    known: members.Members = self._members
-    return known
-
-
-# --- changing an index ------------------------------------------------------------------------------------------------
-
-
-def add_with_labels(self: Any, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-    """Add vectors with the classes that the model predicts for them.
-
-    Parameters
-    ----------
-    x
-        Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
-    labels
-        Predicted class of each, (n,) integers >= 0.
-    ids
-        Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default ntotal, ntotal + 1, ...
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described, or the index is not trained; nothing is added then.
+    Whoever reads is inside of ``_lock.reading()`` and asks ``_snapshot()`` once. Whoever changes the index is inside of
+    ``_changing()``, prepares the change aside, and commits it by one call of the core, into which neither an interrupt
+    nor another thread can fall.
     """
-    X = as_unit_rows("x", x, self.d)
-    new_labels = as_labels("labels", labels, len(X))
-    with self._gate.writing():
-        self._insert(X, new_labels, members.new_ids(self.storage(), ids, len(X)))
+
+    # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
+    _stock: Any = None
+    _lock: ReadWriteLock = None  # type: ignore[assignment]
+    _refusal: str = ""  # why the index cannot be changed
+    _table: Table = None  # type: ignore[assignment]
+    _state: StateT | None = None
+    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
+
+    # What FAISS's classes have.
+    d: int
+    ntotal: int
+    this: Any
+
+    # --- what the kinds of index do differently ---------------------------------------------------------------------
+
+    def _worked_out(self) -> StateT:
+        """Return a new state of the index as it is."""
+        raise NotImplementedError
+
+    def _faiss_lists(self) -> FaissLists:
+        """Return FAISS's lists, for the core."""
+        raise NotImplementedError
+
+    def _insert(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], also: list[Step]
+    ) -> None:
+        """Add unit vectors with ids that are known to be new, and do what is to be done in the same moment."""
+        raise NotImplementedError
+
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+        """Remove the storage rows that are marked, (n,); ``ids`` are those of the rows that stay."""
+        raise NotImplementedError
+
+    def _relabel(self, labels: NDArray[np.int32]) -> None:
+        """Take over new labels of all storage rows."""
+        raise NotImplementedError
+
+    def _emptying(self) -> list[Step]:
+        """Return the steps that remove every vector."""
+        raise NotImplementedError
+
+    def _search(
+        self,
+        state: StateT,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        k: int,
+        nprobe: int | None,
+        allowed: NDArray[np.bool_] | None,
+    ) -> Results:
+        """Search after all arguments but ``nprobe`` were checked."""
+        raise NotImplementedError
+
+    def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        """Return what FAISS is to write, and the parameters and arrays that FAISS does not keep."""
+        raise NotImplementedError
+
+    def _restore(self, parameters: dict[str, Any], arrays: Arrays) -> None:
+        """Take over what :meth:`_parts` gave, besides what FAISS has read."""
+        raise NotImplementedError
+
+    # --- what is stored ---------------------------------------------------------------------------------------------
+
+    def _set_up(self, table: Table) -> None:
+        """Give a new index what only it has."""
+        self._lock = ReadWriteLock()
+        self._table, self._state, self._refusal = table, None, ""
+
+    def _snapshot(self) -> StateT:
+        """Return the index as it is; for whoever is inside of the lock."""
+        id_map.check_unchanged(self.ntotal, len(self._table))
+        check = self._unchecked
+        if check is not None:
+            check()
+            self._unchecked = None
+        state = self._state
+        if state is None or not self._is_current(state):
+            self._state = state = self._worked_out()
+        return state
+
+    def _is_current(self, state: StateT) -> bool:
+        return True
+
+    def storage(self) -> Storage:
+        """Return where the vectors lie; valid until the index changes."""
+        with self._lock.reading():
+            return self._snapshot().storage
+
+    def members(self) -> Members:
+        """Return the ids in ascending order, and the storage row and label of each."""
+        with self._lock.reading():
+            return self._snapshot().members
+
+    # --- changing it ------------------------------------------------------------------------------------------------
+
+    def _changing(self) -> Writing:
+        """Return what ``with`` takes to keep everybody out; RuntimeError if the index cannot be changed."""
+        if self._refusal:
+            raise RuntimeError(self._refusal)
+        return self._lock.writing()
+
+    def _forgetting(self) -> list[Step]:
+        """Return the steps that forget what was worked out from the rows as they lay."""
+        return [setting(self, "_state", None)]
+
+    def _commit(
+        self,
+        change: Change,
+        lists: FaissLists,
+        new: tuple[Any, Any, Any, Any],
+        before: list[Step],
+        undo: list[Step],
+        after: list[Step],
+    ) -> None:
+        commit(self._table, change, lists, *new, self._forgetting() + before, undo, after)
+
+    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+        """Add vectors with the classes that the model predicts for them.
+
+        Parameters
+        ----------
+        x
+            Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
+        labels
+            Predicted class of each, (n,) integers >= 0.
+        ids
+            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default ntotal, ntotal + 1, ...
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the index is not trained; nothing is added then.
+        """
+        X = as_unit_rows("x", x, self.d)
+        self._add(X, as_labels("labels", labels, len(X)), ids)
+
+    def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
+        """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled.
+
+        Parameters and errors are those of :meth:`add_with_labels`.
+        """
+        X = as_unit_rows("x", x, self.d)
+        self._add(X, id_map.unknown_labels(len(X)), ids)
+
+    def add(self, x: ArrayLike) -> None:
+        """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
+        X = as_unit_rows("x", x, self.d)
+        self._add(X, id_map.unknown_labels(len(X)), None)
+
+    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+        with self._changing():
+            self._insert(X, labels, self._new_ids(ids, len(X)), [])
+
+    def _new_ids(self, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
+        id_map.check_unchanged(self.ntotal, len(self._table))
+        return id_map.new_ids(self._table, self._faiss_lists(), ids, n)
+
+    def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+        """Give stored vectors new classes, as for another model over the same vectors; nothing is clustered again.
+
+        Parameters
+        ----------
+        labels
+            New classes, one for each of ``ids``: (n,) integers >= 0, or -1 for "unknown".
+        ids
+            Stored ids, (n,); by default all of them, in ascending order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described; nothing is changed then.
+        """
+        with self._changing():
+            state = self._snapshot()
+            self._relabel(id_map.relabelled(state.storage, state.members, labels, ids))
+
+    def remove_ids(self, x: Any) -> int:
+        """Remove vectors, and return how many.
+
+        Parameters
+        ----------
+        x
+            Their ids, (n,) int64 (those that are not stored are passed over), or a ``faiss.IDSelector``.
+        """
+        with self._changing():
+            stored = self._snapshot().storage.ids()
+            gone = _chosen(x, stored)
+            if gone.any():
+                self._remove(gone, stored[~gone])
+        return int(gone.sum())
+
+    def reset(self) -> None:
+        """Remove every vector; an index that was trained stays so."""
+        with self._changing():
+            call_steps(self._emptying(), [])
+
+    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
+        """Move all vectors of another index into this one; the other is empty afterwards.
+
+        Parameters
+        ----------
+        otherIndex
+            An evidence index (labels come along) or a stock index with inverted lists or an id map (labels are
+            unknown), over vectors of the same length.
+        add_id
+            Added to the ids that come. They must not be in this index yet.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described; nothing is moved then.
+        """
+        if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
+            raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
+        indexes = [one for one in (self, otherIndex) if isinstance(one, EvidenceMixin)]
+        with ExitStack() as held:
+            for index in sorted(indexes, key=id):  # in one order, whichever is merged into which
+                held.enter_context(index._changing())
+            if isinstance(otherIndex, EvidenceMixin):
+                (X, ids), labels = otherIndex._contents()
+                emptying = otherIndex._emptying()
+            else:
+                X, ids = id_map.stock_contents(otherIndex)
+                labels, emptying = id_map.unknown_labels(len(X)), [(raw.Index_reset, (otherIndex,))]
+            shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
+            # Decoded and coded once more, a row keeps its code; normalised in between it might not.
+            rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
+            self._insert(rows, labels, self._new_ids(shifted, len(X)), emptying)
+
+    def _contents(self) -> tuple[tuple[NDArray[np.float32], NDArray[np.int64]], NDArray[np.int32]]:
+        """Return copies of the vectors and ids, and the labels."""
+        storage = self._snapshot().storage
+        X, ids = storage.rows(np.arange(storage.n))
+        return (X.copy(), ids.copy()), storage.labels
+
+    def _has_codec_of(self, other: Any) -> bool:
+        if not isinstance(other, EvidenceMixin):
+            return False
+        one, two = self._snapshot().storage, other._snapshot().storage
+        return bool(one.codec == two.codec != codes.FLAT and np.array_equal(one.levels, two.levels))
+
+    # --- searching it -----------------------------------------------------------------------------------------------
+
+    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float) -> Ranges:
+        """Return all evidence with similarity >= ``threshold``, wherever in the index it is.
+
+        Parameters
+        ----------
+        xq, labels_q
+            Query vectors, (nq, d), normalised in a copy, and their predicted classes, (nq,).
+        threshold
+            Lowest similarity wanted.
+
+        Returns
+        -------
+        lims, D, I
+            As FAISS's ``range_search``: the results of query q are ``D[lims[q]:lims[q + 1]]`` and the same of I, best
+            first; equal similarity: smaller id first.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        X = as_unit_rows("xq", xq, self.d)
+        labels = as_labels("labels_q", labels_q, len(X))
+        number = as_number("threshold", threshold, -np.inf, np.inf)
+        with self._lock.reading():
+            return exact.range_search(self._snapshot().storage, X, labels, number)
+
+    def search(
+        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
+    ) -> Results:
+        """Return the k nearest vectors, as ``faiss.Index.search``; with ``EvidenceParameters`` the k best evidences.
+
+        Parameters
+        ----------
+        x
+            Queries, (nq, d). For evidence they are normalised in a copy.
+        k
+            Results wanted for each, >= 1.
+        params
+            :class:`cfe_faiss.EvidenceParameters` for evidence; FAISS's own parameters, or None, for a plain search.
+        D, I
+            Arrays to write the results into, (nq, k) float32 and int64.
+
+        Returns
+        -------
+        D, I
+            Similarities and ids, best first.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        if not isinstance(params, EvidenceParameters):
+            with self._lock.reading():
+                found: Results = self._of_stock("search", x, params)(self, x, k, D=D, I=I, **_given(params), **stock)
+                return found
+        X = as_unit_rows("x", x, self.d)
+        labels = params.labels_of(len(X))
+        k = as_count("k", k)
+        with self._lock.reading():
+            state = self._snapshot()
+            found = self._search(state, X, labels, k, params.nprobe, params.allowed(state.storage))
+        return _written("D", found[0], D), _written("I", found[1], I)
+
+    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
+        """Return all vectors above a similarity, as ``faiss.Index.range_search``, or with parameters all evidence.
+
+        As in FAISS, a plain search returns similarities > ``thresh``, in no order; with ``EvidenceParameters`` evidence
+        comes as from :meth:`range_search_evidence`, with similarity >= ``thresh`` and best first.
+        """
+        if not isinstance(params, EvidenceParameters):
+            with self._lock.reading():
+                found: Ranges = self._of_stock("range_search", x, params)(self, x, thresh, **_given(params), **stock)
+                return found
+        X = as_unit_rows("x", x, self.d)
+        labels = params.labels_of(len(X))
+        number = as_number("thresh", thresh, -np.inf, np.inf)
+        with self._lock.reading():
+            storage = self._snapshot().storage
+            return exact.range_search(storage, X, labels, number, allowed=params.allowed(storage))
+
+    def _of_stock(self, name: str, x: Any, params: Any) -> Any:
+        """Return a search of FAISS's own class.
+
+        ``faiss.contrib.torch_utils`` puts methods in their place that take tensors, but no parameters.
+        """
+        own = getattr(self._stock, name)
+        takes_parameters = getattr(self._stock, f"{name}_numpy", own)
+        return own if params is None or not isinstance(x, np.ndarray) else takes_parameters
+
+    def excluding(self, label: int) -> Excluding:
+        """Return a view whose ``search(x, k)`` leaves the class ``label`` out, for code that knows no classes."""
+        return Excluding(self, label)
+
+    # --- reading vectors back ---------------------------------------------------------------------------------------
+
+    def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
+        """Return the stored vectors with the ids ``key``, (n, d) float32."""
+        with self._lock.reading():
+            state = self._snapshot()
+            return _written("x", np.array(state.storage.rows(state.members.find(key, name="key"))[0]), x)
+
+    def reconstruct(self, key: int, x: Any = None, **_: Any) -> NDArray[np.float32]:
+        """Return the stored vector with the id ``key``, (d,) float32."""
+        number = as_count("key", key, np.iinfo(np.int64).min)
+        if number < 0:
+            raise UnknownIdError(f"key must be at least 0, got {number}")
+        return _written("x", self.reconstruct_batch([number])[0], x)
+
+    def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> NDArray[np.float32]:
+        """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""
+        n0, ni = as_count("n0", n0, 0), as_count("ni", ni, -1)
+        return _written("x", self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni)), x)
+
+    # --- copies -----------------------------------------------------------------------------------------------------
+
+    def to_stock(self) -> Any:
+        """Return the plain FAISS index that this is, a copy without labels and supplementary partitions."""
+        with self._lock.reading():
+            return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+
+    def class_index(self, label: int) -> Any:
+        """Return a plain FAISS index of the same kind over the vectors of one class, with their ids: a copy.
+
+        Parameters
+        ----------
+        label
+            Class, >= 0. A class that no vector has gives an empty index.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``label`` is not as described.
+        """
+        wanted = as_labels("label", np.asarray([label]), 1)[0]
+        with self._lock.reading():
+            storage = self._snapshot().storage
+            stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+            others = storage.ids()[storage.labels != wanted]
+        stock.remove_ids(others)
+        return stock
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what ``pickle`` and ``copy`` keep: FAISS's bytes and what stock FAISS does not know."""
+        with self._lock.reading():
+            stock, parameters, arrays = self._parts()
+            return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`__getstate__` gave."""
+        self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
+        self._restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
+        self._snapshot()  # keeps in mind where the lists are
+
+    # --- what would lose labels -------------------------------------------------------------------------------------
+
+    def add_sa_codes(self, *_: Any, **__: Any) -> None:
+        """Not supported: decode with sa_decode and use add_with_labels."""
+        raise self._refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
+
+    def _refused(self, name: str, instead: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
 
 
-def add_with_ids(self: Any, x: ArrayLike, ids: ArrayLike) -> None:
-    """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled.
-
-    Parameters and errors are those of :meth:`add_with_labels`.
-    """
-    X = as_unit_rows("x", x, self.d)
-    with self._gate.writing():
-        self._insert(X, members.unknown_labels(len(X)), members.new_ids(self.storage(), ids, len(X)))
-
-
-def add(self: Any, x: ArrayLike) -> None:
-    """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
-    X = as_unit_rows("x", x, self.d)
-    with self._gate.writing():
-        self._insert(X, members.unknown_labels(len(X)), members.new_ids(self.storage(), None, len(X)))
-
-
-def relabel(self: Any, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-    """Give stored vectors new classes, as for another model over the same vectors; nothing is clustered again.
-
-    Parameters
-    ----------
-    labels
-        New classes, one for each of ``ids``: (n,) integers >= 0, or -1 for "unknown".
-    ids
-        Stored ids, (n,); by default all of them, in ascending order.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described; nothing is changed then.
-    """
-    with self._gate.writing():
-        self._relabel(members.relabelled(self.storage(), self.members(), labels, ids))
-
-
-def merge_from(self: Any, otherIndex: Any, add_id: int = 0) -> None:
-    """Move all vectors of another index into this one; the other is empty afterwards.
-
-    Parameters
-    ----------
-    otherIndex
-        An evidence index (labels come along) or a stock index with inverted lists or an id map (labels are unknown),
-        over vectors of the same length.
-    add_id
-        Added to the ids that come. They must not be in this index yet.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described; nothing is moved then.
-    """
-    if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
-        raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
-    if hasattr(otherIndex, "_gate"):
-        with otherIndex._gate.writing():  # refuses now, not after the vectors were taken over
-            pass
-    X, labels, ids = members.contents(otherIndex)
-    shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
-    with self._gate.writing():
-        # Decoded and coded once more, a row keeps its code; normalised in between it might not.
-        rows = X if _same_codec(self, otherIndex) else as_unit_rows("x", X, self.d)
-        self._insert(rows, labels, members.new_ids(self.storage(), shifted, len(X)))
-    otherIndex.reset()
-
-
-def _same_codec(self: Any, other: Any) -> bool:
-    if not hasattr(other, "storage"):
-        return False
-    one, two = self.storage(), other.storage()
-    return bool(one.codec == two.codec != codes.FLAT and np.array_equal(one.levels, two.levels))
-
-
-# --- searching it -----------------------------------------------------------------------------------------------------
-
-
-def range_search_evidence(self: Any, xq: ArrayLike, labels_q: ArrayLike, threshold: float) -> Ranges:
-    """Return all evidence with similarity >= ``threshold``, wherever in the index it is.
-
-    Parameters
-    ----------
-    xq, labels_q
-        Query vectors, (nq, d), normalised in a copy, and their predicted classes, (nq,).
-    threshold
-        Lowest similarity wanted.
-
-    Returns
-    -------
-    lims, D, I
-        As FAISS's ``range_search``: the results of query q are ``D[lims[q]:lims[q + 1]]`` and the same of I, best
-        first; equal similarity: smaller id first.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
-    X = as_unit_rows("xq", xq, self.d)
-    labels = as_labels("labels_q", labels_q, len(X))
-    number = as_number("threshold", threshold, -np.inf, np.inf)
-    with self._gate.reading():
-        return exact.range_search(self.storage(), X, labels, number)
-
-
-def search(
-    self: Any, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
-) -> Results:
-    """Return the k nearest vectors, as ``faiss.Index.search``; with ``EvidenceParameters`` the k best evidences.
-
-    Parameters
-    ----------
-    x
-        Queries, (nq, d). For evidence they are normalised in a copy.
-    k
-        Results wanted for each, >= 1.
-    params
-        :class:`cfe_faiss.EvidenceParameters` for evidence; FAISS's own parameters, or None, for a plain search.
-    D, I
-        Arrays to write the results into, (nq, k) float32 and int64.
-
-    Returns
-    -------
-    D, I
-        Similarities and ids, best first.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
-    if not isinstance(params, EvidenceParameters):
-        with self._gate.reading():
-            found: Results = self._stock.search(self, x, k, params=params, D=D, I=I, **stock)
-            return found
-    X = as_unit_rows("x", x, self.d)
-    labels = params.labels_of(len(X))
-    k = as_count("k", k)
-    with self._gate.reading():
-        found = self._search(X, labels, k, params.nprobe, params.allowed(self.storage()), None)
-    return _written("D", found[0], D), _written("I", found[1], I)
-
-
-def range_search(self: Any, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
-    """Return all vectors above a similarity, as ``faiss.Index.range_search``; with ``EvidenceParameters`` all evidence.
-
-    As in FAISS, a plain search returns similarities > ``thresh``, in no order; evidence comes as from
-    :meth:`range_search_evidence`, with similarity >= ``thresh`` and best first.
-    """
-    if not isinstance(params, EvidenceParameters):
-        with self._gate.reading():
-            found: Ranges = self._stock.range_search(self, x, thresh, params=params, **stock)
-            return found
-    X = as_unit_rows("x", x, self.d)
-    labels = params.labels_of(len(X))
-    number = as_number("thresh", thresh, -np.inf, np.inf)
-    with self._gate.reading():
-        return exact.range_search(self.storage(), X, labels, number, allowed=params.allowed(self.storage()))
+def _given(params: Any) -> dict[str, Any]:
+    return {} if params is None else {"params": params}
 
 
 def _written(name: str, result: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
@@ -240,84 +458,11 @@ def _written(name: str, result: NDArray[Any], out: NDArray[Any] | None) -> NDArr
     return out
 
 
-def excluding(self: Any, label: int) -> Excluding:
-    """Return a view whose ``search(x, k)`` leaves the class ``label`` out, for code that knows nothing of classes."""
-    return Excluding(self, label)
-
-
-# --- reading vectors back ---------------------------------------------------------------------------------------------
-
-
-def reconstruct_batch(self: Any, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
-    """Return the stored vectors with the ids ``key``, (n, d) float32."""
-    with self._gate.reading():
-        X = self.storage().rows(self.members().find(key, name="key"))[0]
-        return _written("x", np.array(X), x)
-
-
-def reconstruct(self: Any, key: int, x: Any = None, **_: Any) -> NDArray[np.float32]:
-    """Return the stored vector with the id ``key``, (d,) float32."""
-    return _written("x", reconstruct_batch(self, [as_count("key", key, 0)])[0], x)
-
-
-def reconstruct_n(self: Any, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> NDArray[np.float32]:
-    """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""
-    n0, ni = as_count("n0", n0, 0), as_count("ni", ni, -1)
-    return _written("x", reconstruct_batch(self, np.arange(n0, self.ntotal if ni == -1 else n0 + ni)), x)
-
-
-# --- copies -----------------------------------------------------------------------------------------------------------
-
-
-def to_stock(self: Any) -> Any:
-    """Return the plain FAISS index that this is, a copy without labels and supplementary partitions."""
-    with self._gate.reading():
-        return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
-
-
-def class_index(self: Any, label: int) -> Any:
-    """Return a plain FAISS index of the same kind over the vectors of one class, with their ids: a copy.
-
-    Parameters
-    ----------
-    label
-        Class, >= 0. A class that no vector has gives an empty index.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``label`` is not as described.
-    """
-    wanted = as_labels("label", np.asarray([label]), 1)[0]
-    stock = to_stock(self)
-    with self._gate.reading():
-        storage = self.storage()
-        others = storage.ids()[storage.labels != wanted]
-    stock.remove_ids(others)
-    return stock
-
-
-def getstate(self: Any) -> dict[str, Any]:
-    """Return what ``pickle`` and ``copy`` keep: FAISS's bytes and what stock FAISS does not know."""
-    with self._gate.reading():
-        self.storage()  # an index in a file is checked before it is copied
-        parameters, arrays = self._extras()
-        return {"this": faiss.serialize_index(in_memory(self)).tobytes(), "parameters": parameters, "arrays": arrays}
-
-
-def setstate(self: Any, state: dict[str, Any]) -> None:
-    """Take over what :func:`getstate` gave."""
-    self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
-    self._restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
-    self.storage()  # keeps in mind where the lists are
-
-
-def refused(name: str, instead: str) -> Any:
-    """Return a method that says why it cannot be used here."""
-
-    def method(self: Any, *_: Any, **__: Any) -> None:
-        raise NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
-
-    method.__name__ = name
-    method.__doc__ = f"Not supported, as it would lose labels: {instead}."
-    return method
+def _chosen(x: Any, stored: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of the stored ids, (n,), are to be removed."""
+    if isinstance(x, faiss.IDSelector):
+        return selected(x, stored, "x")
+    ids = as_array("x", x)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise TypeError(f"x must be a faiss.IDSelector or integers of shape (n,), got {ids.dtype} of shape {ids.shape}")
+    return np.isin(stored, ids.astype(np.int64))

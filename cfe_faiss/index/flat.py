@@ -1,25 +1,30 @@
 """Exact evidence search: the paper's LocalCE-B (Algorithm 1) with its two optimisations, at BLAS speed."""
 
-from collections.abc import Callable
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.checks import as_count, as_labels, as_unit_rows
-from cfe_faiss.index import base as shared
-from cfe_faiss.lists.id_map import Members
-from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.state import State
+from cfe_faiss.lists.faiss_functions import Step, list_of, raw, setting, total
+from cfe_faiss.lists.layout import stable_order
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.search import exact
 
+_UNSORTED = 8
+"""One row of so many may lie where it was added, in place of where its label belongs."""
 
-class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
+
+class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignore[misc]
     """Exact index of counterfactual evidence over inner products of unit vectors.
 
-    A genuine ``faiss.IndexIDMap2`` over a ``faiss.IndexFlatIP``; its rows are kept sorted by label, so that a query's
-    own class is left out as one run of rows and everything else is one matrix product (the paper's LocalCE-B).
+    A genuine ``faiss.IndexIDMap2`` over a ``faiss.IndexFlatIP``; its rows are kept sorted by label, up to a few that
+    were added last, so that a query's own class is left out as one run of rows and everything else is one matrix
+    product (the paper's LocalCE-B).
 
     Parameters
     ----------
@@ -41,68 +46,97 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
     """
 
     _stock = faiss.IndexIDMap2
-    _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
-    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
-    _labels: NDArray[np.int32] = np.empty(0, np.int32)
-    _storage: Storage | None = None
-    _members: Members | None = None
+    _sorted: int = 0  # rows from the first on that are sorted by label
 
     def __init__(self, d: int) -> None:
         super().__init__(faiss.IndexFlatIP(as_count("d", d)))
-        self._gate = Gate()
+        self._set_up(_table_of(self.d, 0, None))
+        self._sorted = 0
 
     def __repr__(self) -> str:
         return f"IndexEvidenceFlat(d={self.d}, ntotal={self.ntotal})"
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
-    def _located(self) -> Storage:
-        flat = faiss.downcast_index(self.index)
-        return Storage(
-            d=self.d,
-            starts=np.array([0, self.ntotal], np.int64),
-            addresses=np.array([int(flat.get_xb()) if self.ntotal else 0], np.int64),
-            id_addresses=np.array([int(self.id_map.data()) if self.ntotal else 0], np.int64),
-            labels=self._labels,
+    def _worked_out(self) -> State:
+        labels, _, addresses, id_addresses, *_ = self._table.snapshot(self._faiss_lists())
+        # Runs of rows that are sorted by label, as lists.
+        borders = np.flatnonzero(labels[1:] < labels[:-1]) + 1
+        firsts = np.concatenate([np.zeros(1, np.int64), borders])
+        return State(
+            Storage(
+                d=self.d,
+                starts=np.append(firsts, len(labels)),
+                addresses=addresses.view(np.int64) + 4 * self.d * firsts,
+                id_addresses=id_addresses.view(np.int64) + 8 * firsts,
+                labels=labels,
+            )
         )
 
-    def _forget(self) -> None:
-        self._storage = self._members = None
+    def _faiss_lists(self) -> FaissLists:
+        return list_of(self)
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
-    def _insert(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64]) -> None:
-        super().add_with_ids(X, ids)
-        self._relabel(np.concatenate([self._labels, labels]))
+    def _insert(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], also: list[Step]
+    ) -> None:
+        n = len(self._table)
+        sort = _UNSORTED * (n + len(X) - self._sorted) > n + len(X)
+        pointers = faiss.swig_ptr(X), faiss.swig_ptr(ids)
+        self._commit(
+            self._table.appending(labels, sort),
+            self._faiss_lists(),
+            (X.view(np.uint8), ids, None, None),
+            before=[(raw.IndexIDMap2_add_with_ids, (self, len(X), *pointers))],
+            undo=self._resizing(n),
+            after=also + ([setting(self, "_sorted", n + len(X)), self._mapping_ids()] if sort else []),
+        )
+
+    def _mapping_ids(self) -> Step:
+        """Return the step that makes FAISS's map from ids to rows anew: of as many ids as it had, or less."""
+        return raw.IndexIDMap2_construct_rev_map, (self,)
+
+    def _resizing(self, n: int) -> list[Step]:
+        """Return the steps after which FAISS keeps the first n rows."""
+        flat = faiss.downcast_index(self.index)
+        return [
+            (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * 4 * self.d)),
+            (raw.Int64Vector_resize, (self.id_map, n)),
+            total(flat, n),
+            total(self, n),
+            self._mapping_ids(),
+        ]
 
     def _relabel(self, labels: NDArray[np.int32]) -> None:
-        """Take over the labels of the rows as they lie, and sort the rows by them."""
-        self._forget()
-        self._labels = labels
-        self._labels = labels[self.storage().sort_lists()]
-        self._forget()
-        self.construct_rev_map()
+        self._commit(
+            self._table.relabelling(labels),
+            self._faiss_lists(),
+            (None, None, None, None),
+            before=[],
+            undo=[],
+            after=[setting(self, "_sorted", len(labels)), self._mapping_ids()],
+        )
 
-    def remove_ids(self, x: Any) -> int:
-        """Remove vectors, and return how many.
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+        kept = self._sorted - int(gone[: self._sorted].sum())
+        self._commit(
+            self._table.removal(gone.view(np.uint8)),
+            self._faiss_lists(),
+            (None, None, None, None),
+            before=[],
+            undo=[],
+            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept)],
+        )
 
-        Parameters
-        ----------
-        x
-            Their ids, (n,) int64 (those that are not stored are passed over), or a ``faiss.IDSelector``.
-        """
-        with self._gate.writing():
-            before = self.members()
-            removed = int(super().remove_ids(x))
-            ids = faiss.vector_to_array(self.id_map)
-            self._relabel(before.labels[np.searchsorted(before.ids, ids)])
-        return removed
-
-    def reset(self) -> None:
-        """Remove every vector."""
-        with self._gate.writing():
-            super().reset()
-            self._relabel(np.empty(0, np.int32))
+    def _emptying(self) -> list[Step]:
+        return [
+            *self._forgetting(),
+            (raw.IndexIDMap_reset, (self,)),
+            self._mapping_ids(),
+            setting(self, "_table", _table_of(self.d, 0, None)),
+            setting(self, "_sorted", 0),
+        ]
 
     # --- searching it -----------------------------------------------------------------------------------------------
 
@@ -139,8 +173,8 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
         """
         X = as_unit_rows("xq", xq, self.d)
         labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
-        with self._gate.reading():
-            return self._search(X, labels, k, None, None, progress)
+        with self._lock.reading():
+            return exact.search(self._snapshot().storage, X, labels, k, progress=progress)
 
     def search_members(
         self, ids: ArrayLike | None = None, k: int = 10, *, progress: str | None = None
@@ -165,8 +199,9 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
             If an argument is not as described, or an id is not in the index.
         """
         k = as_count("k", k)
-        with self._gate.reading():
-            storage, known = self.storage(), self.members()
+        with self._lock.reading():
+            state = self._snapshot()
+            storage, known = state.storage, state.members
             if ids is None:
                 D, I = exact.search_all(storage, k, progress=progress)
                 return D[known.rows], I[known.rows]
@@ -175,41 +210,30 @@ class IndexEvidenceFlat(faiss.IndexIDMap2):  # type: ignore[misc]
 
     def _search(
         self,
+        state: State,
         X: NDArray[np.float32],
         labels: NDArray[np.int32],
         k: int,
         nprobe: int | None,
         allowed: NDArray[np.bool_] | None,
-        progress: str | None,
     ) -> exact.Results:
-        return exact.search(self.storage(), X, labels, k, allowed=allowed, progress=progress)
-
-    # --- as in every evidence index ---------------------------------------------------------------------------------
-
-    storage = shared.storage
-    members = shared.stored_members
-    add_with_labels = shared.add_with_labels
-    add_with_ids = shared.add_with_ids
-    add = shared.add
-    relabel = shared.relabel
-    merge_from = shared.merge_from
-    search = shared.search
-    range_search = shared.range_search
-    range_search_evidence = shared.range_search_evidence
-    excluding = shared.excluding
-    reconstruct = shared.reconstruct
-    reconstruct_n = shared.reconstruct_n
-    reconstruct_batch = shared.reconstruct_batch
-    to_stock = shared.to_stock
-    __getstate__ = shared.getstate
-    __setstate__ = shared.setstate
-    class_index = shared.class_index
-    add_sa_codes = shared.refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
+        return exact.search(state.storage, X, labels, k, allowed=allowed)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _extras(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {}, {"labels": self._labels}
+    def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        storage = self._snapshot().storage
+        if len(storage.starts) == 2:
+            return self, {}, {"labels": storage.labels}
+        rows = stable_order(storage.labels)  # files hold rows that are sorted by label
+        in_order = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
+        in_order.add_with_ids(*storage.rows(rows))
+        return in_order, {}, {"labels": storage.labels[rows]}
 
-    def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self._labels, self._gate = arrays["labels"], Gate()
+    def _restore(self, parameters: dict[str, Any], arrays: Arrays) -> None:
+        self._set_up(_table_of(self.d, self.ntotal, arrays["labels"]))
+        self._sorted = self.ntotal
+
+
+def _table_of(d: int, n: int, labels: NDArray[np.int32] | None) -> Table:
+    return Table(np.array([n]), 0, 0, 4 * d, labels, None, None)

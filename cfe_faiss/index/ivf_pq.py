@@ -1,7 +1,6 @@
 """Evidence search over an inverted file whose vectors may stay on disk: short codes say which of them to look at."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -10,21 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.index import base as shared
 from cfe_faiss.index import ivf_base as inverted
-from cfe_faiss.lists.id_map import Members
-from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.index.base import Arrays
+from cfe_faiss.index.ivf_base import EvidenceIVFMixin
+from cfe_faiss.lists.faiss_functions import Step, raw, total
+from cfe_faiss.lists.layout import stock_codes
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.search import searcher as probing
 from cfe_faiss.search.pq_codes import CODEWORDS, Screening
 
 _BITS = 8
 _MOST = 1e9
 
 
-class IndexEvidenceIVFPQ(faiss.IndexIVFPQ):  # type: ignore[misc]
+class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence with product-quantizer codes before the vectors themselves.
 
     A genuine ``faiss.IndexIVFPQ``, whose lists hold M bytes a vector. Beside them stand the float32 vectors. A search
@@ -57,24 +55,8 @@ class IndexEvidenceIVFPQ(faiss.IndexIVFPQ):  # type: ignore[misc]
     (4, True)
     """
 
-    theta: float = math.pi / 3
-    weighted: bool = True
-    complete: bool = True
-    routing: str = "evidence"
-    k_factor: float = 8.0
-    _vectors: NDArray[np.float32] = np.empty((0, 0), np.float32)
-    _routes: Routes | None = None
-    _cached_lists: tuple[str, probing.Lists] | None = None
     _stock = faiss.IndexIVFPQ
-    _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
-    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
-    _centroids: NDArray[np.float32] | None = None
-    _supplementary: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
-    _references: NDArray[np.int32] = np.empty((0, 0), np.int32)
-    _reference_starts: NDArray[np.int64] = np.zeros(1, np.int64)
-    _labels: NDArray[np.int32] = np.empty(0, np.int32)
-    _storage: Storage | None = None
-    _members: Members | None = None
+    k_factor: float = 8.0
 
     def __init__(
         self,
@@ -95,8 +77,7 @@ class IndexEvidenceIVFPQ(faiss.IndexIVFPQ):  # type: ignore[misc]
         super().__init__(faiss.IndexFlatIP(d), d, nlist, M, _BITS, faiss.METRIC_INNER_PRODUCT)
         self.pq.cp.min_points_per_centroid = 1
         self.k_factor = _checked(k_factor)
-        self._vectors = np.empty((0, d), np.float32)
-        inverted.set_up(self, partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
     def from_stock(cls, refine: Any, labels: ArrayLike) -> Self:
@@ -127,11 +108,10 @@ class IndexEvidenceIVFPQ(faiss.IndexIVFPQ):  # type: ignore[misc]
         new_labels = as_labels("labels", labels, ivf.ntotal, unknown=True)
         index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor))
         index.pq = ivf.pq
-        ids = inverted.stock_ids(ivf)
+        _, ids = stock_codes(ivf)
         if not np.array_equal(np.sort(ids), np.arange(flat.ntotal)):
             raise ValueError(f"refine must have the ids 0..{flat.ntotal - 1}, each once")
-        index._vectors = flat.reconstruct_n(0, flat.ntotal)[ids]
-        inverted.adopt(index, ivf, new_labels)
+        index._adopt(ivf, new_labels, flat.reconstruct_n(0, flat.ntotal)[ids])
         return index
 
     def __repr__(self) -> str:
@@ -142,99 +122,43 @@ class IndexEvidenceIVFPQ(faiss.IndexIVFPQ):  # type: ignore[misc]
 
     # --- codes, and the vectors beside them -------------------------------------------------------------------------
 
-    def _located(self) -> Storage:
-        lists = inverted.located(self)
-        addresses = self._vectors.ctypes.data + self._vectors.itemsize * self.d * lists.starts[:-1]
-        return replace(lists, addresses=addresses, code_addresses=lists.addresses, code_size=self.code_size)
+    def _keeps_vectors(self) -> bool:
+        return True
 
-    def _rearrange(self, order: NDArray[np.int64], X: NDArray[np.float32] | None = None) -> None:
-        old = self._vectors
-        self._vectors = np.empty((len(order), self.d), np.float32)
-        if X is None:
-            np.take(old, order, axis=0, out=self._vectors)
-            return
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        self._vectors[place[: len(old)]] = old
-        self._vectors[place[len(old) :]] = X
+    def _codec_storage(self, storage: Storage, vector_addresses: NDArray[np.int64]) -> Storage:
+        return replace(storage, addresses=vector_addresses, code_addresses=storage.addresses, code_size=self.code_size)
 
-    def _train_codec(self, X: NDArray[np.float32]) -> None:
+    def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
         if len(X) < CODEWORDS:
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
         X = inverted.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
-        lists = assign(X, self.centroids()[:1])[0].astype(np.int64)
-        self.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
+        lists = assign(X, centroids[:1])[0].astype(np.int64)
+        quantizer = faiss.IndexFlatIP(self.d)
+        quantizer.add(centroids[0])
+        aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)
+        aside.pq = self.pq
+        aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
+        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # alive until then
 
     def _screening(self) -> Screening:
         codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)
         return Screening(
-            np.ascontiguousarray(codewords.transpose(0, 2, 1)), self.centroids()[0], _checked(self.k_factor)
+            np.ascontiguousarray(codewords.transpose(0, 2, 1)), self._all_centroids()[0], _checked(self.k_factor)
         )
 
-    def _all_lists(self) -> probing.Lists:
-        lists = inverted.all_lists(self)
-        if lists.screening is not None and lists.screening.k_factor != self.k_factor:
-            lists = replace(lists, screening=replace(lists.screening, k_factor=_checked(self.k_factor)))
-            self._cached_lists = self.routing, lists
-        return lists
+    def _k_factor(self) -> float:
+        return _checked(self.k_factor)
 
-    # --- as in every inverted file ----------------------------------------------------------------------------------
-
-    partitions = property(inverted.partitions)
-    centroids = inverted.centroids
-    routes = inverted.routes
-    train = inverted.train
-    remove_ids = inverted.remove_ids
-    reset = inverted.reset
-    search_evidence = inverted.search_evidence
-    search_certified = inverted.search_certified
-    nprobe_for = inverted.recall_nprobe
-    search_members = inverted.search_members
-    _check_lists = inverted.check_lists
-    _lists = inverted.lists_of_rows
-    _regroup = inverted.regroup
-    _empty_references = inverted.empty_references
-    _forget = inverted.forget
-    _take_centroids = inverted.take_centroids
-    _insert = inverted.insert
-    _append = inverted.append
-    _without_direct_map = inverted.without_direct_map
-    _relabel = inverted.relabel
-    _search = inverted.search_lists
-
-    # --- as in every evidence index ---------------------------------------------------------------------------------
-
-    storage = shared.storage
-    members = shared.stored_members
-    add_with_labels = shared.add_with_labels
-    add_with_ids = shared.add_with_ids
-    add = shared.add
-    relabel = shared.relabel
-    merge_from = shared.merge_from
-    search = shared.search
-    range_search = shared.range_search
-    range_search_evidence = shared.range_search_evidence
-    excluding = shared.excluding
-    reconstruct = shared.reconstruct
-    reconstruct_n = shared.reconstruct_n
-    reconstruct_batch = shared.reconstruct_batch
-    to_stock = shared.to_stock
-    __getstate__ = shared.getstate
-    __setstate__ = shared.setstate
-    class_index = shared.class_index
-    add_sa_codes = shared.refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
-    add_core = shared.refused("add_core", "use add_with_labels")
-    update_vectors = shared.refused("update_vectors", "use remove_ids, then add_with_labels")
-    replace_invlists = shared.refused("replace_invlists", "use from_stock")
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _extras(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        parameters, arrays = inverted.extras(self)
-        return parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": self._vectors}
+    def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        stock, parameters, arrays = super()._parts()
+        vectors = self._table.vectors().reshape(-1, self.d)
+        return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
 
-    def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.k_factor, self._vectors = parameters["k_factor"], arrays["vectors"]
-        inverted.restore(self, parameters, arrays)
+    def _restore(self, parameters: dict[str, Any], arrays: Arrays) -> None:
+        self.k_factor = parameters["k_factor"]
+        super()._restore(parameters, arrays)
 
 
 def _checked(k_factor: float) -> float:

@@ -1,7 +1,6 @@
 """Evidence search over an inverted file of 8-bit or float16 codes: a quarter or half of the memory."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -10,20 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels
-from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.index import base as shared
 from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.lists import codecs as codes
-from cfe_faiss.lists.id_map import Members
-from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.lists.faiss_functions import Step, raw, total
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.search import searcher as probing
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codes.FP16, faiss.ScalarQuantizer.QT_8bit: codes.SQ8}
 _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
 
 
-class IndexEvidenceIVFScalarQuantizer(faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
+class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence that keeps each component of a vector in 1 or 2 bytes.
 
     A genuine ``faiss.IndexIVFScalarQuantizer``. What a code decodes to is the vector of this index: similarities are
@@ -51,22 +47,7 @@ class IndexEvidenceIVFScalarQuantizer(faiss.IndexIVFScalarQuantizer):  # type: i
     (8, True)
     """
 
-    theta: float = math.pi / 3
-    weighted: bool = True
-    complete: bool = True
-    routing: str = "evidence"
-    _routes: Routes | None = None
-    _cached_lists: tuple[str, probing.Lists] | None = None
     _stock = faiss.IndexIVFScalarQuantizer
-    _gate: Gate = Gate()  # each index gets its own; FAISS wants the name to be known
-    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
-    _centroids: NDArray[np.float32] | None = None
-    _supplementary: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
-    _references: NDArray[np.int32] = np.empty((0, 0), np.int32)
-    _reference_starts: NDArray[np.int64] = np.zeros(1, np.int64)
-    _labels: NDArray[np.int32] = np.empty(0, np.int32)
-    _storage: Storage | None = None
-    _members: Members | None = None
 
     def __init__(
         self,
@@ -85,7 +66,7 @@ class IndexEvidenceIVFScalarQuantizer(faiss.IndexIVFScalarQuantizer):  # type: i
             raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
         # Without residuals a code can be decoded wherever it is, and supplementary partitions may refer to it.
         super().__init__(faiss.IndexFlatIP(d), d, nlist, qtype, faiss.METRIC_INNER_PRODUCT, False)
-        inverted.set_up(self, partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
     def from_stock(cls, ivf: Any, labels: ArrayLike) -> Self:
@@ -116,7 +97,7 @@ class IndexEvidenceIVFScalarQuantizer(faiss.IndexIVFScalarQuantizer):  # type: i
         new_labels = as_labels("labels", labels, ivf.ntotal, unknown=True)
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype)
         index.sq = ivf.sq
-        inverted.adopt(index, ivf, new_labels)
+        index._adopt(ivf, new_labels)
         return index
 
     def __repr__(self) -> str:
@@ -127,64 +108,13 @@ class IndexEvidenceIVFScalarQuantizer(faiss.IndexIVFScalarQuantizer):  # type: i
 
     # --- codes ------------------------------------------------------------------------------------------------------
 
-    def _located(self) -> Storage:
+    def _codec_storage(self, storage: Storage, vector_addresses: NDArray[np.int64]) -> Storage:
         codec = _CODECS[self.sq.qtype]
-        levels = faiss.vector_to_array(self.sq.trained).reshape(2, -1) if codec == codes.SQ8 else codes.NO_LEVELS
-        return replace(inverted.located(self), codec=codec, levels=levels)
+        trained = faiss.vector_to_array(self.sq.trained)
+        return replace(storage, codec=codec, levels=trained.reshape(2, -1) if codec == codes.SQ8 else codes.NO_LEVELS)
 
-    def _train_codec(self, X: NDArray[np.float32]) -> None:
-        self.sq.train(inverted.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
-
-    # --- as in every inverted file ----------------------------------------------------------------------------------
-
-    partitions = property(inverted.partitions)
-    centroids = inverted.centroids
-    routes = inverted.routes
-    train = inverted.train
-    remove_ids = inverted.remove_ids
-    reset = inverted.reset
-    search_evidence = inverted.search_evidence
-    search_certified = inverted.search_certified
-    nprobe_for = inverted.recall_nprobe
-    search_members = inverted.search_members
-    _rearrange = inverted.nothing_beside
-    _screening = inverted.no_screening
-    _check_lists = inverted.check_lists
-    _lists = inverted.lists_of_rows
-    _regroup = inverted.regroup
-    _empty_references = inverted.empty_references
-    _forget = inverted.forget
-    _take_centroids = inverted.take_centroids
-    _insert = inverted.insert
-    _append = inverted.append
-    _without_direct_map = inverted.without_direct_map
-    _relabel = inverted.relabel
-    _search = inverted.search_lists
-    _all_lists = inverted.all_lists
-    _extras = inverted.extras
-    _restore = inverted.restore
-
-    # --- as in every evidence index ---------------------------------------------------------------------------------
-
-    storage = shared.storage
-    members = shared.stored_members
-    add_with_labels = shared.add_with_labels
-    add_with_ids = shared.add_with_ids
-    add = shared.add
-    relabel = shared.relabel
-    merge_from = shared.merge_from
-    search = shared.search
-    range_search = shared.range_search
-    range_search_evidence = shared.range_search_evidence
-    excluding = shared.excluding
-    reconstruct = shared.reconstruct
-    reconstruct_n = shared.reconstruct_n
-    reconstruct_batch = shared.reconstruct_batch
-    to_stock = shared.to_stock
-    __getstate__ = shared.getstate
-    __setstate__ = shared.setstate
-    class_index = shared.class_index
-    add_sa_codes = shared.refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
-    add_core = shared.refused("add_core", "use add_with_labels")
-    update_vectors = shared.refused("update_vectors", "use remove_ids, then add_with_labels")
-    replace_invlists = shared.refused("replace_invlists", "use from_stock")
+    def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
+        aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)
+        aside.sq = self.sq
+        aside.sq.train(inverted.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
+        return [(raw.Float32Vector_swap, (self.sq.trained, aside.sq.trained)), total(aside, 0)]  # alive until then

@@ -60,13 +60,13 @@ class EvidenceParameters:
         return allowed
 
 
-def selected(sel: Any, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+def selected(sel: Any, ids: NDArray[np.int64], name: str = "params.sel") -> NDArray[np.bool_]:
     """Return which of ``ids``, (n,), a ``faiss.IDSelector`` of any kind selects."""
     if not isinstance(sel, faiss.IDSelector):
-        raise TypeError(f"params.sel must be a faiss.IDSelector, got {type(sel).__name__}")
+        raise TypeError(f"{name} must be a faiss.IDSelector, got {type(sel).__name__}")
     if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
         # FAISS ends the process then.
-        raise ValueError(f"params.sel, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
+        raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
     # A selector answers for one id at a time in Python; a range search that reaches everything asks it in C++.
     everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
     everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)

@@ -7,8 +7,13 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.lists.storage import Storage
+
+
+class UnknownIdError(ValueError, RuntimeError):
+    """An id that the index does not hold: a ValueError as for any wrong argument, a RuntimeError as FAISS has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +34,13 @@ class Members:
     places: NDArray[np.int64]
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
-        """Return the storage rows of ``ids``; ValueError names the argument and the first id that is not stored."""
+        """Return the storage rows of ``ids``; UnknownIdError names the argument and the first that is not stored."""
         wanted = as_ids(name, ids)
         places = np.searchsorted(self.ids, wanted)
         missing = places == len(self.ids)
         missing[~missing] = self.ids[places[~missing]] != wanted[~missing]
         if missing.any():
-            raise ValueError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
+            raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
         return self.rows[places]
 
 
@@ -48,22 +53,17 @@ def of(storage: Storage) -> Members:
     return Members(ids[rows], rows, storage.labels[rows], places)
 
 
-def check_unchanged(ntotal: int, labels: NDArray[np.int32]) -> None:
+def check_unchanged(ntotal: int, labels: int) -> None:
     """Raise RuntimeError if vectors were added or removed by a way that knows nothing of labels."""
-    if ntotal != len(labels):
+    if ntotal != labels:
         raise RuntimeError(
-            f"the index holds {ntotal} vectors and {len(labels)} labels: it was changed by a method that evidence "
+            f"the index holds {ntotal} vectors and {labels} labels: it was changed by a method that evidence "
             "indexes do not support; use add_with_labels, add, add_with_ids, remove_ids and reset"
         )
 
 
-def contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
-    """Return the vectors, labels and ids of an evidence index, or of a stock one (labels unknown), as copies."""
-    if hasattr(index, "storage"):
-        with index._gate.reading():
-            storage = index.storage()
-            X, ids = storage.rows(np.arange(storage.n))
-            return X.copy(), storage.labels.copy(), ids.copy()
+def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the vectors and ids of a stock index, as copies."""
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
         lists = index.invlists
@@ -72,10 +72,10 @@ def contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArra
         codes = [faiss.rev_swig_ptr(lists.get_codes(j), lists.list_size(j) * index.code_size).copy() for j in filled]
         all_codes = np.concatenate([np.empty(0, np.uint8), *codes]).reshape(-1, index.code_size)
         X = index.sq.decode(all_codes) if _scalar(index) else all_codes.view(np.float32)
-        return X, unknown_labels(len(X)), np.concatenate([np.empty(0, np.int64), *ids])
+        return X, np.concatenate([np.empty(0, np.int64), *ids])
     if isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
         X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
-        return X, unknown_labels(len(X)), faiss.vector_to_array(index.id_map)
+        return X, faiss.vector_to_array(index.id_map)
     raise TypeError(
         "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
         f"IndexIDMap over IndexFlat, got {index!r}"
@@ -87,20 +87,20 @@ def _scalar(index: Any) -> bool:
     return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
 
 
-def new_ids(storage: Storage, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
+def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
     """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
-    new = np.arange(storage.n, storage.n + n) if ids is None else as_ids("ids", ids)
+    stored = len(table)
+    new = np.arange(stored, stored + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
-    if not (new[1:] > new[:-1]).all():
+    if n > 1 and not (new[1:] > new[:-1]).all():
         ordered = np.sort(new)
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
             raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
-    if storage.n:
-        stored = np.isin(new, storage.ids())
-        if stored.any():
-            raise ValueError(f"ids must not be in the index yet, got {new[np.argmax(stored)]}, which is")
+    first = table.first_stored(lists, new)
+    if first >= 0:
+        raise ValueError(f"ids must not be in the index yet, got {new[first]}, which is")
     return new
 
 

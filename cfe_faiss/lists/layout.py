@@ -1,16 +1,10 @@
-"""Putting new rows into FAISS's inverted lists, each at its final place at once: nothing is sorted afterwards."""
+"""How FAISS's inverted lists keep vectors, and in which order."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import faiss
 import numpy as np
-from numba import carray
 from numpy.typing import NDArray
-
-from cfe_faiss.jit import kernel
-from cfe_faiss.lists.codecs import byte_pointer
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -38,45 +32,16 @@ def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Byte
     return codes
 
 
-@contextmanager
-def grown(lists: Any, starts: Ints, now: Ints) -> Iterator[None]:
-    """Make room for new rows in FAISS's inverted lists; if that fails, or what is done within, they are as before.
-
-    ``starts`` and ``now``, (nlist + 1,), are the first storage row of each list and, last, the number of rows, before
-    and after.
-    """
-    before, after = np.diff(starts).tolist(), np.diff(now).tolist()
-    larger = [j for j, size in enumerate(before) if after[j] > size]
-    try:
-        for j in larger:
-            lists.resize(j, after[j])
-        yield
-    except BaseException:
-        for j in larger:
-            lists.resize(j, before[j])
-        raise
+def list_sizes(ivf: Any) -> Ints:
+    """Return how many vectors each list of a FAISS index holds, (nlist,)."""
+    list_size = ivf.invlists.list_size
+    return np.array([list_size(j) for j in range(ivf.nlist)], np.int64)
 
 
-@kernel
-def fill(starts: Ints, now: Ints, order: Ints, addresses: Ints, new: Bytes) -> None:
-    """Put the new items of lists that have grown into their places, and the old ones into theirs.
-
-    ``starts`` and ``now`` as in :func:`grown`; ``addresses``, (nlist,), are those of the lists; ``new`` are the items,
-    (m, size). Storage row r gets what was row ``order[r]`` of the old rows followed by the new ones; the old rows of a
-    list stay in it and in their order.
-    """
-    size, old = new.shape[1], starts[-1]
-    for j in range(addresses.shape[0]):
-        if now[j + 1] - now[j] == starts[j + 1] - starts[j]:
-            continue
-        items = carray(byte_pointer(addresses[j]), (now[j + 1] - now[j], size))
-        for r in range(now[j + 1] - 1, now[j] - 1, -1):  # from the last on no old item is overwritten before it moves
-            place, row = r - now[j], order[r]
-            if row >= old:
-                for i in range(size):
-                    items[place, i] = new[row - old, i]
-            elif row - starts[j] == place:
-                break
-            else:
-                for i in range(size):
-                    items[place, i] = items[row - starts[j], i]
+def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
+    """Return copies of the codes (n, code_size) and ids (n,) of a stock index, list by list."""
+    lists, size = ivf.invlists, ivf.code_size
+    filled = [(j, count) for j, count in enumerate(list_sizes(ivf).tolist()) if count]
+    codes = [faiss.rev_swig_ptr(lists.get_codes(j), count * size).reshape(count, size) for j, count in filled]
+    ids = [faiss.rev_swig_ptr(lists.get_ids(j), count) for j, count in filled]
+    return np.concatenate([np.empty((0, size), np.uint8), *codes]), np.concatenate([np.empty(0, np.int64), *ids])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import Stored, clustered, exact_rows, ranked_lists, routes_of, stored_vectors, unit
+from reference import Stored, clustered, exact_rows, lists_of_rows, ranked_lists, routes_of, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import class_centroids as routing
@@ -39,7 +39,7 @@ def class_excluded_means(index: cfe.IndexEvidenceIVF, stored: Stored, label: int
     sums = np.zeros((index.partitions * index.nlist, stored.X.shape[1]))
     counts = np.zeros(len(sums), int)
     order = np.argsort(stored.ids)
-    lists = index._lists()[:, index.members().rows]
+    lists = lists_of_rows(index)[:, index.members().rows]
     for partition in range(index.partitions):
         for v, j in zip(order, lists[partition], strict=True):
             if stored.labels[v] not in (-1, label):

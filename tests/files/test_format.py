@@ -22,6 +22,8 @@ from reference import Stored, clustered, stored_vectors, unit
 import cfe_faiss as cfe
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files import format as io
+from cfe_faiss.files import new_file
+from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.format import read_header, verify_index
 from cfe_faiss.index.kinds import EvidenceIndex
 
@@ -203,10 +205,41 @@ def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
         "io._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "cfe.write_index(index, sys.argv[1])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert path.read_bytes() == before
-    assert cfe.read_index(path).ntotal == 600
+    for names in ("", "del os.O_TMPFILE\n"):
+        done = subprocess.run([sys.executable, "-c", f"import os\n{names}{code}", path], check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert path.read_bytes() == before
+        assert cfe.read_index(path).ntotal == 600
+        if not names and hasattr(os, "O_TMPFILE"):
+            assert list(tmp_path.iterdir()) == [path]
+    assert len(list(tmp_path.iterdir())) == 2  # a system without files without names: until the next write
+    cfe.write_index(built("flat"), path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    with new_file._with_name(new_file._temporary_name(path), path):
+        cfe.write_index(built("flat"), path)
+        assert len(list(tmp_path.iterdir())) == 2
+    cfe.write_index(built("flat"), path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_rows_that_were_added_one_by_one_are_written_in_order(tmp_path: Path) -> None:
+    X, labels = clustered(300, 8, 3)
+    index, whole = cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceFlat(8)
+    index.add_with_labels(X[:290], labels[:290])
+    for i in range(290, 300):
+        index.add_with_labels(X[i : i + 1], labels[i : i + 1])
+    whole.add_with_labels(X, labels)
+    assert len(index.storage().starts) > 2
+    cfe.write_index(index, tmp_path / "a.index")
+    again = cfe.read_index(tmp_path / "a.index")
+    assert len(again.storage().starts) == 2
+    for one in (index, again, pickle.loads(pickle.dumps(index))):
+        for a, b in zip(one.search_members(k=5), whole.search_members(k=5), strict=True):
+            assert_array_equal(a, b)
 
 
 def test_files_are_as_readable_as_the_user_wants(tmp_path: Path) -> None:
@@ -463,6 +496,47 @@ def forged(path: Path, forge: Forge) -> None:
         )
     encoded = json.dumps(header).encode()
     path.write_bytes(body + encoded + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1"))
+
+
+@pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
+def test_a_forged_nprobe_is_an_error(flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built("ivf")
+    for nprobe, message in ((2**63 - 1, None), (2**63, f"nprobe = {2**63}")):
+        index.nprobe = 2**63 - 1
+        cfe.write_index(index, path)
+        with path.open("rb") as file:
+            structure = read_payload("EvidenceIVF", file, read_header(path)["payload"]["size"]).start
+
+        def forge(body: bytearray, header: dict[str, Any], nprobe: int = nprobe, structure: int = structure) -> None:
+            place = body.index((2**63 - 1).to_bytes(8, "little"))
+            body[place : place + 8] = nprobe.to_bytes(8, "little")
+            header["payload"]["structure_crc32"] = zlib.crc32(body[:structure])
+
+        forged(path, forge)
+        if message is None:
+            assert cfe.read_index(path, flags).nprobe == 2**63 - 1
+        else:
+            with pytest.raises(ValueError, match=message):
+                cfe.read_index(path, flags)
+
+
+def test_two_readers_who_come_first_to_a_mapped_index(tmp_path: Path) -> None:
+    cfe.write_index(built("ivf"), tmp_path / "a.index")
+    mapped: Any = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+
+    class Check:
+        """What another reader finishes between the time when it is looked at and when it is called."""
+
+        def __bool__(self) -> bool:
+            mapped._unchecked = None
+            return True
+
+        def __call__(self) -> None:
+            mapped._unchecked = None
+
+    mapped._unchecked = Check()
+    assert mapped.members().ids.shape == (600,)
 
 
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])

@@ -76,8 +76,11 @@ def test_stored_vectors_come_back_by_id(kind: str) -> None:
     numbered.add_with_labels(X, LABELS)
     assert_array_equal(numbered.reconstruct_n(), vectors)
     assert_array_equal(numbered.reconstruct_n(7, 5), vectors[7:12])
-    with pytest.raises(ValueError, match="key must be in the index, got 1000001"):
-        index.reconstruct(1000001)
+    for error in (ValueError, RuntimeError):  # as for any wrong argument, and as FAISS has it
+        with pytest.raises(error, match="key must be in the index, got 1000001"):
+            index.reconstruct(1000001)
+        with pytest.raises(error, match="key must be at least 0, got -1"):
+            index.reconstruct(-1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence, similarities, stored_vectors, unit
+from reference import Stored, clustered, evidence, lists_of_rows, similarities, stored_vectors, unit
 
 import cfe_faiss as cfe
 
@@ -94,7 +94,7 @@ def test_supplementary_partitions_refer_to_every_vector_once() -> None:
     centroids = index.centroids()
     for i in range(4):
         cosines = unit(X) @ centroids[i].T
-        assigned = index._lists()[i][rows]
+        assigned = lists_of_rows(index)[i][rows]
         np.testing.assert_allclose(cosines[np.arange(500), assigned], cosines.max(axis=1), atol=1e-6)
 
 
@@ -138,7 +138,7 @@ class TestPaper:
         D, I = index.search_members(k=20)
         cosines = unit(X) @ index.centroids().reshape(-1, 8).T
         partition, cluster = np.divmod(cosines.argmax(axis=1), 6)
-        lists = index._lists()[:, index.members().rows]
+        lists = lists_of_rows(index)[:, index.members().rows]
         S = similarities(X, X)
         for v in range(0, 800, 7):
             inside = (lists[partition[v]] == cluster[v]) & (labels != labels[v])

@@ -1,6 +1,8 @@
 """FAISS's own tools on evidence indexes: its C++ code sees the stock index that ours is, never our Python methods."""
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import faiss
@@ -389,3 +391,45 @@ def test_the_view_is_no_index_for_cpp() -> None:
     ):
         with pytest.raises(TypeError):
             use()
+
+
+TENSORS = """
+import numpy as np, torch, faiss
+import faiss.contrib.torch_utils
+import cfe_faiss as cfe
+
+X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+labels = np.arange(300) % 3
+for index in (cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_factory(8, "EvidenceIVF5,SQ8")):
+    if isinstance(index, faiss.IndexIVF):
+        index.train(torch.from_numpy(X))
+        index.nprobe = 5
+    index.add_with_labels(torch.from_numpy(X), torch.from_numpy(labels))
+    D, I = index.search(X[:7], 4)
+    assert isinstance(D, np.ndarray) and (I[:, 0] == np.arange(7)).all()
+    D_t, I_t = index.search(torch.from_numpy(X[:7]), 4)
+    assert isinstance(D_t, torch.Tensor) and (I_t.numpy() == I).all()
+    sel = faiss.IDSelectorRange(100, 200)
+    params = faiss.SearchParametersIVF(sel=sel, nprobe=5) if index.__class__ is not cfe.IndexEvidenceFlat else None
+    if params is not None:
+        assert (index.search(X[:7], 4, params=params)[1] >= 100).all()
+    lims, D, I = index.range_search(X[:7], 0.5)
+    lims_t, D_t, I_t = index.range_search(torch.from_numpy(X[:7]), 0.5)
+    assert isinstance(D_t, torch.Tensor) and (np.sort(I_t.numpy()) == np.sort(I)).all()
+    evidence = cfe.EvidenceParameters(labels=labels[:7])
+    found = index.search(X[:7], 4, params=evidence)[1]
+    assert (labels[found] != labels[:7, None]).all()
+    assert (np.asarray(index.search(torch.from_numpy(X[:7]), 4, params=evidence)[1]) == found).all()
+    assert (index.search_evidence(torch.from_numpy(X[:7]), torch.from_numpy(labels[:7]), 4)[1] == found).all()
+    assert index.remove_ids(torch.arange(10)) == 10
+    assert np.allclose(index.reconstruct(50), X[50], atol=0.02)
+    index.add_with_labels(X[:10], labels[:10], np.arange(10))
+print("all right")
+"""
+
+
+def test_arrays_and_tensors_after_torch_utils() -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", TENSORS], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "all right", done.stderr

@@ -4,7 +4,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.lists import id_map as members
+from cfe_faiss.lists import id_map
 
 
 def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
@@ -26,8 +26,12 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
 def test_new_ids_go_on_where_the_index_ends() -> None:
     index = cfe.IndexEvidenceFlat(2)
     index.add_with_labels(np.eye(2), [0, 1])
-    assert_array_equal(members.new_ids(index.storage(), None, 3), [2, 3, 4])
-    assert_array_equal(members.new_ids(index.storage(), [9, 7, 8], 3), [9, 7, 8])
+
+    def new(ids: object, n: int) -> np.ndarray:
+        return id_map.new_ids(index._table, index._faiss_lists(), ids, n)  # type: ignore[arg-type]
+
+    assert_array_equal(new(None, 3), [2, 3, 4])
+    assert_array_equal(new([9, 7, 8], 3), [9, 7, 8])
     with pytest.raises(TypeError, match="ids must be integers"):
-        members.new_ids(index.storage(), [0.5, 1.5], 2)
-    assert_array_equal(members.unknown_labels(2), [-1, -1])
+        new([0.5, 1.5], 2)
+    assert_array_equal(id_map.unknown_labels(2), [-1, -1])

@@ -8,15 +8,15 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.read_write_lock import Gate
+from cfe_faiss.lists.read_write_lock import ReadWriteLock
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:
-    gate, log = Gate(), []
+    lock, log = ReadWriteLock(), []
     inside = threading.Barrier(3, timeout=5)
 
     def read() -> None:
-        with gate.reading():
+        with lock.reading():
             inside.wait()  # passes only when all three are inside together
             log.append("read")
 
@@ -31,7 +31,7 @@ def test_readers_share_and_a_writer_is_alone() -> None:
 
     def write() -> None:
         for _ in range(50):
-            with gate.writing():
+            with lock.writing():
                 state["writers"] += 1
                 state["worst"] = max(state["worst"], state["writers"])
                 time.sleep(0)
@@ -46,20 +46,20 @@ def test_readers_share_and_a_writer_is_alone() -> None:
 
 
 def test_a_waiting_writer_goes_before_new_readers() -> None:
-    gate, order = Gate(), []
+    lock, order = ReadWriteLock(), []
     reading, done = threading.Event(), threading.Event()
 
     def first() -> None:
-        with gate.reading():
+        with lock.reading():
             reading.set()
             done.wait(5)
 
     def writer() -> None:
-        with gate.writing():
+        with lock.writing():
             order.append("writer")
 
     def second() -> None:
-        with gate.reading():
+        with lock.reading():
             order.append("reader")
 
     threads = [threading.Thread(target=first)]
@@ -76,13 +76,13 @@ def test_a_waiting_writer_goes_before_new_readers() -> None:
     assert order == ["writer", "reader"]
 
 
-def test_an_error_inside_opens_the_gate_again() -> None:
-    gate = Gate()
-    with pytest.raises(ZeroDivisionError), gate.writing():
+def test_an_error_inside_opens_the_lock_again() -> None:
+    lock = ReadWriteLock()
+    with pytest.raises(ZeroDivisionError), lock.writing():
         raise ZeroDivisionError
-    with pytest.raises(ZeroDivisionError), gate.reading():
+    with pytest.raises(ZeroDivisionError), lock.reading():
         raise ZeroDivisionError
-    with gate.writing():
+    with lock.writing():
         pass
 
 

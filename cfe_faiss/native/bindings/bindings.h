@@ -17,6 +17,8 @@ void bind_kmeans(nb::module_& module);
 void bind_exact(nb::module_& module);
 void bind_join(nb::module_& module);
 void bind_list_scan(nb::module_& module);
+void bind_changes(nb::module_& module);
+void bind_read_write_lock(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_searcher(nb::module_& module);
 void bind_similarity(nb::module_& module);

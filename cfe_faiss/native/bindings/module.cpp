@@ -16,6 +16,8 @@ NB_MODULE(_native, module) {
   cfe::bind_blocks(module);
   cfe::bind_grouping(module);
   cfe::bind_kmeans(module);
+  cfe::bind_changes(module);
+  cfe::bind_read_write_lock(module);
   cfe::bind_rows(module);
   cfe::bind_searcher(module);
   cfe::bind_exact(module);

@@ -1,0 +1,112 @@
+"""Files that appear under their name as a whole or not at all, and leave nothing where their writer is killed."""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
+
+_FILES = Path("/proc/self/fd")
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[BinaryIO]:
+    """Yield an empty file, and put it in the place of ``target`` unless the block raises an error.
+
+    The file has no name until it is complete, where the system has such files; elsewhere a temporary one in the same
+    folder. What killed writers left there is removed.
+    """
+    _remove_stale(target)
+    name = _temporary_name(target)
+    file, has_name = _without_name(target), False
+    if file is None:
+        file, has_name = _with_name(name, target), True
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if not has_name:
+                _give_name(file, name)
+            name.replace(target)
+        _sync_folder(target.parent)
+    finally:
+        name.unlink(missing_ok=True)
+
+
+def _temporary_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+
+
+def _without_name(target: Path) -> BinaryIO | None:
+    """Return a file without a name in the folder of ``target``, or None where the system has none."""
+    if not hasattr(os, "O_TMPFILE") or not _FILES.is_dir():
+        return None
+    try:
+        return _locked(os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666))
+    except OSError:
+        return None
+
+
+def _give_name(file: BinaryIO, name: Path) -> None:
+    folder = os.open(name.parent, os.O_RDONLY)
+    try:
+        # With a folder, Python calls linkat, which follows the link that stands for the open file.
+        os.link(_FILES / str(file.fileno()), name, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+def _with_name(name: Path, target: Path) -> BinaryIO:
+    try:
+        return _locked(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+    except OSError as error:
+        raise type(error)(
+            error.errno, f"cannot write into the folder of the index: {error.strerror}", str(target)
+        ) from error
+
+
+def _locked(descriptor: int) -> BinaryIO:
+    """Return a file that says, as long as it is open, that somebody writes to it."""
+    if _HAS_LOCKS:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return os.fdopen(descriptor, "w+b")
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove temporary files of writers that are no more: nobody holds their lock."""
+    if not _HAS_LOCKS:
+        return
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8,16}}\.tmp")
+    with suppress(OSError):
+        for path in list(target.parent.iterdir()):
+            if pattern.fullmatch(path.name):
+                _remove_if_stale(path)
+
+
+def _remove_if_stale(path: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,89 @@
+"""What is worked out from the rows of an index as they lie: made anew after a change, and never changed itself.
+
+A reader takes such an object once, inside of the index's lock, and uses nothing else. What is worked out later still is
+kept in the object: two threads may both work it out, and either result is as good.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.lists import id_map
+from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.search.pq_codes import Screening
+from cfe_faiss.search.searcher import Lists
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """An index as it is between two changes.
+
+    Attributes
+    ----------
+    storage
+        Where the rows lie, and their labels.
+    """
+
+    storage: Storage
+
+    @cached_property
+    def members(self) -> Members:
+        """The ids in ascending order, and the storage row and label of each."""
+        return id_map.of(self.storage)
+
+
+@dataclass(frozen=True, eq=False)
+class ListsState(State):
+    """An inverted file as it is between two changes.
+
+    Attributes
+    ----------
+    centroids
+        Of all partitions, (partitions, nlist, d).
+    references, reference_starts
+        Storage rows in the lists of the other partitions, one list after the other, and where each of those begins.
+    screening
+        For looking at the codes of vectors first; None where vectors have none.
+    in_memory
+        Whether the rows are in memory, not mapped from a file.
+    from_file
+        What routes queries to the evidence of their class, if the index came with it.
+    """
+
+    centroids: NDArray[np.float32]
+    references: NDArray[np.int32]
+    reference_starts: NDArray[np.int64]
+    screening: Screening | None
+    in_memory: bool
+    from_file: Routes | None = None
+    searchers: dict[str, Lists] = field(default_factory=dict)
+
+    @cached_property
+    def routes(self) -> Routes:
+        """Where the evidence of each class lies."""
+        return self.from_file or Routes.of(self.storage, self.references, self.reference_starts)
+
+    def searcher(self, routing: str, k_factor: float | None = None) -> Lists:
+        """Return what searches the lists; it is kept, with all that it works out.
+
+        ``k_factor`` says how many vectors are looked at for each result, where their codes are looked at first.
+        """
+        kept = self.searchers.get(routing)
+        if kept is None:
+            kept = Lists(
+                self.storage,
+                self.centroids,
+                self.references,
+                self.reference_starts,
+                self.routes if routing == "evidence" else None,
+                self.screening,
+                self.in_memory,
+            )
+        if kept.screening is not None and k_factor is not None and kept.screening.k_factor != k_factor:
+            kept = replace(kept, screening=replace(kept.screening, k_factor=k_factor))
+        self.searchers[routing] = kept
+        return kept

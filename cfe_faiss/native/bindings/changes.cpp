@@ -1,0 +1,306 @@
+#include "core/changes.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <exception>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+
+namespace cfe {
+
+namespace {
+
+// A function of FAISS and what it is called with: C code, so that no line of Python runs, and no signal is handled.
+struct Step {
+  explicit Step(const nb::tuple& pair) : function(pair[0]), arguments(nb::cast<nb::tuple>(pair[1])) {}
+  Step(nb::object called, nb::tuple with) : function(std::move(called)), arguments(std::move(with)) {}
+
+  nb::object function;
+  nb::tuple arguments;
+};
+using Steps = std::vector<Step>;
+
+Steps as_steps(const nb::list& pairs) {
+  Steps steps;
+  for (const nb::handle pair : pairs) steps.emplace_back(nb::cast<nb::tuple>(pair));
+  return steps;
+}
+
+nb::object call(const Step& step) {
+  PyObject* result = PyObject_Call(step.function.ptr(), step.arguments.ptr(), nullptr);
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
+void call_all(const Steps& steps) {
+  for (const Step& step : steps) call(step);
+}
+
+// Calls all, even if some fail, and returns the first error.
+std::exception_ptr call_each(const Steps& steps) {
+  std::exception_ptr error;
+  for (const Step& step : steps) {
+    try {
+      call(step);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  return error;
+}
+
+std::byte* address_of(const nb::object& pointer) {
+  if (pointer.is_none()) return nullptr;  // as SWIG has it
+  const nb::object number = nb::steal(PyNumber_Long(pointer.ptr()));
+  if (!number.is_valid()) throw nb::python_error();
+  return static_cast<std::byte*>(PyLong_AsVoidPtr(number.ptr()));
+}
+
+// FAISS's lists, reached by the functions of its Python module. Each is given with what it is called with before the
+// number of the list; `numbered` is false where there is one list, whose number the functions do not take.
+class FaissLists : public Lists {
+ public:
+  FaissLists(const nb::tuple& size, const nb::tuple& codes, const nb::tuple& ids,
+             const std::optional<nb::tuple>& resize, bool numbered)
+      : size_(size), codes_(codes), ids_(ids), numbered_(numbered) {
+    if (resize) resize_.emplace(*resize);
+  }
+
+  std::size_t size(std::size_t list) const override { return nb::cast<std::size_t>(ask(size_, list)); }
+  std::byte* codes(std::size_t list) const override { return address_of(ask(codes_, list)); }
+  std::byte* ids(std::size_t list) const override { return address_of(ask(ids_, list)); }
+
+  // Adds the step that gives a list another size, if that is done list by list.
+  void add_resize(Steps& steps, std::size_t list, std::size_t size) const {
+    if (resize_) steps.emplace_back(resize_->function, nb::tuple(resize_->arguments + nb::make_tuple(list, size)));
+  }
+
+ private:
+  nb::object ask(const Step& step, std::size_t list) const {
+    return call(numbered_ ? Step(step.function, nb::tuple(step.arguments + nb::make_tuple(list))) : step);
+  }
+
+  Step size_, codes_, ids_;
+  std::optional<Step> resize_;
+  bool numbered_;
+};
+
+// An array of Python, as memory that is shared: it is kept alive.
+template <class Array>
+Shared shared(const Array& array) {
+  const auto* kept = new Array(array);
+  return Shared(reinterpret_cast<const std::byte*>(array.data()), [kept](const std::byte*) {
+    const nb::gil_scoped_acquire held;
+    delete kept;
+  });
+}
+
+// A NumPy array of memory that is shared. It is not to be written to.
+template <class Number>
+nb::ndarray<nb::numpy, Number, nb::ndim<1>> as_shared_array(const Number* data, std::size_t size,
+                                                            std::shared_ptr<const void> owner) {
+  auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
+  nb::capsule capsule(kept.get(), [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
+  kept.release();
+  return {const_cast<Number*>(data), {size}, capsule};
+}
+
+using Labels = Array1<const std::int32_t>;
+using Numbers = Array1<const std::int64_t>;
+
+void make_table(Table* place, const Numbers& sizes, std::size_t further, std::size_t d, std::size_t code_size,
+                const std::optional<Labels>& labels, const std::optional<Array2<const float>>& vectors,
+                const std::optional<std::pair<Labels, Numbers>>& references) {
+  auto table = std::make_unique<Table>(as_span(sizes), further, d, code_size);
+  check_length("labels", labels ? labels->size() : 0, table->size());
+  check_length("vectors", vectors ? vectors->size() : 0, d * table->size());
+  check_length("references", references ? references->first.size() : 0, further * table->size());
+  if (references) check_length("reference starts", references->second.size(), further * table->nlist() + 1);
+  new (place) Table(as_span(sizes), further, d, code_size);
+  if (labels) place->set_labels(shared(*labels));
+  if (vectors) place->set_vectors(shared(*vectors));
+  if (references) {
+    auto kept = std::make_shared<std::pair<Shared, Shared>>(shared(references->first), shared(references->second));
+    place->set_references({as_span(references->first), as_span(references->second), kept});
+  }
+}
+
+void locate(Table& table, const FaissLists& lists) {
+  if (table.is_located()) return;
+  std::vector<Place> places = table.places_in(lists);
+  const nb::gil_scoped_release released;  // who holds the table's mutex may wait for the GIL
+  table.locate(std::move(places));
+}
+
+nb::tuple snapshot(Table& table, const FaissLists& lists) {
+  locate(table, lists);
+  Snapshot taken;
+  {
+    const nb::gil_scoped_release released;
+    taken = table.snapshot();
+  }
+  const std::size_t n = table.size();
+  nb::object references = nb::none(), reference_starts = nb::none();
+  if (taken.references) {
+    const References& kept = *taken.references;
+    references = nb::cast(as_shared_array(kept.rows.data(), kept.rows.size(), kept.owner));
+    reference_starts = nb::cast(as_shared_array(kept.starts.data(), kept.starts.size(), kept.owner));
+  }
+  return nb::make_tuple(as_shared_array(reinterpret_cast<const std::int32_t*>(taken.labels.get()), n, taken.labels),
+                        as_array(std::move(taken.starts)), as_array(std::move(taken.code_addresses)),
+                        as_array(std::move(taken.id_addresses)), as_array(std::move(taken.vector_addresses)),
+                        references, reference_starts);
+}
+
+nb::object vectors(Table& table) {
+  Shared taken;
+  {
+    const nb::gil_scoped_release released;
+    taken = table.vectors();
+  }
+  return nb::cast(as_shared_array(reinterpret_cast<const float*>(taken.get()),
+                                  table.size() * table.vector_size() / sizeof(float), taken));
+}
+
+// --- changes ---
+
+// Arrays of new rows: what a change has none of is None.
+struct NewRows {
+  std::optional<Array2<const std::uint8_t>> codes;
+  std::optional<Numbers> ids;
+  std::optional<Array2<const std::int32_t>> homes;
+  std::optional<Array2<const float>> vectors;
+};
+
+template <class Array>
+const std::byte* checked(const char* name, const std::optional<Array>& array, std::size_t rows, std::size_t row_size) {
+  const std::size_t got = array ? array->size() * sizeof(*array->data()) : 0;
+  check_length(name, got, rows * row_size);
+  return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
+}
+
+Fresh checked(const Table& table, const Change& change, const NewRows& rows) {
+  return {checked("codes", rows.codes, change.fresh, table.code_size()),
+          checked("ids", rows.ids, change.fresh, sizeof(std::int64_t)),
+          checked("homes", rows.homes, change.fresh, table.further() * sizeof(std::int32_t)),
+          checked("vectors", rows.vectors, change.fresh, table.vector_size())};
+}
+
+// Applies a change. Until all that can fail is done, nothing is to be seen of it, and then it is done as a whole.
+void commit(Table& table, Change& change, const FaissLists& lists, const NewRows& rows, const Steps& before,
+            const Steps& undo, const Steps& after) {
+  const Fresh fresh = checked(table, change, rows);
+  Steps grow, shrink, shrink_again;
+  for (const ListChange& one : change.lists) {
+    if (one.after > one.before) {
+      lists.add_resize(grow, one.list, one.after);
+      lists.add_resize(shrink_again, one.list, one.before);
+    } else if (one.after < one.before) {
+      lists.add_resize(shrink, one.list, one.after);
+    }
+  }
+  table.make_room(change);
+  table.forget_places();
+  try {
+    call_all(before);
+    call_all(grow);
+    table.locate(lists, change);
+  } catch (...) {
+    call_each(shrink_again);
+    call_each(undo);
+    throw;
+  }
+  {
+    const nb::gil_scoped_release released;
+    table.apply(change, fresh);
+  }
+  std::exception_ptr error = call_each(shrink);
+  const std::exception_ptr later = call_each(after);
+  if (error || later) std::rethrow_exception(error ? error : later);
+}
+
+// Calls functions of FAISS one after the other; if one fails, `undo`.
+void call_steps(const Steps& steps, const Steps& undo) {
+  try {
+    call_all(steps);
+  } catch (...) {
+    call_each(undo);
+    throw;
+  }
+}
+
+Change insertion(const Table& table, const Labels& lists, const Labels& labels) {
+  check_length("labels", labels.size(), lists.size());
+  for (const std::int32_t list : as_span(lists))
+    if (list < 0 || static_cast<std::size_t>(list) >= table.nlist())
+      throw nb::value_error("lists must be in the table");
+  return table.insertion(as_span(lists), as_span(labels));
+}
+
+std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, const Numbers& ids) {
+  locate(table, lists);
+  return table.first_stored(as_span(ids));
+}
+
+bool is_as_left(Table& table, const FaissLists& lists) { return !table.is_located() || table.is_as_left(lists); }
+
+bool changes_as_left(Table& table, const FaissLists& lists, const Change& change) {
+  return !table.is_located() || table.is_as_left(lists, change);
+}
+
+}  // namespace
+
+void bind_changes(nb::module_& module) {
+  nb::class_<FaissLists>(module, "FaissLists")
+      .def(nb::init<const nb::tuple&, const nb::tuple&, const nb::tuple&, const std::optional<nb::tuple>&, bool>(),
+           nb::arg("size"), nb::arg("codes"), nb::arg("ids"), nb::arg("resize").none(), nb::arg("numbered"));
+  nb::class_<Change>(module, "Change").def_ro("fresh", &Change::fresh).def_ro("removed", &Change::removed);
+  nb::class_<Table>(module, "Table")
+      .def("__init__", make_table, as_is("sizes"), nb::arg("further"), nb::arg("d"), nb::arg("code_size"),
+           as_is("labels").none(), as_is("vectors").none(), nb::arg("references").none())
+      .def("__len__", &Table::size)
+      .def("snapshot", snapshot, nb::arg("lists"))
+      .def("vectors", vectors)
+      .def("is_as_left", is_as_left, nb::arg("lists"))
+      .def("is_as_left", changes_as_left, nb::arg("lists"), nb::arg("change"))
+      .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
+      .def("insertion", insertion, as_is("lists"), as_is("labels"))
+      .def(
+          "appending",
+          [](const Table& table, const Labels& labels, bool sorted) {
+            return table.appending(as_span(labels), sorted);
+          },
+          as_is("labels"), nb::arg("sort"))
+      .def(
+          "removal",
+          [](const Table& table, const Array1<const std::uint8_t>& removed) {
+            check_length("removed", removed.size(), table.size());
+            return table.removal(as_span(removed));
+          },
+          as_is("removed"))
+      .def(
+          "relabelling",
+          [](const Table& table, const Labels& labels) {
+            check_length("labels", labels.size(), table.size());
+            return table.relabelling(as_span(labels));
+          },
+          as_is("labels"));
+  module.def(
+      "commit",
+      [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
+         const std::optional<Numbers>& ids, const std::optional<Array2<const std::int32_t>>& homes,
+         const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
+         const nb::list& after) {
+        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after));
+      },
+      nb::arg("table"), nb::arg("change"), nb::arg("lists"), as_is("codes").none(), as_is("ids").none(),
+      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"));
+  module.def(
+      "call_steps", [](const nb::list& steps, const nb::list& undo) { call_steps(as_steps(steps), as_steps(undo)); },
+      nb::arg("steps"), nb::arg("undo"));
+}
+
+}  // namespace cfe

@@ -1,0 +1,91 @@
+#include "core/read_write_lock.h"
+
+#include <memory>
+
+#include "bindings/bindings.h"
+
+namespace cfe {
+
+namespace {
+
+constexpr ReadWriteLock::Patience kPatience{50};  // until a waiting thread looks for Ctrl-C again
+
+// Calls `enter`, without the GIL, until it has entered or Ctrl-C was pressed.
+template <class Enter>
+void wait_for(const Enter& enter) {
+  for (;;) {
+    {
+      const nb::gil_scoped_release released;
+      if (enter()) return;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void enter_reading(ReadWriteLock& lock) {
+  if (!lock.try_read()) wait_for([&lock] { return lock.read_within(kPatience); });
+}
+
+void enter_writing(ReadWriteLock& lock) {
+  if (lock.try_write()) return;
+  struct Announced {
+    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce(); }
+    ~Announced() { lock.withdraw(); }
+    ReadWriteLock& lock;
+  } const announced(lock);
+  wait_for([&lock] { return lock.write_within(kPatience); });
+}
+
+// What `with` holds. The lock is left at the latest when this object goes: an exception between two lines of Python
+// may keep `__exit__` from being called, but it does not keep an object alive.
+template <void (*enter)(ReadWriteLock&), void (ReadWriteLock::*leave)()>
+class Held {
+ public:
+  explicit Held(std::shared_ptr<ReadWriteLock> lock) : lock_(std::move(lock)) {}
+  Held(Held&&) = default;
+  ~Held() { leave_now(); }
+
+  void enter_now() {
+    if (held_) throw std::runtime_error("a lock cannot be entered twice by one token");
+    enter(*lock_);
+    held_ = true;
+  }
+  void leave_now() {
+    if (lock_ && held_) ((*lock_).*leave)();
+    held_ = false;
+  }
+
+ private:
+  std::shared_ptr<ReadWriteLock> lock_;
+  bool held_ = false;
+};
+
+using Reading = Held<enter_reading, &ReadWriteLock::leave_reading>;
+using Writing = Held<enter_writing, &ReadWriteLock::leave_writing>;
+
+// What Python holds: tokens may outlive it.
+struct SharedLock {
+  std::shared_ptr<ReadWriteLock> lock = std::make_shared<ReadWriteLock>();
+};
+
+template <class Token>
+void bind_token(nb::module_& module, const char* name) {
+  nb::class_<Token>(module, name)
+      .def("__enter__", &Token::enter_now)
+      .def(
+          "__exit__", [](Token& token, nb::handle, nb::handle, nb::handle) { token.leave_now(); },
+          nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
+}
+
+}  // namespace
+
+void bind_read_write_lock(nb::module_& module) {
+  bind_token<Reading>(module, "Reading");
+  bind_token<Writing>(module, "Writing");
+  nb::class_<SharedLock>(module, "ReadWriteLock")
+      .def(nb::init<>())
+      .def("reading", [](const SharedLock& shared) { return Reading(shared.lock); })
+      .def("writing", [](const SharedLock& shared) { return Writing(shared.lock); });
+}
+
+}  // namespace cfe

@@ -1,0 +1,421 @@
+#include "core/changes.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace cfe {
+
+namespace {
+
+constexpr std::size_t kBulk = 8;  // ids are looked up one by one where there are so many times as many rows
+
+Shared new_memory(std::size_t size) { return Shared(new std::byte[size], std::default_delete<const std::byte[]>()); }
+
+// What is written to before it is shared.
+std::byte* writable(const Shared& memory) { return const_cast<std::byte*>(memory.get()); }
+
+void copy_bytes(const std::byte* from, std::byte* to, std::size_t size) {
+  if (size > 0) std::memcpy(to, from, size);
+}
+
+template <class Number>
+std::span<const Number> numbers(const std::byte* data, std::size_t count) {
+  return {reinterpret_cast<const Number*>(data), count};
+}
+
+// The order that sorts keys; equal ones stay as they lie.
+template <class Key>
+std::vector<std::size_t> stable_order(std::span<const Key> keys) {
+  std::vector<std::size_t> order(keys.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [keys](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
+  return order;
+}
+
+void add_run(std::vector<Run>& runs, std::size_t source, std::size_t place, std::size_t count, bool fresh) {
+  if (count == 0) return;
+  if (!runs.empty() && runs.back().fresh == fresh && runs.back().source + runs.back().count == source) {
+    runs.back().count += count;
+    return;
+  }
+  runs.push_back({source, place, count, fresh});
+}
+
+void move_run(const Run& run, std::byte* items, const std::byte* fresh, std::size_t item_size) {
+  if (run.fresh)
+    copy_bytes(fresh + run.source * item_size, items + run.place * item_size, run.count * item_size);
+  else if (run.source != run.place)
+    std::memmove(items + run.place * item_size, items + run.source * item_size, run.count * item_size);
+}
+
+// Moves the items of a list to their new places. Rows that come move others backwards, so these are moved from the last
+// on; rows that go, from the first.
+void move_items(const ListChange& change, std::byte* items, const std::byte* fresh, std::size_t item_size) {
+  if (change.after >= change.before) {
+    for (auto run = change.runs.rbegin(); run != change.runs.rend(); ++run) move_run(*run, items, fresh, item_size);
+  } else {
+    for (const Run& run : change.runs) move_run(run, items, fresh, item_size);
+  }
+}
+
+// Puts items in order, along the cycles of the permutation.
+void reorder(const std::vector<std::size_t>& order, std::byte* items, std::size_t item_size, std::vector<bool>& moved,
+             std::byte* one_item) {
+  std::fill_n(moved.begin(), order.size(), false);
+  for (std::size_t first = 0; first < order.size(); ++first) {
+    if (moved[first] || order[first] == first) continue;
+    copy_bytes(items + first * item_size, one_item, item_size);
+    std::size_t place = first;
+    for (; order[place] != first; place = order[place]) {
+      copy_bytes(items + order[place] * item_size, items + place * item_size, item_size);
+      moved[place] = true;
+    }
+    copy_bytes(one_item, items + place * item_size, item_size);
+    moved[place] = true;
+  }
+}
+
+ListChange insertion_into(std::size_t list, std::span<const std::int32_t> stored, std::span<const std::int32_t> labels,
+                          std::span<const std::size_t> rows) {
+  ListChange change{list, stored.size(), stored.size() + rows.size(), {}, {}, {}};
+  change.labels.reserve(change.after);
+  std::size_t kept = 0;
+  for (const std::size_t row : rows) {
+    const auto after =
+        static_cast<std::size_t>(std::upper_bound(stored.begin() + kept, stored.end(), labels[row]) - stored.begin());
+    add_run(change.runs, kept, change.labels.size(), after - kept, false);
+    change.labels.insert(change.labels.end(), stored.begin() + kept, stored.begin() + after);
+    add_run(change.runs, row, change.labels.size(), 1, true);
+    change.labels.push_back(labels[row]);
+    kept = after;
+  }
+  add_run(change.runs, kept, change.labels.size(), stored.size() - kept, false);
+  change.labels.insert(change.labels.end(), stored.begin() + kept, stored.end());
+  return change;
+}
+
+void set_order(ListChange& change, std::span<const std::int32_t> labels) {
+  change.order = stable_order(labels);
+  change.labels.clear();
+  for (const std::size_t place : change.order) change.labels.push_back(labels[place]);
+  if (std::is_sorted(change.order.begin(), change.order.end())) change.order.clear();
+}
+
+}  // namespace
+
+// --- columns ---
+
+const std::byte* Column::data(std::size_t list) const {
+  return lists_[list].shared != nullptr ? lists_[list].shared : lists_[list].own.data();
+}
+
+void Column::rest_on(Shared base, std::span<const std::size_t> sizes) noexcept {
+  base_ = std::move(base);
+  flat_ = true;
+  resting_ = base_ ? lists_.size() : 0;
+  const std::byte* place = base_.get();
+  for (std::size_t list = 0; list < lists_.size(); ++list) {
+    lists_[list].shared = place;
+    lists_[list].own = {};
+    place += sizes[list] * item_size_;
+  }
+}
+
+void Column::flatten(std::span<const std::size_t> sizes) {
+  if (flat_) return;
+  Shared base = new_memory(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) * item_size_);
+  std::byte* place = writable(base);
+  for (std::size_t list = 0; list < lists_.size(); ++list) {
+    copy_bytes(data(list), place, sizes[list] * item_size_);
+    place += sizes[list] * item_size_;
+  }
+  rest_on(std::move(base), sizes);
+}
+
+void Column::make_room(std::size_t list, std::size_t count, std::size_t wanted) {
+  List& kept = lists_[list];
+  if (kept.shared == nullptr && kept.own.capacity() >= wanted * item_size_) return;
+  std::vector<std::byte> own;
+  own.reserve((wanted > count ? std::max(wanted, count + count / 2) : wanted) * item_size_);
+  own.insert(own.end(), data(list), data(list) + count * item_size_);
+  kept.own.swap(own);
+  if (kept.shared != nullptr && --resting_ == 0) base_.reset();
+  kept.shared = nullptr;
+  flat_ = false;
+}
+
+std::byte* Column::resize(std::size_t list, std::size_t count) noexcept {
+  assert(lists_[list].shared == nullptr && lists_[list].own.capacity() >= count * item_size_);
+  lists_[list].own.resize(count * item_size_);
+  return lists_[list].own.data();
+}
+
+// --- the table ---
+
+Table::Table(std::span<const std::int64_t> sizes, std::size_t further, std::size_t d, std::size_t code_size)
+    : further_(further),
+      code_size_(code_size),
+      sizes_(sizes.begin(), sizes.end()),
+      labels_(sizeof(std::int32_t), sizes.size()),
+      homes_(sizeof(std::int32_t) * further, sizes.size()),
+      vectors_(sizeof(float) * d, sizes.size()),
+      places_(sizes.size()) {
+  n_ = std::accumulate(sizes_.begin(), sizes_.end(), std::size_t{0});
+}
+
+std::vector<Place> Table::places_in(const Lists& lists) const {
+  std::vector<Place> places(nlist());
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    if (lists.size(list) != sizes_[list]) throw std::domain_error("the lists are not those of the table");
+    if (sizes_[list] > 0) places[list] = {lists.codes(list), lists.ids(list)};
+  }
+  return places;
+}
+
+void Table::locate(std::vector<Place> places) noexcept {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (located_) return;
+  places_ = std::move(places);
+  located_ = true;
+}
+
+bool Table::is_as_left(const Lists& lists) const {
+  for (std::size_t list = 0; list < nlist(); ++list)
+    if (lists.size(list) != sizes_[list] || (sizes_[list] > 0 && lists.ids(list) != places_[list].ids)) return false;
+  return true;
+}
+
+bool Table::is_as_left(const Lists& lists, const Change& change) const {
+  for (const ListChange& one : change.lists)
+    if (lists.size(one.list) != one.before || (one.before > 0 && lists.ids(one.list) != places_[one.list].ids))
+      return false;
+  return true;
+}
+
+void Table::locate(const Lists& lists, const Change& change) {
+  for (const ListChange& one : change.lists) places_[one.list] = {lists.codes(one.list), lists.ids(one.list)};
+  located_ = true;
+}
+
+Snapshot Table::snapshot() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  assert(located_);
+  labels_.flatten(sizes_);
+  if (further_ > 0 && !references_) references_from_homes();
+  Snapshot result{labels_.base(), {0}, {}, {}, {}, references_};
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(sizes_[list]));
+    result.code_addresses.push_back(reinterpret_cast<std::uint64_t>(places_[list].codes));
+    result.id_addresses.push_back(reinterpret_cast<std::uint64_t>(places_[list].ids));
+    result.vector_addresses.push_back(
+        vector_size() > 0 && sizes_[list] > 0 ? reinterpret_cast<std::uint64_t>(vectors_.data(list)) : 0);
+  }
+  return result;
+}
+
+Shared Table::vectors() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (vectors_.is_flat()) return vectors_.base();
+  // A copy, that readers who know where vectors lie may go on.
+  Shared base = new_memory(n_ * vector_size());
+  std::byte* place = writable(base);
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    copy_bytes(vectors_.data(list), place, sizes_[list] * vector_size());
+    place += sizes_[list] * vector_size();
+  }
+  return base;
+}
+
+void Table::references_from_homes() {
+  struct Kept {
+    std::vector<std::int32_t> rows;
+    std::vector<std::int64_t> starts;
+  };
+  auto result = std::make_shared<Kept>();
+  result->rows.resize(further_ * n_);
+  result->starts.assign(further_ * nlist() + 1, 0);
+  const auto each_home = [this](std::size_t partition, const auto& take) {
+    std::int32_t row = 0;
+    for (std::size_t list = 0; list < nlist(); ++list) {
+      const auto homes = numbers<std::int32_t>(homes_.data(list), sizes_[list] * further_);
+      for (std::size_t place = 0; place < sizes_[list]; ++place) take(row++, homes[place * further_ + partition]);
+    }
+  };
+  for (std::size_t partition = 0; partition < further_; ++partition) {
+    std::int64_t* starts = result->starts.data() + partition * nlist();
+    each_home(partition, [starts](std::int32_t, std::int32_t home) { ++starts[home + 1]; });
+    for (std::size_t list = 0; list < nlist(); ++list) starts[list + 1] += starts[list];
+    std::vector<std::int64_t> next(starts, starts + nlist());
+    each_home(partition, [&result, &next](std::int32_t row, std::int32_t home) { result->rows[next[home]++] = row; });
+  }
+  references_ = References{result->rows, result->starts, result};
+  homes_ = Column(homes_.item_size(), nlist());
+}
+
+void Table::homes_by_row() {
+  if (further_ == 0 || !references_) return;
+  Shared homes = new_memory(n_ * homes_.item_size());
+  auto* by_row = reinterpret_cast<std::int32_t*>(writable(homes));
+  for (std::size_t i = 0; i < further_ * nlist(); ++i)
+    for (std::int64_t at = references_->starts[i]; at < references_->starts[i + 1]; ++at)
+      by_row[static_cast<std::size_t>(references_->rows[at]) * further_ + i / nlist()] =
+          static_cast<std::int32_t>(i % nlist());
+  homes_.rest_on(std::move(homes), sizes_);
+  references_.reset();
+}
+
+std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
+  assert(located_);
+  const auto stored = [this](std::size_t list) { return numbers<std::int64_t>(places_[list].ids, sizes_[list]); };
+  if (ids.empty() || n_ == 0) return -1;
+  if (!greatest_id_) {
+    std::int64_t greatest = -1;
+    for (std::size_t list = 0; list < nlist(); ++list)
+      for (const std::int64_t id : stored(list)) greatest = std::max(greatest, id);
+    greatest_id_ = greatest;
+  }
+  if (*std::min_element(ids.begin(), ids.end()) > *greatest_id_) return -1;
+  if (!ids_ && ids.size() >= n_ / kBulk) {  // what is there is compared with what comes
+    IdSet fresh(ids.size()), twice(ids.size());
+    for (const std::int64_t id : ids) fresh.add(id);
+    for (std::size_t list = 0; list < nlist(); ++list)
+      for (const std::int64_t id : stored(list))
+        if (fresh.holds(id)) twice.add(id);
+    const auto found = std::find_if(ids.begin(), ids.end(), [&twice](std::int64_t id) { return twice.holds(id); });
+    return found == ids.end() ? -1 : found - ids.begin();
+  }
+  if (!ids_) {
+    IdSet all(n_);
+    for (std::size_t list = 0; list < nlist(); ++list)
+      for (const std::int64_t id : stored(list)) all.add(id);
+    ids_ = std::move(all);
+  }
+  const auto found = std::find_if(ids.begin(), ids.end(), [this](std::int64_t id) { return ids_->holds(id); });
+  return found == ids.end() ? -1 : found - ids.begin();
+}
+
+// --- changes ---
+
+Change Table::insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const {
+  Change change;
+  change.fresh = lists.size();
+  std::vector<std::size_t> order = stable_order(labels);
+  std::stable_sort(order.begin(), order.end(), [lists](std::size_t a, std::size_t b) { return lists[a] < lists[b]; });
+  for (std::size_t first = 0; first < order.size();) {
+    const auto list = static_cast<std::size_t>(lists[order[first]]);
+    std::size_t last = first;
+    while (last < order.size() && lists[order[last]] == lists[order[first]]) ++last;
+    change.lists.push_back(insertion_into(list, numbers<std::int32_t>(labels_.data(list), sizes_[list]), labels,
+                                          std::span(order).subspan(first, last - first)));
+    first = last;
+  }
+  return change;
+}
+
+Change Table::appending(std::span<const std::int32_t> labels, bool sorted) const {
+  assert(nlist() == 1);
+  Change change;
+  change.fresh = labels.size();
+  ListChange one{0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {}};
+  if (sorted) {
+    std::vector<std::int32_t> all;
+    all.reserve(one.after);
+    const auto stored = numbers<std::int32_t>(labels_.data(0), n_);
+    all.insert(all.end(), stored.begin(), stored.end());
+    all.insert(all.end(), labels.begin(), labels.end());
+    set_order(one, all);
+  } else {
+    one.labels.assign(labels.begin(), labels.end());
+  }
+  change.lists.push_back(std::move(one));
+  return change;
+}
+
+Change Table::removal(std::span<const std::uint8_t> removed) const {
+  assert(removed.size() == n_);
+  Change change;
+  std::size_t first = 0;
+  for (std::size_t list = 0; list < nlist(); first += sizes_[list++]) {
+    const auto own = removed.subspan(first, sizes_[list]);
+    const auto gone = own.size() - static_cast<std::size_t>(std::count(own.begin(), own.end(), 0));
+    if (gone == 0) continue;
+    const auto labels = numbers<std::int32_t>(labels_.data(list), sizes_[list]);
+    ListChange one{list, own.size(), own.size() - gone, {}, {}, {}};
+    for (std::size_t place = 0; place < own.size(); ++place) {
+      if (own[place] != 0) continue;
+      add_run(one.runs, place, one.labels.size(), 1, false);
+      one.labels.push_back(labels[place]);
+    }
+    change.removed += gone;
+    change.lists.push_back(std::move(one));
+  }
+  return change;
+}
+
+Change Table::relabelling(std::span<const std::int32_t> labels) const {
+  assert(labels.size() == n_);
+  Change change;
+  std::size_t first = 0;
+  for (std::size_t list = 0; list < nlist(); first += sizes_[list++]) {
+    const auto own = labels.subspan(first, sizes_[list]);
+    const auto before = numbers<std::int32_t>(labels_.data(list), sizes_[list]);
+    if (std::equal(own.begin(), own.end(), before.begin())) continue;
+    ListChange one{list, own.size(), own.size(), {}, {}, {}};
+    set_order(one, own);
+    change.lists.push_back(std::move(one));
+  }
+  return change;
+}
+
+void Table::make_room(const Change& change) {
+  std::size_t longest = 0;
+  homes_by_row();
+  for (const ListChange& one : change.lists) {
+    labels_.make_room(one.list, one.before, one.after);
+    homes_.make_room(one.list, one.before, one.after);
+    vectors_.make_room(one.list, one.before, one.after);
+    longest = std::max(longest, one.order.size());
+  }
+  moved_.resize(longest);
+  one_item_.resize(std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()}));
+  if (ids_) ids_->make_room(change.fresh);
+}
+
+void Table::apply(Change& change, const Fresh& fresh) noexcept {
+  const auto follow = [this](const ListChange& one, std::byte* items, const std::byte* new_items, std::size_t size) {
+    move_items(one, items, new_items, size);
+    if (!one.order.empty()) reorder(one.order, items, size, moved_, one_item_.data());
+  };
+  const auto follow_in = [&follow](Column& column, const ListChange& one, const std::byte* new_items) {
+    if (column.item_size() == 0) return;
+    const std::size_t room = std::max(one.before, one.after);
+    follow(one, column.resize(one.list, room), new_items, column.item_size());
+    column.resize(one.list, one.after);
+  };
+  for (const ListChange& one : change.lists) {
+    const Place place = places_[one.list];
+    follow(one, place.codes, fresh.codes, code_size_);
+    follow(one, place.ids, fresh.ids, sizeof(std::int64_t));
+    follow_in(homes_, one, fresh.homes);
+    follow_in(vectors_, one, fresh.vectors);
+    // Labels of rows at the end of an unsorted list are the new ones only.
+    std::byte* labels = labels_.resize(one.list, one.after);
+    const std::size_t kept = one.after - one.labels.size();
+    copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),
+               one.labels.size() * sizeof(std::int32_t));
+    sizes_[one.list] = one.after;
+    if (one.after == 0) places_[one.list] = {};
+  }
+  n_ = n_ + change.fresh - change.removed;
+  const auto ids = numbers<std::int64_t>(fresh.ids, change.fresh);
+  for (const std::int64_t id : ids) {
+    if (ids_) ids_->add(id);
+    if (greatest_id_) greatest_id_ = std::max(*greatest_id_, id);
+  }
+  if (change.removed > 0) ids_.reset();
+}
+
+}  // namespace cfe

@@ -1,0 +1,384 @@
+"""A change that is interrupted, or runs out of memory, leaves the index as before or as after, and usable."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered, lists_of_rows
+
+import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
+
+PACKAGE = str(Path(cfe.__file__).parent)
+N, D, MORE = 40, 4, 12
+X, LABELS = clustered(N + MORE, D, 3)
+TRAINING = clustered(300, D, 3)[0]
+CODECS = {"ivf": "Flat", "fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ2,RFlat"}
+MAPS = {"array": faiss.DirectMap.Array, "hash": faiss.DirectMap.Hashtable}
+
+
+def empty(kind: str) -> Any:
+    """Return an index; of a kind as "ivf array" with a direct map."""
+    kind, _, kind_of_map = kind.partition(" ")
+    if kind == "flat":
+        return cfe.IndexEvidenceFlat(D)
+    index = cfe.index_factory(D, f"EvidenceIVF3x2,{CODECS[kind]}")
+    index.cp.niter = 2
+    index.train(TRAINING)
+    index.nprobe = 6
+    if kind_of_map:
+        index.set_direct_map_type(MAPS[kind_of_map])
+    return index
+
+
+def filled(kind: str) -> Any:
+    index = empty(kind)
+    index.add_with_labels(X[:N], LABELS[:N])
+    return index
+
+
+def merge(index: Any, other: Any) -> None:
+    index.merge_from(other)
+
+
+class Case(NamedTuple):
+    """A change, and what it is tried on: indexes, of which the first is changed."""
+
+    make: Callable[[str], list[Any]]
+    change: Callable[..., Any]
+
+
+def untrained(kind: str) -> Any:
+    codec = CODECS[kind.split()[0]]
+    index: Any = cfe.index_factory(D, f"EvidenceIVF3x2,{codec}")
+    if codec == "Flat":
+        index = cfe.IndexEvidenceIVF(D, "auto", 2)
+    index.cp.niter = 2
+    return index
+
+
+def other(kind: str) -> Any:
+    index = empty(kind.split()[0])
+    index.add_with_labels(X[N:], LABELS[N:], np.arange(N, N + MORE))
+    return index
+
+
+CASES = {
+    "add": Case(lambda kind: [filled(kind)], lambda index: index.add_with_labels(X[N:], LABELS[N:])),
+    "add one": Case(lambda kind: [filled(kind)], lambda index: index.add_with_labels(X[N : N + 1], LABELS[N : N + 1])),
+    "remove": Case(lambda kind: [filled(kind)], lambda index: index.remove_ids(np.arange(N - 9, N))),
+    "relabel": Case(lambda kind: [filled(kind)], lambda index: index.relabel(np.arange(N) % 4)),
+    "reset": Case(lambda kind: [filled(kind)], lambda index: index.reset()),
+    "merge": Case(lambda kind: [filled(kind), other(kind)], merge),
+    "merge stock": Case(lambda kind: [filled(kind), other(kind).to_stock()], merge),
+    "train": Case(lambda kind: [untrained(kind)], lambda index: index.train(TRAINING[:280])),
+    "map": Case(
+        lambda kind: [filled(kind)],
+        lambda index: index.set_direct_map_type(sum(MAPS.values()) - index.direct_map.type),
+    ),
+    "map ids": Case(lambda kind: [filled(kind)], lambda index: index.make_direct_map()),
+}
+CHANGES = ["add", "add one", "remove", "relabel", "reset", "merge", "merge stock"]
+
+
+def applies(kind: str, name: str) -> bool:
+    if name == "merge stock":
+        return not kind.startswith("pq")  # codes alone do not tell the vectors
+    return name in CHANGES or (kind != "flat" and (name == "train") == (" " not in kind) and name != "map ids")
+
+
+def contents(index: Any) -> list[Any]:
+    """Return all there is to see of an index."""
+    if not hasattr(index, "members"):
+        return [index.ntotal, index.is_trained]
+    known, stock = index.members(), type(index)._stock
+    seen: list[Any] = [index.ntotal, index.is_trained, known.ids, known.labels, index.reconstruct_batch(known.ids)]
+    kind_of_map = getattr(getattr(index, "direct_map", None), "type", None)
+    if isinstance(index, faiss.IndexIVF):
+        seen += [index.nlist, kind_of_map, [index.invlists.list_size(j) for j in range(index.nlist)]]
+        seen += [index.direct_map.array.size()]
+        if index.is_trained:
+            seen += [index.centroids(), lists_of_rows(index)[:, known.rows]]
+            seen += [index.sa_encode(TRAINING[:5])]
+    if kind_of_map is None or kind_of_map != faiss.DirectMap.NoMap:
+        seen += [np.array([stock.reconstruct(index, i) for i in known.ids.tolist()])]
+    if index.is_trained:
+        seen += [*index.search_evidence(X[:6], LABELS[:6], 4), *index.search(X[:6], 4)]
+        seen += index.search_members(known.ids[:5], 3)
+    return seen
+
+
+def same(one: list[Any], two: list[Any]) -> bool:
+    return len(one) == len(two) and all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def can_be_entered(index: Any) -> bool:
+    """Return whether the index's lock is open to a change, from another thread."""
+    if not hasattr(index, "members"):
+        return True
+    entered = []
+
+    def enter() -> None:
+        with index._lock.writing():
+            entered.append(True)
+
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    thread.join(20)
+    return bool(entered)
+
+
+def raises_at(line: int, error: type[BaseException], change: Callable[[], Any]) -> bool:
+    """Raise an error at the n-th line that a change runs in the package; return whether it ran so many."""
+    count = 0
+
+    def in_package(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count == line:
+                raise error
+        return in_package
+
+    def anywhere(frame: FrameType, *_: Any) -> Any:
+        return in_package if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    before = sys.gettrace()
+    sys.settrace(anywhere)
+    try:
+        change()
+    except error:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def tries(every: int) -> Iterator[int]:
+    line = 1
+    while True:
+        yield line
+        line += every
+
+
+def assert_survives(kind: str, name: str, error: type[BaseException], every: int) -> None:
+    case = CASES[name]
+    indexes = case.make(kind)
+    before = [contents(index) for index in indexes]
+    changed = case.make(kind)
+    case.change(*changed)
+    after = [contents(index) for index in changed]
+    for line in tries(every):
+        if not raises_at(line, error, partial(case.change, *indexes)):
+            break
+        assert all(can_be_entered(index) for index in indexes), f"line {line}: the lock is closed"
+        seen = [contents(index) for index in indexes]
+        if all(map(same, seen, after)):
+            indexes = case.make(kind)
+        else:
+            assert all(map(same, seen, before)), f"line {line}: neither as before nor as after"
+    else:
+        raise AssertionError
+    assert line > 1
+    assert all(map(same, [contents(index) for index in indexes], after))
+    if name != "train":
+        indexes[0].add_with_labels(X[:2], LABELS[:2], np.arange(indexes[0].ntotal, indexes[0].ntotal + 2))
+        assert indexes[0].members().labels[-2:].tolist() == LABELS[:2].tolist()
+
+
+THOROUGH = [(kind, name) for kind in ("flat", "ivf") for name in CASES if applies(kind, name)]
+WITH_MAPS = [(f"ivf {m}", name) for m in MAPS for name in CASES if applies(f"ivf {m}", name)]
+OTHERS = [(kind, name) for kind in ("fp16", "sq8", "pq") for name in CASES if applies(kind, name)]
+ALL = [*THOROUGH, *WITH_MAPS, *OTHERS, ("ivf", "map ids")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*THOROUGH, ("ivf", "map ids")])
+def test_an_interrupt_at_any_line(kind: str, name: str) -> None:
+    assert_survives(kind, name, KeyboardInterrupt, 1 if name != "train" else 7)
+
+
+@pytest.mark.parametrize(("kind", "name"), [*WITH_MAPS, *OTHERS])
+def test_an_interrupt_at_some_lines_of_other_kinds(kind: str, name: str) -> None:
+    assert_survives(kind, name, KeyboardInterrupt, 7 if name != "train" else 29)
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_no_memory_at_some_lines(kind: str, name: str) -> None:
+    assert_survives(kind, name, MemoryError, 11 if name != "train" else 41)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[BaseException]) -> None:
+    assert_survives(kind, name, error, 1)
+
+
+# --- in a process of its own ------------------------------------------------------------------------------------------
+
+SETTING = """
+import resource, signal, sys
+import faiss, numpy as np
+import cfe_faiss as cfe
+kind = sys.argv[1]
+rng = np.random.default_rng(0)
+X = rng.normal(size=({n}, 64)).astype(np.float32)
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+labels = rng.integers(0, 4, len(X))
+index = cfe.index_factory(64, kind)
+if kind != "EvidenceFlat":
+    index.cp.niter = 2
+    index.train(X[:5000])
+index.add_with_labels(X[:5000], labels[:5000])
+ids = np.arange(5000)
+kept = index.reconstruct_batch(ids)
+expected = index.search_evidence(X[:20], labels[:20], 5)
+more, more_labels = X[5000:], labels[5000:]
+new = np.arange(10**6, 10**6 + len(more))
+
+def check():
+    assert index.ntotal == len(index.members().ids), index.ntotal
+    assert np.array_equal(index.reconstruct_batch(ids), kept)
+    assert np.array_equal(index.members().labels[:5000], labels[:5000])
+    if index.ntotal == 5000:
+        for a, b in zip(index.search_evidence(X[:20], labels[:20], 5), expected):
+            assert np.array_equal(a, b)
+    if "PQ" not in kind:
+        assert (index.search(X[:50], 1)[1][:, 0] == ids[:50]).all()
+"""
+
+NO_MEMORY = """
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+errors = 0
+for room in (10, 40, 70, 100):
+    resource.setrlimit(resource.RLIMIT_AS, (size + (room << 20), resource.RLIM_INFINITY))
+    try:
+        index.add_with_labels(more, more_labels, new)
+    except MemoryError:
+        errors += 1
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert index.ntotal in (5000, 5000 + len(new))
+    check()
+    index.remove_ids(new)
+assert errors > 1, errors
+index.add_with_labels(more, more_labels, new)
+check()
+print("survived")
+"""
+
+SIGNALS = """
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+errors = 0
+for delay in rng.uniform(1e-4, 0.06, 40):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        index.add_with_labels(more, more_labels, new)
+        index.relabel(np.roll(more_labels, 1), new)
+        index.remove_ids(new)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        errors += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert index.ntotal in (5000, 5000 + len(new)), index.ntotal
+    check()
+    index.remove_ids(new)
+assert errors > 9, errors
+print("survived")
+"""
+
+
+# OpenBLAS, by which FAISS makes the codes of PQ, ends the process where it gets no memory.
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
+def test_a_real_limit_of_memory(kind: str) -> None:
+    assert_survives_alone(NO_MEMORY, 200_000, kind)
+
+
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,PQ8,RFlat"])
+def test_real_signals(kind: str) -> None:
+    assert_survives_alone(SIGNALS, 20_000, kind)
+
+
+def assert_survives_alone(script: str, n: int, kind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SETTING.format(n=n) + script, kind], capture_output=True, text=True, timeout=300
+    )
+    assert "survived" in done.stdout, done.stderr[-3000:]
+
+
+# --- readers beside changes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])
+def test_every_reader_beside_changes(kind: str) -> None:
+    """Whatever a reader returns is right for the index as it was between two changes."""
+    index: EvidenceIndex = filled(kind)
+    stop, errors = threading.Event(), []
+    few = set(range(N))
+
+    def evidence() -> None:
+        labels = np.append(LABELS[:N], [7] * MORE)
+        I = index.search_evidence(X[:1], LABELS[:1], 5)[1]
+        assert (labels[I] != LABELS[0]).all()
+        I = index.search_members(np.arange(9), 4)[1]
+        assert (labels[I] != LABELS[:9, None]).all()
+
+    def members() -> None:
+        known = index.members()
+        assert len(known.ids) in (N, N + MORE)
+        assert_array_equal(known.labels[:N], LABELS[:N])
+        index.storage()
+
+    def pairs() -> None:
+        for options in ({"exact": False}, {"per_node": True}, {}):
+            try:
+                found = cfe.global_evidence(index, 5, **options)  # type: ignore[arg-type]
+            except ValueError:
+                continue  # an id was gone between two searches of it
+            assert (found.source < found.target).all()
+        with suppress(RuntimeError):  # the index has changed while its pairs were iterated over
+            for part in cfe.evidence_pairs(index, 0.9):
+                assert (part.similarity >= 0.9).all()
+
+    def others() -> None:
+        assert index.reconstruct_batch(np.arange(N)).shape == (N, D)
+        assert few <= set(index.search(X[:5], N)[1].ravel().tolist()) | few
+        index.range_search_evidence(X[:3], LABELS[:3], 0.5)
+        assert index.class_index(7).ntotal in (0, MORE)
+        assert index.to_stock().ntotal in (N, N + MORE)
+        index.__getstate__()
+        if not isinstance(index, cfe.IndexEvidenceFlat):
+            assert index.centroids().shape == (2, 3, D)
+            assert index.routes().nlist == 3
+            index.search_certified(np.arange(5), 2)
+            index.search_evidence(X[:2], LABELS[:2], 2, recall=0.9)
+
+    def again_and_again(read: Callable[[], None]) -> None:
+        while not stop.is_set():
+            try:
+                read()
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    threads = [threading.Thread(target=again_and_again, args=(read,)) for read in (evidence, members, pairs, others)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            index.add_with_labels(X[N:], [7] * MORE, np.arange(N, N + MORE))
+            index.remove_ids(np.arange(N, N + MORE))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
