@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cfe_faiss import parallel
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("cfe-faiss", "faiss-cpu", "numba", "numpy", "scikit-learn", "scipy", "torch", "torch_geometric")
+PACKAGES = ("cfe-faiss", "faiss-cpu", "numpy", "scikit-learn", "scipy", "torch", "torch_geometric")
 
 
 def environment() -> dict[str, Any]:

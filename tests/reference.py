@@ -27,6 +27,22 @@ def unit(X: NDArray[Any]) -> NDArray[np.float32]:
     return np.divide(X, norms, out=np.zeros(X.shape), where=norms > 0).astype(np.float32)
 
 
+def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> np.float32:
+    """Return the inner product of two rows with the bits of the core: float64 sums in the order written down there."""
+    products = x.astype(np.float64) * y.astype(np.float64)
+    whole = len(products) // 16 * 16
+    sums = np.zeros(16)
+    for start in range(0, whole, 16):
+        sums += products[start : start + 16]
+    sums = sums[:8] + sums[8:]
+    while len(sums) > 1:
+        sums = sums[::2] + sums[1::2]
+    total = sums[0]
+    for product in products[whole:]:
+        total += product
+    return np.float32(total)
+
+
 def similarities(xq: NDArray[Any], X: NDArray[Any]) -> NDArray[np.float32]:
     return (unit(xq).astype(np.float64) @ unit(X).astype(np.float64).T).astype(np.float32)
 

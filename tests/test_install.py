@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,6 @@ def read_only(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux" and os.geteuid() == 0, reason="nothing is read-only for root")
-@pytest.mark.xfail(any("numba" in name for name in requires("cfe-faiss") or []), reason="its cache", strict=False)
 @pytest.mark.parametrize("home", [None, "missing"])  # which nobody may make in that folder
 def test_read_only_installation_without_home(read_only: Path, home: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME"}

@@ -13,11 +13,11 @@ from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.state import ListsState
-from cfe_faiss.lists import scan
 from cfe_faiss.lists.faiss_functions import Step, direct_map, lists_of, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.lists.mapped import in_memory, is_mapped
 from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import batch
 from cfe_faiss.search import searcher as probing
 from cfe_faiss.search.certify import certified
@@ -595,7 +595,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         progress: str | None,
     ) -> Results:
         if state.storage.n == 0:  # and perhaps not trained
-            return padded(*scan.empty_heaps(len(X), 0), k)
+            return padded(*empty_heaps(len(X), 0), k)
         queries = Queries.of_vectors(X, labels, state.centroids[0])
         return self._searched(state, queries, k, effort, allowed, progress)
 
@@ -609,7 +609,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         progress: str | None,
     ) -> Results:
         if state.storage.n == 0:
-            return padded(*scan.empty_heaps(len(queries), 0), k)
+            return padded(*empty_heaps(len(queries), 0), k)
         return probing.search(
             self._searcher(state),
             queries,

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import Rows
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.lists import codecs as codes
-from cfe_faiss.lists import scan
-from cfe_faiss.lists.layout import sorted_order, stable_order
+from cfe_faiss.lists.layout import stable_order
 
 _UNIT_TOLERANCE = 1e-4  # of norms summed in float32
 _ROWS = 1 << 14
@@ -71,7 +70,7 @@ class Storage:
     @cached_property
     def slack(self) -> float:
         """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
-        return scan.screening_error(self.d) * codes.screening_factor(self.codec, self.levels)
+        return codes.screening_error(self.d) * codes.screening_factor(self.codec, self.levels)
 
     @property
     def row_size(self) -> int:
@@ -92,13 +91,6 @@ class Storage:
         X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
         self.native.gather(np.ascontiguousarray(rows, np.int64), X, copied_ids)
         return X, copied_ids
-
-    @cached_property
-    def row_addresses(self) -> NDArray[np.int64]:
-        """Where each row's vector begins in memory, (n,) int64."""
-        sizes = np.diff(self.starts)
-        places = np.arange(self.n) - np.repeat(self.starts[:-1], sizes)
-        return np.repeat(self.addresses, sizes) + self.row_size * places
 
     @cached_property
     def by_label(self) -> NDArray[np.int64]:
@@ -141,21 +133,6 @@ class Storage:
                 return start + int(np.argmin(unit))
         return -1
 
-    def sort_lists(self) -> NDArray[np.int64]:
-        """Sort each list by label, in place in FAISS's memory (stable), and return which old row each row now holds.
-
-        ``labels`` is what the caller says the rows' labels are; it stays as it is.
-        """
-        order = np.arange(self.n)
-        sizes = np.diff(self.starts)
-        if self.n:
-            lists = np.repeat(np.arange(len(sizes)), sizes)
-            order = sorted_order(lists, self.labels)
-            scan.permute_lists(order, self.starts, self.addresses, self.row_size)
-            scan.permute_lists(order, self.starts, self.id_addresses, 8)
-            scan.permute_lists(order, self.starts, self.code_addresses, self.code_size)
-        return order
-
     def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Return, for each query label, how many (allowed) rows have a known label other than it; 0 for an unknown."""
         classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
@@ -166,3 +143,8 @@ class Storage:
 
 def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return np.unique(labels[labels != UNKNOWN], return_counts=True)
+
+
+def lists_of(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the list that holds each of some storage rows: the last one that starts at or before it; O(log nlist)."""
+    return np.searchsorted(starts, rows, side="right") - 1

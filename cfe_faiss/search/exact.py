@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.lists import scan
 from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
 
 _PANEL = 768
@@ -93,7 +93,7 @@ def search(
 ) -> Results:
     """Return the exact evidence D, I of queries: unit rows (nq, d) with labels (nq,), among the allowed rows (n,)."""
     width = min(k, storage.n)
-    D, I = scan.empty_heaps(len(xq), width)
+    D, I = empty_heaps(len(xq), width)
     if D.size:
         slack = storage.slack
         blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
@@ -125,7 +125,7 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
     """Return the exact evidence D, I of every stored row, in storage order; each unordered pair is multiplied once."""
     rows = storage.by_label
     width = min(k, storage.n)
-    D, I = scan.empty_heaps(len(rows), width)
+    D, I = empty_heaps(len(rows), width)
     if D.size:
         slack = storage.slack
         cuts = slices(len(rows), _PANEL)
@@ -145,7 +145,7 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
         work = _work(storage, storage.n)
         run(scan_panel, range(len(cuts)), work=work, progress=progress)
         run(lambda cut: _native.sort_heaps(D[cut], I[cut]), cuts, work=work)
-    all_D, all_I = scan.empty_heaps(storage.n, width)
+    all_D, all_I = empty_heaps(storage.n, width)
     all_I[:] = -1
     all_D[rows], all_I[rows] = D, I
     return padded(all_D, all_I, k)
@@ -156,7 +156,7 @@ def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
     nq, width = D.shape
     if width == k:
         return D, I
-    wide_D, wide_I = np.full((nq, k), scan.PADDING, np.float32), np.full((nq, k), -1, np.int64)
+    wide_D, wide_I = np.full((nq, k), PADDING, np.float32), np.full((nq, k), -1, np.int64)
     wide_D[:, :width], wide_I[:, :width] = D, I
     return wide_D, wide_I
 
@@ -230,7 +230,7 @@ def best_of(
     k: int,
     best: Found = NOTHING,
     *,
-    floor: float = float(scan.PADDING),
+    floor: float = float(PADDING),
     work: float = math.inf,
     progress: str | None = None,
 ) -> Found:

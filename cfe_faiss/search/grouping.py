@@ -16,8 +16,7 @@ from cfe_faiss import _native
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.lists.scan import lists_of
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.storage import Storage, lists_of
 from cfe_faiss.parallel import num_threads, run
 
 _LARGEST = 16

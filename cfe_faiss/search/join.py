@@ -13,8 +13,8 @@ sketches leaves out whole boxes, then rows, before anything is multiplied.
 taken from |x|**2 - |a|**2 plus a bound on the error of that difference (``_rounding``). With u = 2**-24, rounding the
 sketches to float32 changes z(x)·z(y) by 2 u M at most, float32 sums of its w products by w u M (in any order), the
 exchange of r(x) r(y) by 3 u M, and ``similarity`` is rounded by u M itself: together less than (w + 16) u M, which is
-``scan.screening_error(w)`` times M. ``_gap_rounding`` bounds the error of a squared distance. A pair that passes is
-scored by :func:`cfe_faiss.dot.similarity`, so the result has the same bits as that of comparing all pairs.
+``screening_error(w)`` times M. ``_gap_rounding`` bounds the error of a squared distance. A pair that passes is
+scored by the core (``native/kernels/similarity.h``), so the result has the same bits as that of comparing all pairs.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.lists import scan
+from cfe_faiss.lists.codecs import screening_error
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import run
 from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
@@ -142,7 +142,7 @@ class Blocks:
 
     def _screens(self, threshold: float) -> tuple[np.float32, float]:
         """Return what the inner product of sketches must reach, and what their squared distance must not exceed."""
-        slack = scan.screening_error(COARSE + self.fine.shape[1]) * max(1.0, self.largest)
+        slack = screening_error(COARSE + self.fine.shape[1]) * max(1.0, self.largest)
         return np.float32(threshold - slack), 2 * (self.largest - threshold + slack) * (1 + _gap_rounding())
 
     def _pairs_of_block(self, i: int, threshold: Threshold) -> Iterator[Found]:

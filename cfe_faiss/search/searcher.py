@@ -10,8 +10,9 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ListScan, Searcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes, nearest_lists
-from cfe_faiss.lists import codecs, scan
+from cfe_faiss.lists import codecs
 from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch
 from cfe_faiss.search.batch import Places
@@ -146,7 +147,7 @@ class Lists:
             D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
             single.search(X, labels, nprobe, complete, allowed, D, I, 1, None)
             return D, I
-        D, I = scan.empty_heaps(len(X), width)
+        D, I = empty_heaps(len(X), width)
         if self.routes is None:
             lists = nearest_lists(X, self.centroids, nprobe)
         else:
@@ -182,7 +183,7 @@ def search(
     # What threads write soon is not written here first; no step writes the rows of queries with an unknown label.
     D, I = np.empty((len(queries), width), np.float32), np.empty((len(queries), width), np.int64)
     unknown = queries.labels == UNKNOWN
-    D[unknown], I[unknown] = scan.PADDING, -1
+    D[unknown], I[unknown] = PADDING, -1
     while len(pending):
         grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
         if grouped and lists.routes is not None:

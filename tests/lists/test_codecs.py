@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import unit
+from reference import similarity, unit
 from stored_rows import StoredRows
 
 from cfe_faiss._native import sort_heaps
-from cfe_faiss.dot import similarity
 from cfe_faiss.lists import codecs as codes
-from cfe_faiss.lists import scan
+from cfe_faiss.lists.topk import empty_heaps
 
 CODECS = {codes.FP16: faiss.ScalarQuantizer.QT_fp16, codes.SQ8: faiss.ScalarQuantizer.QT_8bit}
 
@@ -66,7 +65,7 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
         coded = made.compute_codes(X)
         Y = decoded(codec, levels, coded, d)
     assert np.linalg.norm(Y.astype(np.float64), axis=1).max() <= codes.norm_bound(codec, levels) + 1e-6
-    slack = scan.screening_error(d) * codes.screening_factor(codec, levels)
+    slack = codes.screening_error(d) * codes.screening_factor(codec, levels)
     for x in (*X[:3], *Y[:3]):
         for y in Y:
             assert abs(float(x @ y) - float(similarity(x, y))) <= slack
@@ -74,7 +73,7 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
     n, k = len(X), 3
     stored = StoredRows(coded, np.zeros(n, np.int32), d=d, codec=codec, levels=levels)
     queries = np.concatenate([X[:3], Y[:3]])
-    D, I = scan.empty_heaps(len(queries), k)
+    D, I = empty_heaps(len(queries), k)
     lists, labels = np.zeros((len(queries), 1), np.int64), np.ones(len(queries), np.int32)
     stored.scan().scan(queries, labels, lists, np.empty(0, bool), slack, D, I)
     sort_heaps(D, I)

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, stored_vectors, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.lists.storage import lists_of
 
 
 def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
@@ -76,3 +77,11 @@ def test_by_label_and_eligible(stored: Stored) -> None:
     known = stored.labels[stored.labels >= 0]
     expected = [0 if label < 0 else int((known != label).sum()) for label in queries]
     assert_array_equal(storage.eligible(queries), expected)
+
+
+@pytest.mark.parametrize("starts", [[0, 3, 3, 5, 9], [0, 0, 0, 1], [0, 2], [0, 0, 4, 4]])
+def test_rows_are_in_the_last_list_that_starts_at_or_before_them(starts: list[int]) -> None:
+    edges = np.array(starts, np.int64)
+    expected = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    for rows in (np.arange(edges[-1]), np.random.default_rng(0).integers(0, edges[-1], 50), np.arange(0)):
+        assert_array_equal(lists_of(rows, edges), expected[rows])

@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from reference import similarity
 
 from cfe_faiss import _native
-from cfe_faiss.dot import similarity
 
 FINE: dict[str, Any] = {
     "starts": np.array([0, 2, 4]),

@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING
+from reference import PADDING, similarity
 
 from cfe_faiss import _native
-from cfe_faiss.dot import similarity
-from cfe_faiss.lists import scan
+from cfe_faiss.lists.topk import empty_heaps
 
 
 class Sides:
@@ -50,7 +49,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 @given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
 def test_rows_are_pushed_to_queries(nx: int, ny: int, k: int, seed: int) -> None:
     t = Sides(nx, ny, 5, seed)
-    heaps = scan.empty_heaps(nx, k)
+    heaps = empty_heaps(nx, k)
     _native.scan_tile(t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *heaps, t.margin)
     _native.sort_heaps(*heaps)
     for found, expected in zip(heaps, t.best(k), strict=True):
@@ -60,7 +59,7 @@ def test_rows_are_pushed_to_queries(nx: int, ny: int, k: int, seed: int) -> None
 @given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
 def test_rows_are_pushed_to_each_other(nx: int, ny: int, k: int, seed: int) -> None:
     t = Sides(nx, ny, 5, seed)
-    of_x, of_y = scan.empty_heaps(nx, k), scan.empty_heaps(ny, k)
+    of_x, of_y = empty_heaps(nx, k), empty_heaps(ny, k)
     sides = t.X, t.labels_x, t.ids_x, t.Y, t.labels_y, t.ids_y
     _native.scan_tile_both(t.S, *sides, *of_x, *of_y, t.margin)
     back = best_of(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
@@ -99,7 +98,7 @@ def test_every_pair_is_collected_once(nx: int, ny: int, threshold: float, room: 
 )
 def test_sizes_that_do_not_fit_are_refused(place: int, wrong: NDArray[Any]) -> None:
     t = Sides(3, 4, 5, 0)
-    arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *scan.empty_heaps(3, 2), t.margin]
+    arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *empty_heaps(3, 2), t.margin]
     _native.scan_tile(*arguments)
     arguments[place] = wrong
     with pytest.raises(ValueError, match="must have length"):

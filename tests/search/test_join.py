@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import Stored, clustered, stored_vectors, top_pairs
+from reference import Stored, clustered, similarity, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss.dot import similarity
 from cfe_faiss.search import join
 
 

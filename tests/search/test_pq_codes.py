@@ -6,7 +6,7 @@ from reference import PADDING, unit
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.lists import scan
+from cfe_faiss.lists.topk import empty_heaps
 
 
 @given(
@@ -39,7 +39,7 @@ def test_the_best_by_their_codes_are_scored(
     references = rng.permutation(n).astype(np.int32) if referred else np.empty(0, np.int32)
     reference_starts = np.array([0, n] if referred else [0], np.int64)
     lists = np.tile(np.arange(nlist + referred), (4, 1)).astype(np.int64)
-    D, I = scan.empty_heaps(4, k)
+    D, I = empty_heaps(4, k)
     stored = StoredRows(X, labels, d=d, ids=ids, sizes=sizes, pq_codes=coded)
     pq = _native.PqCodes(codewords, centroids)
     stored.scan(references, reference_starts).scan_codes(pq, xq, labels_q, lists, allowed, min(kept, n), D, I)

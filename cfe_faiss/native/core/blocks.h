@@ -113,7 +113,7 @@ class Blocks {
   Element element_;
   std::size_t words_, prefix_, columns_, size_ = 0;
   float margin_, rotation_error_ = 0;
-  bool runs_follow_;  // whether the rows of a block follow each other in one list
+  bool runs_follow_ = false;  // whether the rows of a block follow each other in one list
   std::vector<std::int64_t> starts_;
   Buffer<float> rotation_, means_;
   Buffer<std::int32_t> data_, statistics_, labels_, lane_rows_;
