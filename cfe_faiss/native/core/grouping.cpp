@@ -23,12 +23,12 @@ struct Scratch {
   std::vector<std::int64_t> sorted;
 };
 
-// Writes the similarity of some rows of X with one.
+// Writes the products of some rows of X with one.
 void compare(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row, std::span<float> out) {
-  kernels().similarities(X[static_cast<std::size_t>(row)].data(), X.data, X.columns, rows, out);
+  kernels().row_products(X[static_cast<std::size_t>(row)].data(), X, rows, out);
 }
 
-// The row that is least similar to one, the first of equals; and writes the similarities of all.
+// The row whose product with one is the least, the first of equals; and writes the products of all.
 std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row,
                       std::span<float> out) {
   compare(X, rows, row, out);

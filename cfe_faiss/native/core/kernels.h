@@ -30,8 +30,6 @@ struct Kernels {
   double (*norm)(std::span<const float> x);
   void (*row_similarities)(Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
                            std::span<const std::int64_t> second, std::span<float> result);
-  void (*similarities)(const float* x, const float* X, std::size_t d, std::span<const std::int64_t> rows,
-                       std::span<float> result);
 
   // normalise.h
   std::ptrdiff_t (*first_not_finite)(const Matrix<const float>& X);
@@ -48,6 +46,10 @@ struct Kernels {
                             std::span<std::int32_t> nearest);
   void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
                        const ListSums& to);
+
+  // row_products.h
+  void (*row_products)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                       std::span<float> result);
 
   // scan_rows.h
   void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,

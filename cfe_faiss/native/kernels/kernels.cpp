@@ -11,6 +11,7 @@
 #include "kernels/nearest_centroid.h"
 #include "kernels/normalise.h"
 #include "kernels/propagation.h"
+#include "kernels/row_products.h"
 #include "kernels/scan_rows.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
@@ -29,7 +30,6 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .pair_similarities = CFE_LEVEL::pair_similarities,
       .norm = CFE_LEVEL::norm,
       .row_similarities = CFE_LEVEL::row_similarities,
-      .similarities = CFE_LEVEL::similarities,
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,
@@ -38,6 +38,7 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .finish = CFE_LEVEL::finish,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,
+      .row_products = CFE_LEVEL::row_products,
       .scan_rows = CFE_LEVEL::scan_rows,
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,

@@ -88,10 +88,4 @@ void row_similarities(Matrix<const float> X, Matrix<const float> Y, std::span<co
                            Y.data + static_cast<std::size_t>(second[p]) * Y.columns, X.columns);
 }
 
-// Writes the similarity of x with some rows of X.
-void similarities(const float* x, const float* X, std::size_t d, std::span<const std::int64_t> rows,
-                  std::span<float> result) {
-  for (std::size_t r = 0; r < rows.size(); ++r) result[r] = similarity(x, X + static_cast<std::size_t>(rows[r]) * d, d);
-}
-
 }  // namespace cfe::CFE_LEVEL
