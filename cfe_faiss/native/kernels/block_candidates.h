@@ -197,8 +197,9 @@ CFE_INLINE void keep_reaching(const Scan& scan, std::size_t q) {
   buffer.counts[q] = kept;
 }
 
-// Drops candidates of up to 16 queries that cannot be among their results: at least k others are better.
-CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_t number) {
+// Drops candidates of up to 16 queries that cannot be among their results, as at least k others are better; not those
+// of queries that have no more than `least`, which is at least k.
+CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_t number, std::size_t least) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   if (scan.group.deduplicate) return;
   NumberRows rows{buffer.lower + first * buffer.capacity, buffer.capacity, {}};
@@ -207,9 +208,9 @@ CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_
   for (std::size_t r = 0; r < number; ++r) {
     float* lower = buffer.lower + (first + r) * buffer.capacity;
     const std::size_t count = buffer.counts[first + r];
-    rows.sizes[r] = count > scan.group.k ? padded(count) : 0;
+    rows.sizes[r] = count > least ? padded(count) : 0;
     for (std::size_t i = count; i < rows.sizes[r]; ++i) lower[i] = -kInfinite;
-    too_many |= count > scan.group.k;
+    too_many |= count > least;
   }
   if (!too_many) return;
   kth_bounds(rows, number, scan.group.k, brackets);
@@ -222,15 +223,13 @@ CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_
 
 // Makes room for 16 candidates.
 CFE_OUTLINE void make_room(const Scan& scan, std::size_t q) {
-  drop_candidates(scan, q, 1);
+  drop_candidates(scan, q, 1, scan.group.k);
   if (scan.memory.candidates.counts[q] > scan.memory.candidates.enough / 2) score_candidates(scan, q);
 }
 
 CFE_INLINE I16 lane_numbers(std::size_t b) {
-  I16 lanes = I16::all(static_cast<std::int32_t>(b) * kLanes);
-  for (int p = 0; p < kParts; ++p)
-    for (int lane = 0; lane < kWidth; ++lane) lanes.part[p][lane] += p * kWidth + lane;
-  return lanes;
+  alignas(64) static constexpr std::int32_t kNumbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return I16::load(kNumbers) + I16::all(static_cast<std::int32_t>(b) * kLanes);
 }
 
 // Takes the lanes of a block that are in the mask.

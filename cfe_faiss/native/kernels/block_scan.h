@@ -10,6 +10,7 @@
 
 namespace cfe::CFE_LEVEL::block {
 
+inline constexpr std::size_t kFewCandidates = 16;  // more than results: scored as fast as they could be dropped
 inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries that registers hold sums for
 
 // --- queries ---
@@ -72,6 +73,10 @@ CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
   if (scan.group.resume)
     while (found < k && heap.I[found] >= 0) ++found;
   scan.memory.candidates.found[q] = found;
+  for (std::size_t place = 0; place < k; place += 8) {
+    __builtin_prefetch(heap.D + place, 1);
+    __builtin_prefetch(heap.I + place, 1);
+  }
   scan.memory.candidates.counts[q] = 0;
   if (!scan.ranked) {
     for (std::size_t place = found; place < k; ++place) heap.D[place] = kPadding, heap.I[place] = kNoId;
@@ -300,7 +305,8 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
     const F16 upper = F16::load(memory.upper + (q * memory.blocks + place) * kLanes);
     const F16 lower = Bytes ? F16::all(-kInfinite) : upper;  // those of bytes were not kept
     const Mask mask = at_least(upper, F16::all(scan.memory.queries.threshold[q]));
-    if (mask != 0) add_candidates(scan, q, static_cast<std::size_t>(memory.seen[place]), mask, lower, upper);
+    if (kWidth < kLanes && mask == 0) continue;  // with AVX-512 a branch would take longer
+    add_candidates(scan, q, static_cast<std::size_t>(memory.seen[place]), mask, lower, upper);
   }
   if constexpr (Bytes) score_candidates(scan, q);
 }
@@ -433,7 +439,7 @@ void scan_group(const BlocksView& blocks, const GroupView& group, const SearchMe
   else if constexpr (kHasBytes)
     scan_all<true>(scan);
   for (std::size_t q = 0; q < group.size; q += kLanes)
-    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes);
+    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes, group.k + kFewCandidates);
   for (std::size_t q = 0; q < group.size; ++q) end_results(scan, q);
 }
 
