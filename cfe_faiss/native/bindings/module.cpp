@@ -6,6 +6,8 @@
 #include "core/kernels.h"
 
 NB_MODULE(_native, module) {
+  // What lives until the interpreter ends, as the indexes of a notebook do, is not a leak to be reported then.
+  nanobind::set_leak_warnings(false);
   cfe::choose_level();
   module.def("level", &cfe::level);
   module.def("available_levels", &cfe::available_levels);
