@@ -16,6 +16,7 @@ from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch
 from cfe_faiss.search.batch import Places
+from cfe_faiss.search.element import Element, Sample, faster, usable
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries, alike
 from cfe_faiss.search.pq_codes import Screening
@@ -98,10 +99,23 @@ class Lists:
         return in_groups and nq * self.scanned(nprobe) >= _PANELS_COST * self.storage.n
 
     @cached_property
+    def element(self) -> Element:
+        """What the numbers of blocks are to be: what a sample of the rows is searched faster with."""
+        storage, places = self.storage, self.places
+        number = int((-(-np.diff(places.starts) // batch.ROWS_OF_BLOCK)).sum())
+        kinds = usable(number * batch.bytes_of_block(storage.d, "float"), batch.MEMORY)
+        if len(kinds) == 1 or self.routes is None:
+            return kinds[0]
+        sample = Sample(storage, self.routes)
+        wanted = sample.wanted(len(places.starts) - 1)
+        return faster(*(sample.seconds(batch.blocks_of(storage, places, kind, wanted=wanted)) for kind in kinds))
+
+    @cached_property
     def blocks(self) -> Blocks | None:
         """Blocks of all lists: made for the first grouped search, and kept where they take little memory."""
-        usable = self.in_memory and self.routes is not None and self.screening is None
-        return batch.all_blocks(self.storage, self.places) if usable else None
+        if not self.in_memory or self.routes is None or self.screening is not None:
+            return None
+        return batch.all_blocks(self.storage, self.places, self.element)
 
     @cached_property
     def single(self) -> Searcher | None:
