@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +15,6 @@ from cfe_faiss.parallel import run
 from cfe_faiss.search.exact import (
     NOTHING,
     Found,
-    Results,
     all_pairs,
     best_of,
     best_pairs,
@@ -235,30 +234,16 @@ def _until_full(pending: list[Iterator[Found]], block: int, work: float) -> tupl
     return found, [pending[place] for place in np.flatnonzero(~over)]
 
 
-def _search(
-    index: IndexEvidenceFlat | IndexEvidenceIVF,
-    ids: NDArray[np.int64] | None,
-    k: int,
-    nprobe: int | None,
-    progress: str | None,
-) -> Results:
-    if isinstance(index, faiss.IndexIVF):
-        found: Results = index.search_members(ids, k, nprobe, progress=progress)
-        return found
-    return index.search_members(ids, k, progress=progress)
-
-
 def _best_of_each(
     index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, exact: bool, nprobe: int | None, progress: str | None
 ) -> Found:
-    if exact:
-        with index._lock.reading():
-            state = index._snapshot()
-            rows, ids = state.members.rows, state.members.ids
-            D, I = (result[rows] for result in search_all(state.storage, 1, progress=progress))
-    else:
-        ids = index.members().ids
-        D, I = _search(index, None, 1, nprobe, progress)
+    with index._lock.reading():
+        state: Any = index._snapshot()
+        ids = state.members.ids
+        if exact:
+            D, I = (result[state.members.rows] for result in search_all(state.storage, 1, progress=progress))
+        else:
+            D, I = index._evidence_of(state, None, 1, nprobe, progress)
     found = I[:, 0] >= 0
     return best_pairs([(ids[found], I[found, 0], D[found, 0])], k)
 
@@ -267,18 +252,20 @@ def _searched_pairs(
     index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, nprobe: int | None, progress: str | None
 ) -> Found:
     """Deepen each vector's search until its last result is worse than the k-th best pair found so far."""
-    everything = ids = index.members().ids
-    depth = min(4, k)
-    best = NOTHING
-    while len(ids):
-        D, I = _search(index, None if ids is everything else ids, depth, nprobe, progress)
-        row, place = np.nonzero(I >= 0)
-        best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
-        if depth == k:
-            break
-        could_hold_more = I[:, -1] >= 0
-        if len(best[2]) == k:
-            could_hold_more &= D[:, -1] >= best[2][-1]
-        ids = ids[could_hold_more]
-        depth = min(4 * depth, k)
-    return best
+    with index._lock.reading():
+        state: Any = index._snapshot()
+        everything = ids = state.members.ids
+        depth = min(4, k)
+        best = NOTHING
+        while len(ids):
+            D, I = index._evidence_of(state, None if ids is everything else ids, depth, nprobe, progress)
+            row, place = np.nonzero(I >= 0)
+            best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
+            if depth == k:
+                break
+            could_hold_more = I[:, -1] >= 0
+            if len(best[2]) == k:
+                could_hold_more &= D[:, -1] >= best[2][-1]
+            ids = ids[could_hold_more]
+            depth = min(4 * depth, k)
+        return best

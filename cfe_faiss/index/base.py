@@ -61,7 +61,12 @@ class EvidenceMixin(Generic[StateT]):
         raise NotImplementedError
 
     def _insert(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], also: list[Step]
+        self,
+        lists: FaissLists,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        ids: NDArray[np.int64],
+        also: list[Step],
     ) -> None:
         """Add unit vectors with ids that are known to be new, and do what is to be done in the same moment."""
         raise NotImplementedError
@@ -88,6 +93,12 @@ class EvidenceMixin(Generic[StateT]):
         allowed: NDArray[np.bool_] | None,
     ) -> Results:
         """Search after all arguments but ``nprobe`` were checked."""
+        raise NotImplementedError
+
+    def _evidence_of(
+        self, state: StateT, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
+    ) -> Results:
+        """Return the evidence of stored vectors, as ``search_members`` does, for whoever is inside of the lock."""
         raise NotImplementedError
 
     def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
@@ -188,11 +199,12 @@ class EvidenceMixin(Generic[StateT]):
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
         with self._changing():
-            self._insert(X, labels, self._new_ids(ids, len(X)), [])
+            lists = self._faiss_lists()
+            self._insert(lists, X, labels, self._new_ids(lists, ids, len(X)), [])
 
-    def _new_ids(self, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    def _new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
         id_map.check_unchanged(self.ntotal, len(self._table))
-        return id_map.new_ids(self._table, self._faiss_lists(), ids, n)
+        return id_map.new_ids(self._table, lists, ids, n)
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Give stored vectors new classes, as for another model over the same vectors; nothing is clustered again.
@@ -264,7 +276,8 @@ class EvidenceMixin(Generic[StateT]):
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoded and coded once more, a row keeps its code; normalised in between it might not.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
-            self._insert(rows, labels, self._new_ids(shifted, len(X)), emptying)
+            lists = self._faiss_lists()
+            self._insert(lists, rows, labels, self._new_ids(lists, shifted, len(X)), emptying)
 
     def _contents(self) -> tuple[tuple[NDArray[np.float32], NDArray[np.int64]], NDArray[np.int32]]:
         """Return copies of the vectors and ids, and the labels."""

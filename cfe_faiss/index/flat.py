@@ -79,14 +79,19 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
     # --- changing it ------------------------------------------------------------------------------------------------
 
     def _insert(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], also: list[Step]
+        self,
+        lists: FaissLists,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        ids: NDArray[np.int64],
+        also: list[Step],
     ) -> None:
         n = len(self._table)
         sort = _UNSORTED * (n + len(X) - self._sorted) > n + len(X)
         pointers = faiss.swig_ptr(X), faiss.swig_ptr(ids)
         self._commit(
             self._table.appending(labels, sort),
-            self._faiss_lists(),
+            lists,
             (X.view(np.uint8), ids, None, None),
             before=[(raw.IndexIDMap2_add_with_ids, (self, len(X), *pointers))],
             undo=self._resizing(n),
@@ -200,13 +205,17 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         """
         k = as_count("k", k)
         with self._lock.reading():
-            state = self._snapshot()
-            storage, known = state.storage, state.members
-            if ids is None:
-                D, I = exact.search_all(storage, k, progress=progress)
-                return D[known.rows], I[known.rows]
-            rows = known.find(ids)
-            return exact.search(storage, storage.rows(rows)[0], storage.labels[rows], k, progress=progress)
+            return self._evidence_of(self._snapshot(), ids, k, None, progress)
+
+    def _evidence_of(
+        self, state: State, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
+    ) -> exact.Results:
+        storage, known = state.storage, state.members
+        if ids is None:
+            D, I = exact.search_all(storage, k, progress=progress)
+            return D[known.rows], I[known.rows]
+        rows = known.find(ids)
+        return exact.search(storage, storage.rows(rows)[0], storage.labels[rows], k, progress=progress)
 
     def _search(
         self,

@@ -116,9 +116,10 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         self.nprobe = ivf.nprobe
         self._take_centroids(stock_centroids(ivf)[None])
         codes, stored = stock_codes(ivf)
-        ids = self._new_ids(stored, ivf.ntotal)
+        faiss_lists = self._faiss_lists()
+        ids = self._new_ids(faiss_lists, stored, ivf.ntotal)
         lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
-        self._append(codes, vectors, labels[np.argsort(np.argsort(ids))], ids, lists, [])
+        self._append(faiss_lists, codes, vectors, labels[np.argsort(np.argsort(ids))], ids, lists, [])
         storage = self._snapshot().storage
         row = storage.first_not_unit(_SHORTEST)
         if row >= 0:
@@ -282,7 +283,12 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         ]
 
     def _insert(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: NDArray[np.int64], also: list[Step]
+        self,
+        faiss_lists: FaissLists,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        ids: NDArray[np.int64],
+        also: list[Step],
     ) -> None:
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
@@ -293,10 +299,11 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
                 "holds this one; call train(x) of this one"
             )
         lists = assign(X, centroids)
-        self._append(codes_of(self, X, lists[0]), X, labels, ids, lists, also)
+        self._append(faiss_lists, codes_of(self, X, lists[0]), X, labels, ids, lists, also)
 
     def _append(
         self,
+        faiss_lists: FaissLists,
         codes: Bytes,
         X: NDArray[np.float32] | None,
         labels: NDArray[np.int32],
@@ -305,7 +312,6 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         also: list[Step],
     ) -> None:
         """Add codes to the lists (partitions, n) that are theirs."""
-        faiss_lists = self._faiss_lists()
         change = self._table.insertion(lists[0], labels)
         self._check_lists(faiss_lists, change)
         before, undo, after = self._mapping_more(ids)
@@ -518,16 +524,25 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         """
         k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
         with self._lock.reading():
-            state = self._snapshot()
-            storage, members = state.storage, state.members
-            if ids is not None:
-                return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, effort, None, progress)
-            nprobe = self._nprobe(state, effort, k, storage.n)
-            if nprobe >= self.partitions * self.nlist > 0 and not has_bytes():
-                D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
-                return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
-            queries = Queries.of_rows(storage, members.rows, members.places)
-            return self._searched(state, queries, k, Effort(nprobe, None, False, effort.memory), None, progress)
+            return self._members_evidence(self._snapshot(), ids, k, effort, progress)
+
+    def _evidence_of(
+        self, state: ListsState, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
+    ) -> Results:
+        return self._members_evidence(state, ids, k, Effort.of(nprobe, None, False, None), progress)
+
+    def _members_evidence(
+        self, state: ListsState, ids: ArrayLike | None, k: int, effort: Effort, progress: str | None
+    ) -> Results:
+        storage, members = state.storage, state.members
+        if ids is not None:
+            return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, effort, None, progress)
+        nprobe = self._nprobe(state, effort, k, storage.n)
+        if nprobe >= self.partitions * self.nlist > 0 and not has_bytes():
+            D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
+            return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
+        queries = Queries.of_rows(storage, members.rows, members.places)
+        return self._searched(state, queries, k, Effort(nprobe, None, False, effort.memory), None, progress)
 
     def search_certified(
         self,

@@ -141,7 +141,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
         units = as_unit_rows("ivf", X[order])
-        index._append(units.view(np.uint8), None, new_labels, index._new_ids(ids[order], len(ids)), lists[:, order], [])
+        faiss_lists = index._faiss_lists()
+        checked = index._new_ids(faiss_lists, ids[order], len(ids))
+        index._append(faiss_lists, units.view(np.uint8), None, new_labels, checked, lists[:, order], [])
         return index
 
     def __repr__(self) -> str:

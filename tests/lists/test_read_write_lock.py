@@ -1,4 +1,5 @@
 import copy
+import signal
 import threading
 import time
 
@@ -128,3 +129,41 @@ def test_searches_and_changes_side_by_side(kind: str) -> None:
             thread.join()
     assert errors == []
     assert index.ntotal == 400
+
+
+def test_a_token_that_goes_leaves_the_lock() -> None:
+    lock = ReadWriteLock()
+    for hold in (lock.reading, lock.writing):
+        token = hold()
+        token.__enter__()
+        with pytest.raises(RuntimeError, match="cannot be entered twice"):
+            token.__enter__()
+        del token
+    with lock.writing():
+        pass
+
+
+def test_who_waits_can_be_interrupted() -> None:
+    lock = ReadWriteLock()
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock.writing():
+            held.set()
+            done.wait(20)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(5)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for wait in (lock.reading, lock.writing):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt), wait():
+                pytest.fail("nobody should get in")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        done.set()
+        holder.join()
+    with lock.reading(), lock.reading():  # no writer is left waiting
+        pass

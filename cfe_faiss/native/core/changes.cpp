@@ -362,7 +362,7 @@ Change Table::relabelling(std::span<const std::int32_t> labels) const {
   for (std::size_t list = 0; list < nlist(); first += sizes_[list++]) {
     const auto own = labels.subspan(first, sizes_[list]);
     const auto before = numbers<std::int32_t>(labels_.data(list), sizes_[list]);
-    if (std::equal(own.begin(), own.end(), before.begin())) continue;
+    if (std::equal(own.begin(), own.end(), before.begin()) && std::is_sorted(own.begin(), own.end())) continue;
     ListChange one{list, own.size(), own.size(), {}, {}, {}};
     set_order(one, own);
     change.lists.push_back(std::move(one));

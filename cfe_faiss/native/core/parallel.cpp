@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -51,15 +52,18 @@ void parallel_for(std::size_t tasks, int threads, const std::function<void(std::
   std::vector<std::thread> helpers;
   try {
     helpers.reserve(others);
-    for (std::size_t i = 0; i < others; ++i)
-      helpers.emplace_back([&work] {
-        try {
-          while (work.take_one()) {
-          }
-        } catch (...) {
-          work.fail(std::current_exception());
+    const auto help = [&work] {
+      try {
+        while (work.take_one()) {
         }
-      });
+      } catch (...) {
+        work.fail(std::current_exception());
+      }
+    };
+    try {
+      for (std::size_t i = 0; i < others; ++i) helpers.emplace_back(help);
+    } catch (const std::system_error&) {  // there are no more threads to be had: those that run do the work
+    }
     while (work.take_one())
       if (watch) watch(work.done());
   } catch (...) {

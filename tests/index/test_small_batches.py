@@ -1,0 +1,96 @@
+"""Vectors that come one by one make the index that they would have made at once."""
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered, lists_of_rows
+
+import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
+
+N, D = 260, 8
+X, LABELS = clustered(N, D, 4)
+IDS = np.random.default_rng(3).permutation(5000)[:N]
+KINDS = ["EvidenceFlat", *(f"EvidenceIVF7x2,{codec}" for codec in ("Flat", "SQ8", "SQfp16", "PQ4,RFlat"))]
+
+
+def empty(kind: str) -> EvidenceIndex:
+    index = cfe.index_factory(D, kind)
+    if isinstance(index, faiss.IndexIVF):
+        index.train(clustered(300, D, 3)[0])
+        index.nprobe = 14
+    return index
+
+
+@pytest.mark.parametrize("own_ids", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_by_one_is_as_at_once(kind: str, own_ids: bool) -> None:
+    one_by_one, at_once = empty(kind), empty(kind)
+    ids = IDS if own_ids else np.arange(N)
+    at_once.add_with_labels(X, LABELS, ids)
+    one_by_one.add_with_labels(X[:90], LABELS[:90], ids[:90])
+    for i in range(90, N):
+        one_by_one.add_with_labels(X[i : i + 1], LABELS[i : i + 1], ids[i : i + 1] if own_ids else None)
+        if i % 50 == 0:  # what readers keep does not get into the way
+            assert len(one_by_one.search_members(k=3)[0]) == i + 1
+    for a, b in zip(one_by_one.search_members(k=6), at_once.search_members(k=6), strict=True):
+        assert_array_equal(a, b)
+    for name in ("ids", "labels"):
+        assert_array_equal(getattr(one_by_one.members(), name), getattr(at_once.members(), name))
+    assert_array_equal(one_by_one.reconstruct_batch(ids), at_once.reconstruct_batch(ids))
+    if isinstance(one_by_one, faiss.IndexIVF):
+        assert_array_equal(lists_of_rows(one_by_one), lists_of_rows(at_once))
+        for j in range(7):
+            size = at_once.invlists.list_size(j)
+            lists = [faiss.rev_swig_ptr(index.invlists.get_ids(j), size) for index in (one_by_one, at_once)]
+            assert_array_equal(*lists)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_that_are_there_are_refused_one_by_one_and_many_at_once(kind: str) -> None:
+    index = empty(kind)
+    index.add_with_labels(X[:200], LABELS[:200], IDS[:200])
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"):
+            index.add_with_labels(X[:1], [0], IDS[7:8])
+        with pytest.raises(ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"):
+            index.add_with_labels(X[:60], LABELS[:60], np.append(IDS[200:259], IDS[7]))
+        index.add_with_labels(X[200:201], [0], IDS[200:201])
+        index.remove_ids(IDS[200:201])
+    assert index.remove_ids(IDS[:9]) == 9
+    index.add_with_labels(X[7:8], LABELS[7:8], IDS[7:8])
+    assert_array_equal(np.sort(index.members().ids), np.sort(np.append(IDS[9:200], IDS[7])))
+
+
+def test_labels_that_stay_sort_rows_that_lie_where_they_were_added() -> None:
+    index = empty("EvidenceFlat")
+    index.add_with_labels(X[:200], LABELS[:200])
+    index.add_with_labels(X[200:205], [0, 1, 0, 1, 0])
+    assert len(index.storage().starts) > 2
+    before = index.search_members(k=4)
+    index.relabel(index.members().labels)
+    assert len(index.storage().starts) == 2
+    for a, b in zip(before, index.search_members(k=4), strict=True):
+        assert_array_equal(a, b)
+
+
+def test_a_direct_map_of_type_array_takes_ids_in_a_row() -> None:
+    index = empty("EvidenceIVF7x2,Flat")
+    index.add_with_labels(X[:9], LABELS[:9])
+    index.make_direct_map()
+    for change in (
+        lambda: index.add_with_labels(X[9:10], [0], [11]),
+        lambda: index.remove_ids(np.array([3])),
+    ):
+        with pytest.raises(RuntimeError, match="a direct map of type Array takes"):
+            change()
+    assert index.ntotal == 9
+    index.remove_ids(np.array([8]))
+    index.add_with_labels(X[8:10], LABELS[8:10])
+    assert_array_equal(faiss.IndexIVFFlat.reconstruct(index, 9), index.reconstruct(9))
+    sparse = empty("EvidenceIVF7x2,Flat")
+    sparse.add_with_labels(X[:2], LABELS[:2], [5, 9])
+    with pytest.raises(RuntimeError):
+        sparse.make_direct_map()
+    assert sparse.direct_map.type == faiss.DirectMap.NoMap
