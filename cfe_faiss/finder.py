@@ -12,10 +12,10 @@ from cfe_faiss.checks import as_array, as_count, as_ids, as_labels
 from cfe_faiss.extras import extra
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf_base import Effort
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_vectors
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.search.plan import Effort
 
 if TYPE_CHECKING:
     import pandas as pd

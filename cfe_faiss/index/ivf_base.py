@@ -1,13 +1,13 @@
 """What every inverted-file evidence index does: a class that stands before FAISS's own among the bases of an index."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import Change, FaissLists, Table, call_steps, has_bytes
+from cfe_faiss._native import Change, FaissLists, Table, call_steps
 from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
@@ -18,43 +18,19 @@ from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.lists.mapped import in_memory, is_mapped
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.search import batch
-from cfe_faiss.search import searcher as probing
+from cfe_faiss.search import searcher
 from cfe_faiss.search.certify import certified
 from cfe_faiss.search.exact import Results, padded, search_all
 from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search.plan import Effort, Engine, Plan, known_nprobe, nprobe_for, plan
 from cfe_faiss.search.pq_codes import Screening
-from cfe_faiss.search.recall import nprobe_for
+from cfe_faiss.search.searcher import Lists
 
 _NPROBE = 16
 _ONE, _FLOAT32, _LABEL_TYPES = (1,), np.dtype(np.float32), (np.dtype(np.int64), np.dtype(np.int32))
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
-
-
-class Effort(NamedTuple):
-    """How hard to search: in ``nprobe`` lists (None: the index's own number), for a recall, or exactly."""
-
-    nprobe: int | None
-    recall: float | None
-    exact: bool
-    memory: int
-
-    @classmethod
-    def of(cls, nprobe: int | None, recall: float | None, exact: bool, memory: int | None) -> "Effort":
-        """Check the arguments of a search."""
-        if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
-            raise ValueError(
-                f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, recall={recall}, "
-                f"exact={exact}"
-            )
-        if nprobe is not None:
-            nprobe = as_count("nprobe", nprobe)
-        if recall is not None:
-            recall = as_number("recall", recall, math.nextafter(0, 1), 1)
-            exact, recall = recall == 1, None if recall == 1 else recall
-        return cls(nprobe, recall, bool(exact), batch.MEMORY if memory is None else as_count("memory", memory))
 
 
 class EvidenceIVFMixin(EvidenceMixin[ListsState]):
@@ -178,11 +154,11 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         with self._lock.reading():
             return self._snapshot().routes
 
-    def _all_lists(self) -> probing.Lists:
+    def _all_lists(self) -> Lists:
         """Return what searches the index; valid until it changes."""
         return self._searcher(self._snapshot())
 
-    def _searcher(self, state: ListsState) -> probing.Lists:
+    def _searcher(self, state: ListsState) -> Lists:
         return state.searcher(self.routing, self._k_factor())
 
     def _is_current(self, state: ListsState) -> bool:
@@ -410,7 +386,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             if state.storage.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             lists = self._searcher(state)
-            return lists.number if effort.recall is None else _calibrated(lists, k, effort.recall, lists.storage.n)
+            return lists.number if effort.recall is None else nprobe_for(lists, lists.storage.n, k, effort.recall)
 
     def search_evidence(
         self,
@@ -456,8 +432,8 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         TypeError, ValueError
             If an argument is not as described.
         """
-        if recall is None and not exact and memory is None:
-            found = self._at_once(xq, labels_q, k, nprobe)
+        if not exact and memory is None and (recall is None or nprobe is None):
+            found = self._at_once(xq, labels_q, k, nprobe, recall)
             if found is not None:
                 return found
         X = as_unit_rows("xq", xq, self.d)
@@ -466,7 +442,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         with self._lock.reading():
             return self._of_vectors(self._snapshot(), X, labels, k, effort, None, progress)
 
-    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any) -> Results | None:
+    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
         """Return the evidence of one query if it is handed in as it is searched, else None: nothing is refused here.
 
         This is :func:`search_evidence` without a copy, a conversion or an object that a single query can do without.
@@ -490,7 +466,9 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             storage = kept.storage
             if xq.shape != (1, storage.d) or self.ntotal != storage.n:
                 return None
-            return kept.one(xq, labels_q.item(), k, self.nprobe if nprobe is None else nprobe, self.complete)
+            if nprobe is None:
+                nprobe = self.nprobe if recall is None else known_nprobe(kept, k, recall)
+            return None if nprobe is None else kept.one(xq, labels_q.item(), k, nprobe, self.complete)
 
     def search_members(
         self,
@@ -537,12 +515,14 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         storage, members = state.storage, state.members
         if ids is not None:
             return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, effort, None, progress)
-        nprobe = self._nprobe(state, effort, k, storage.n)
-        if nprobe >= self.partitions * self.nlist > 0 and not has_bytes():
-            D, I = search_all(storage, k, progress=progress)  # in float32 it pays to multiply every pair once only
+        if storage.n == 0:
+            return padded(*empty_heaps(0, 0), k)
+        made = plan(self._searcher(state), storage.n, k, effort, self._own_nprobe(), all_rows=True)
+        if made.engine is Engine.PAIRS:
+            D, I = search_all(storage, k, progress=progress)
             return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
         queries = Queries.of_rows(storage, members.rows, members.places)
-        return self._searched(state, queries, k, Effort(nprobe, None, False, effort.memory), None, progress)
+        return self._carried_out(state, queries, k, made, None, progress)
 
     def search_certified(
         self,
@@ -583,10 +563,12 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             state = self._snapshot()
             storage, members = state.storage, state.members
             queries = Queries.of_rows(storage, members.rows if ids is None else members.find(ids))
-            D, I = self._searched(state, queries, k, effort, None, progress)
             if storage.n == 0:
-                return D, I, np.ones(len(D), bool)
-            return D, I, certified(self._searcher(state), queries, self.nprobe if nprobe is None else nprobe, D, I)
+                return *padded(*empty_heaps(0, 0), k), np.ones(0, np.bool_)
+            lists = self._searcher(state)
+            made = plan(lists, len(queries), k, effort, self._own_nprobe())
+            D, I = self._carried_out(state, queries, k, made, None, progress)
+            return D, I, certified(lists, queries, made, D, I)
 
     def _search(
         self,
@@ -625,24 +607,32 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
     ) -> Results:
         if state.storage.n == 0:
             return padded(*empty_heaps(len(queries), 0), k)
-        return probing.search(
+        made = plan(self._searcher(state), len(queries), k, effort, self._own_nprobe())
+        return self._carried_out(state, queries, k, made, allowed, progress)
+
+    def _carried_out(
+        self,
+        state: ListsState,
+        queries: Queries,
+        k: int,
+        made: Plan,
+        allowed: NDArray[np.bool_] | None,
+        progress: str | None,
+    ) -> Results:
+        return searcher.search(
             self._searcher(state),
             queries,
             k,
-            self._nprobe(state, effort, k, len(queries)),
+            made.nprobe,
+            batched=made.batched,
             complete=self.complete,
             allowed=allowed,
-            memory=effort.memory,
+            memory=made.memory,
             progress=progress,
         )
 
-    def _nprobe(self, state: ListsState, effort: Effort, k: int, nq: int) -> int:
-        """Return in how many lists to search for so many queries."""
-        if effort.nprobe is not None or state.storage.n == 0:
-            return effort.nprobe or 1
-        if effort.recall is not None:
-            return _calibrated(self._searcher(state), k, effort.recall, nq)
-        return self.partitions * self.nlist if effort.exact else as_count("nprobe", self.nprobe)
+    def _own_nprobe(self) -> int:
+        return as_count("nprobe", self.nprobe)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -694,11 +684,6 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
-
-
-def _calibrated(lists: probing.Lists, k: int, recall: float, nq: int) -> int:
-    together = lists.worth_grouping(nq, lists.number // 2)
-    return nprobe_for(lists, min(k, lists.storage.n), recall, together=together)
 
 
 def as_nlist(nlist: int | str) -> int:

@@ -19,6 +19,7 @@ from cfe_faiss.parallel import run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.exact import slices
 from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search.plan import Plan
 from cfe_faiss.search.searcher import Lists
 
 _ROWS = 1 << 12
@@ -27,17 +28,17 @@ _SEVERAL = -2  # in place of the label of a list that has several
 
 
 def certified(
-    lists: Lists, queries: Queries, nprobe: int, D: NDArray[np.float32], I: NDArray[np.int64]
+    lists: Lists, queries: Queries, made: Plan, D: NDArray[np.float32], I: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return for each query whether its row, found in the lists that it is routed to, is exact: (nq,) bool.
 
     O(nq * nlist * d) time.
     """
-    result = np.zeros(len(queries), bool)
+    result, nprobe = np.zeros(len(queries), bool), made.nprobe
     if nprobe >= lists.number:
         result[:] = True
         return result
-    if lists.worth_grouping(len(queries), nprobe) and lists.routes is not None:
+    if made.batched and lists.routes is not None:
         groups, probed = grouping.routed(lists.routes, queries, nprobe)
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:

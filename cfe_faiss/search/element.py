@@ -1,9 +1,9 @@
 """Whether blocks hold floats or bytes: which of them is faster on the rows of an index, found by trying both.
 
 Bytes are four times as short and, with VNNI, multiplied four at a time, but a bound has to be worked out for each row,
-and the more rows it leaves open the less it saves: with few dimensions, or where similarities crowd together, floats are
-faster. That depends on the processor and on the data, so it is measured, in some milliseconds, before the first blocks
-are made. Results do not depend on it: what either leaves open is scored from the vectors themselves.
+and the more rows it leaves open the less it saves: with few dimensions, or where similarities crowd together, floats
+are faster. That depends on the processor and on the data, so it is measured, in some milliseconds, before the first
+blocks are made. Results do not depend on it: what either leaves open is scored from the vectors themselves.
 """
 
 import time

@@ -16,34 +16,34 @@ _FOLDS = 20
 _CERTAIN = 1.64  # one-sided 95 % of a normal distribution
 
 
-def nprobe_for(lists: Lists, k: int, recall: float, *, together: bool) -> int:
+def nprobe_for(lists: Lists, k: int, recall: float, *, batched: bool) -> int:
     """Return the smallest number of lists that reaches a recall@k with 95 % confidence, on a sample.
 
-    The sample holds up to 2,000 stored vectors, in whole lists where queries are searched ``together``, list by list.
-    What is found for (k, recall, together) is kept as long as ``lists`` is valid.
+    The sample holds up to 2,000 stored vectors, in whole lists where queries are searched in groups, list by list.
+    What is found for (k, recall, batched) is kept as long as ``lists`` is valid.
     """
     known = lists.calibrations
-    key = (k, recall, together)
+    key = (k, recall, batched)
     if key not in known:
-        queries = _sample(lists, together)
+        queries = _sample(lists, batched)
         if len(queries) == 0:
             return lists.number
-        D, I = _search(lists, queries, k, lists.number, together)
+        D, I = _search(lists, queries, k, lists.number, batched)
 
         def reaches(nprobe: int) -> bool:
-            return _lower_bound(_search(lists, queries, k, nprobe, together), (D, I)) >= recall
+            return _lower_bound(_search(lists, queries, k, nprobe, batched), (D, I)) >= recall
 
         known[key] = _smallest(reaches, lists.number)
     return known[key]
 
 
-def _search(lists: Lists, queries: Queries, k: int, nprobe: int, together: bool) -> Results:
-    return probing.search(lists, queries, k, nprobe, complete=nprobe < lists.number, together=together)
+def _search(lists: Lists, queries: Queries, k: int, nprobe: int, batched: bool) -> Results:
+    return probing.search(lists, queries, k, nprobe, complete=nprobe < lists.number, batched=batched)
 
 
-def _sample(lists: Lists, together: bool) -> Queries:
+def _sample(lists: Lists, batched: bool) -> Queries:
     storage, rng = lists.storage, np.random.default_rng(0)
-    if together:
+    if batched:
         order = rng.permutation(len(storage.starts) - 1)
         enough = int(np.searchsorted(np.cumsum(np.diff(storage.starts)[order]), _SAMPLE)) + 1
         rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in order[:enough]])

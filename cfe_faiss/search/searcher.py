@@ -22,8 +22,7 @@ from cfe_faiss.search.grouping import Groups, Queries, alike
 from cfe_faiss.search.pq_codes import Screening
 
 _CHUNK = 256
-_QUERIES_PER_LIST = 4
-_PANELS_COST = 8
+_WIDER = 4  # times as many lists, if those before did not hold enough
 _EVERYTHING = np.empty(0, bool)
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)  # NumPy looks a type up each time it is named otherwise
 
@@ -88,16 +87,6 @@ class Lists:
             self.own_groups.append(alike(queries, routes))
         return self.own_groups[0]
 
-    def worth_grouping(self, nq: int, nprobe: int) -> bool:
-        """Whether so many queries are to be searched list by list."""
-        everything = nprobe >= self.number
-        if self.routes is None or (self.screening is not None and not everything):
-            return False
-        # The mean of a few queries says less of each of them than they do themselves; where all lists are probed, it
-        # decides nothing. To make the panels costs about as much as for a query to meet so many times all rows.
-        in_groups = everything or nq >= _QUERIES_PER_LIST * self.centroids.shape[1]
-        return in_groups and nq * self.scanned(nprobe) >= _PANELS_COST * self.storage.n
-
     @cached_property
     def element(self) -> Element:
         """What the numbers of blocks are to be: what a sample of the rows is searched faster with."""
@@ -124,7 +113,7 @@ class Lists:
             return None
         storage = self.storage
         # Blocks of floats save one query too little to be made for it.
-        blocks = self.blocks if batch.element_for(storage) == "byte" else None
+        blocks = self.blocks if self.element == "byte" else None
         partitions = self.references, self.reference_starts
         return Searcher(storage.native, *partitions, self.routes.native, storage.slack, blocks)
 
@@ -180,16 +169,16 @@ def search(
     k: int,
     nprobe: int,
     *,
+    batched: bool,
     complete: bool,
     allowed: NDArray[np.bool_] | None = None,
     memory: int = batch.MEMORY,
     progress: str | None = None,
-    together: bool | None = None,
 ) -> Results:
     """Search queries among the allowed storage rows, (n,), of which there are some.
 
-    ``together`` says whether queries are searched list by list; by default, where that pays. With ``complete``, the
-    search of a row goes on in four times as many lists until it holds min(k, eligible) results.
+    ``batched`` says whether queries are searched in groups, list by list. With ``complete``, the search of a row goes
+    on in four times as many lists until it holds min(k, eligible) results; those that are left then are searched alone.
     """
     width = min(k, lists.storage.n)
     mask = _EVERYTHING if allowed is None else allowed
@@ -198,34 +187,52 @@ def search(
     D, I = np.empty((len(queries), width), np.float32), np.empty((len(queries), width), np.int64)
     unknown = queries.labels == UNKNOWN
     D[unknown], I[unknown] = PADDING, -1
-    while len(pending):
-        grouped = lists.worth_grouping(len(pending), nprobe) if together is None else together
-        if grouped and lists.routes is not None:
-            batch.search(
-                lists.storage,
-                lists.places,
-                lists.routes,
-                queries,
-                pending,
-                nprobe,
-                D,
-                I,
-                allowed=allowed,
-                memory=memory,
-                ready=lists.blocks if memory >= batch.MEMORY else None,
-                alike=lists.alike,
-                progress=progress,
-            )
-        else:
-            _probe_side_by_side(lists, queries, nprobe, complete, mask, pending, D, I, progress)
+    if batched and len(pending):
+        _search_in_groups(lists, queries, nprobe, allowed, pending, D, I, memory, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
-        widen = complete and nprobe < lists.number and (grouped or lists.single is None)
+        widen = complete and nprobe < lists.number
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
-        nprobe *= 4
+        nprobe *= _WIDER
+    while len(pending):
+        _search_alone(lists, queries, nprobe, complete, mask, pending, D, I, progress)
+        widen = complete and nprobe < lists.number and lists.single is None
+        pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
+        nprobe *= _WIDER
     return padded(D, I, k)
 
 
-def _probe_side_by_side(
+def _search_in_groups(
+    lists: Lists,
+    queries: Queries,
+    nprobe: int,
+    allowed: NDArray[np.bool_] | None,
+    pending: NDArray[np.int64],
+    D: NDArray[np.float32],
+    I: NDArray[np.int64],
+    memory: int,
+    progress: str | None,
+) -> None:
+    """Search some of the queries list by list, and write their D and I."""
+    assert lists.routes is not None  # groups are routed to the evidence of a class
+    batch.search(
+        lists.storage,
+        lists.places,
+        lists.routes,
+        queries,
+        pending,
+        nprobe,
+        D,
+        I,
+        allowed=allowed,
+        memory=memory,
+        ready=lists.blocks if memory >= batch.MEMORY else None,
+        alike=lists.alike,
+        element=lists.element,
+        progress=progress,
+    )
+
+
+def _search_alone(
     lists: Lists,
     queries: Queries,
     nprobe: int,

@@ -60,7 +60,7 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
         x = unit(np.random.default_rng(label).normal(size=(3 if few else 9, stored.X.shape[1])))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(routing, "_SMALL_SHARE", 0.0)
-            index._forget()
+            index._state = None  # worked out anew
             chosen = index.routes().lists(x, np.full(len(x), label, np.int32), max(1, lists - 1))
         scores = np.where(counts > 0, x @ means.T, -np.inf)
         for q in range(len(x)):
@@ -166,7 +166,7 @@ def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path)
     expected = index.routes().lists(queries, own, 8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(routing, "MANY", 500)
-        index._forget()
+        index._state = None  # worked out anew
         cfe.write_index(index, tmp_path / "regions.index")
         found = index.routes().lists(queries, own, 8)
         assert len(index.routes().regions.means) == 30

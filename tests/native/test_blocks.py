@@ -125,7 +125,7 @@ def rows_object(case: Case, codes: NDArray[Any], codec: int = FLAT) -> Rows:
     filled = np.array(case.sizes) > 0
     places = [np.where(filled, a.ctypes.data + a.strides[0] * starts[:-1], 0) for a in (codes, case.ids)]
     addresses = [place.astype(np.uint64) for place in places]
-    return Rows(case.X.shape[1], codec, np.empty(0, np.float32), starts, *addresses, case.labels)
+    return Rows(case.X.shape[1], codec, np.empty(0, np.float32), starts, *addresses, case.labels, addresses[0][:0], 0)
 
 
 def blocks_of(case: Case, element: str, rows: Rows | None = None, **changed: Any) -> Blocks:

@@ -1,0 +1,113 @@
+"""How a search goes, decided once and in one place: by which engine, and in how many lists.
+
+Whether queries are searched in groups depends on numbers only, never on a measured time: a group looks into other lists
+than its queries would alone, and the same call is to give the same results on every machine. What blocks hold, floats
+or bytes, changes the time alone, and is measured (:mod:`cfe_faiss.search.element`).
+"""
+
+import math
+from enum import Enum
+from typing import NamedTuple
+
+from cfe_faiss import _native
+from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.search import batch, recall
+from cfe_faiss.search.searcher import Lists
+
+_QUERIES_PER_LIST = 4
+_PASSES = 8  # of a query over all rows take about as long as to make blocks of them
+
+
+class Engine(Enum):
+    """What searches."""
+
+    SINGLE = "each query is ranked, and its lists are scanned, alone"
+    BATCHED = "groups of near queries are ranked by their mean, and scanned list by list"
+    PAIRS = "each pair of stored rows is multiplied once"
+
+
+class Effort(NamedTuple):
+    """How hard to search: in ``nprobe`` lists (None: the index's own number), for a recall, or exactly."""
+
+    nprobe: int | None
+    recall: float | None
+    exact: bool
+    memory: int
+
+    @classmethod
+    def of(cls, nprobe: int | None, recall: float | None, exact: bool, memory: int | None) -> "Effort":
+        """Check the arguments of a search."""
+        if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
+            raise ValueError(
+                f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, recall={recall}, "
+                f"exact={exact}"
+            )
+        if nprobe is not None:
+            nprobe = as_count("nprobe", nprobe)
+        if recall is not None:
+            recall = as_number("recall", recall, math.nextafter(0, 1), 1)
+            exact, recall = recall == 1, None if recall == 1 else recall
+        return cls(nprobe, recall, bool(exact), batch.MEMORY if memory is None else as_count("memory", memory))
+
+
+class Plan(NamedTuple):
+    """What a search does: the engine, lists looked into, and bytes for copies of vectors."""
+
+    engine: Engine
+    nprobe: int
+    memory: int
+
+    @property
+    def batched(self) -> bool:
+        """Whether queries are searched in groups."""
+        return self.engine is Engine.BATCHED
+
+
+def plan(lists: Lists, nq: int, k: int, effort: Effort, nprobe: int, *, all_rows: bool = False) -> Plan:
+    """Decide how to search for the k best of each of ``nq`` queries.
+
+    Parameters
+    ----------
+    lists
+        Of an index that is not empty.
+    effort, nprobe
+        What the caller wants; and the index's own number of lists, where that says nothing.
+    all_rows
+        Whether the queries are all stored rows.
+    """
+    wanted = _nprobe(lists, nq, k, effort, nprobe)
+    # Where blocks hold floats, what a processor without byte products has, a matrix product serves both of a pair.
+    if all_rows and wanted >= lists.number and lists.routes is not None and not _native.has_bytes():
+        return Plan(Engine.PAIRS, wanted, effort.memory)
+    engine = Engine.BATCHED if is_batched(lists, nq, wanted) else Engine.SINGLE
+    return Plan(engine, wanted, effort.memory)
+
+
+def _nprobe(lists: Lists, nq: int, k: int, effort: Effort, nprobe: int) -> int:
+    if effort.nprobe is not None:
+        return effort.nprobe
+    if effort.exact:
+        return lists.number
+    return nprobe if effort.recall is None else nprobe_for(lists, nq, k, effort.recall)
+
+
+def nprobe_for(lists: Lists, nq: int, k: int, wanted: float) -> int:
+    """Return the number of lists that so many queries have to look into for a recall@k."""
+    batched = is_batched(lists, nq, lists.number // 2)
+    return recall.nprobe_for(lists, min(k, lists.storage.n), wanted, batched=batched)
+
+
+def known_nprobe(lists: Lists, k: int, wanted: float) -> int | None:
+    """Return the number of lists that a single query has to look into for a recall@k, if it was measured before."""
+    return lists.calibrations.get((min(k, lists.storage.n), wanted, False))
+
+
+def is_batched(lists: Lists, nq: int, nprobe: int) -> bool:
+    """Return whether so many queries are searched in groups, list by list."""
+    everything = nprobe >= lists.number
+    if lists.routes is None or (lists.screening is not None and not everything):
+        return False
+    # The mean of a few queries says less of each of them than they do themselves; where all lists are probed, it
+    # decides nothing.
+    enough = everything or nq >= _QUERIES_PER_LIST * lists.centroids.shape[1]
+    return enough and nq * lists.scanned(nprobe) >= _PASSES * lists.storage.n
