@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss import _native
+from cfe_faiss.search import batch, element
+from cfe_faiss.search.searcher import Lists
+
+
+def built(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
+    index.train(X)
+    index.add_with_ids(X, np.arange(len(X)))
+    index.relabel(labels)
+    return index
+
+
+def test_what_blocks_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "has_bytes", lambda: True)
+    assert element.usable(100, 100) == ("float", "byte")
+    assert element.usable(101, 100) == ("byte",)
+    monkeypatch.setattr(_native, "has_bytes", lambda: False)
+    assert element.usable(101, 100) == ("float",)
+
+
+def test_floats_have_to_be_worth_their_memory() -> None:
+    assert element.faster(0.8, 1.0) == "float"
+    assert element.faster(0.95, 1.0) == element.faster(2.0, 1.0) == "byte"
+
+
+@pytest.mark.parametrize("nlist", [1, 3, 40])
+def test_a_sample_is_of_stored_rows_and_their_lists(nlist: int) -> None:
+    X, labels = clustered(800, 9, 3)
+    labels[::9] = -1
+    index = built(X, labels, nlist)
+    lists, storage = index._all_lists(), index.storage()
+    assert lists.routes is not None
+    sample = element.Sample(storage, lists.routes)
+    assert sample.starts[0] == 0
+    assert sample.starts[-1] == len(sample.X) == len(sample.labels) > 0
+    assert len(sample.lists) == len(sample.starts) - 1
+    for first, last in zip(sample.starts[:-1], sample.starts[1:], strict=True):
+        assert 0 < last - first <= 16
+        assert len(set(sample.labels[first:last].tolist())) == 1
+    assert (sample.labels >= 0).all()
+    wanted = sample.wanted(nlist)
+    assert set(np.flatnonzero(wanted)) == set(sample.lists[sample.lists >= 0].tolist())
+    blocks = batch.blocks_of(storage, lists.places, "float", wanted=wanted)
+    assert sample.seconds(blocks) > 0
+
+
+@pytest.mark.parametrize("labels", [np.full(60, -1), np.zeros(60, int)])
+def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    index = built(X, labels, 4)
+    assert index._all_lists().element in ("float", "byte")
+    assert (index.search_members(k=3, exact=True)[1] == -1).all()
+
+
+@pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
+def test_what_is_faster_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = clustered(800, 9, 3)
+    for seconds, expected in (({"float": 1.0, "byte": 2.0}, "float"), ({"float": 1.0, "byte": 0.5}, "byte")):
+        monkeypatch.setattr(element.Sample, "seconds", lambda self, blocks, times=seconds: times[blocks.element])
+        index = built(X, labels, 20)
+        lists: Lists = index._all_lists()
+        assert lists.element == expected
+        assert lists.blocks is not None
+        assert lists.blocks.element == expected
