@@ -51,7 +51,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     lists = index._all_lists()
     storage, routes = lists.storage, lists.routes
     queries = grouping.Queries.of_rows(storage, np.arange(storage.n))
-    large, alike = least(lambda: grouping.alike(queries, routes))
+    large, grouped = least(lambda: grouping.group(queries, routes))
     everything = slice(0, len(large))
     (groups, looked_into, X), routed = least(lambda: grouping.routed_some(large, everything, routes, queries, nprobe))
     means = grouping.arranged(X, np.arange(len(X)), groups.starts)[1]
@@ -69,7 +69,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, swept = least(lambda: scanned(D, I, resume=False))
     _, whole = least(lambda: index.search_members(k=K, nprobe=nprobe))
     told = {
-        "groups": alike + routed - routing,
+        "groups": grouped + routed - routing,
         "routing": routing,
         "products": full,
         "keeping rows": swept - full,

@@ -701,6 +701,60 @@ def arrange_groups(
 ) -> None:
     """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""
 
+class GroupedSearcher:
+    """Searches groups of queries in one call: halves them, ranks lists by their means, and scans these lists.
+
+    It refers to rows, centroids and blocks; valid while the rows are. The latter two are of the same lists.
+    """
+
+    def __init__(self, rows: Rows, centroids: ClassCentroids, blocks: Blocks) -> None: ...
+    def search(
+        self,
+        X: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        group_labels: NDArray[np.int32],
+        tasks: NDArray[np.int64],
+        nprobe: int,
+        D: NDArray[np.float32],
+        I: NDArray[np.int64],
+        *,
+        deduplicate: bool = False,
+        threads: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        """Write the best rows of other labels in the lists that are nearest to the mean of each query's small group.
+
+        Parameters
+        ----------
+        X, rows
+            Unit queries, (nq, d), and no row, (0,); or, of queries that are stored rows, their numbers, (nq,), and no
+            vector, (0, ..).
+        labels
+            Label of each query, (nq,).
+        order, starts, group_labels
+            Queries to be searched, each at most once, in groups of those of one list: group g is
+            ``order[starts[g]:starts[g + 1]]``, and lists are ranked for it by ``group_labels[g]``.
+        tasks
+            The first group of each run of groups that a thread takes at a time and, last, the number of groups.
+        nprobe
+            Lists that each small group looks into; of all lists of the first partition, if that is no less than all
+            lists there are.
+        D, I
+            Similarities and ids, (nq, k), as :meth:`Blocks.search` writes them, to the row of each query.
+        deduplicate
+            Whether a row may be in several of the lists.
+        threads, progress
+            How many threads may be used; and what is called with how many tasks are done.
+
+        Raises
+        ------
+        ValueError
+            If the arguments do not fit each other.
+        """
+
 # --- letting searches and changes into an index ---
 
 class Reading:

@@ -179,3 +179,18 @@ def run(
                         thread.join()
         if errors:
             raise errors[0]
+
+
+@contextmanager
+def native_progress(title: str | None, tasks: int) -> Iterator[Callable[[int], None] | None]:
+    """Yield what a call of the core is handed as ``progress``: it moves a bar; None where there is no bar to be seen.
+
+    The bar, on standard error, is called ``title``; None for no bar. It is quiet when it is not a terminal.
+    """
+    disable = True if title is None else None
+    with tqdm(total=tasks, desc=title, disable=disable, leave=False) as bar:
+
+        def report(done: int) -> None:
+            bar.update(done - bar.n)
+
+        yield None if bar.disable else report

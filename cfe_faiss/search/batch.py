@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss._native import Blocks
+from cfe_faiss._native import Blocks, GroupedSearcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.parallel import native_progress, num_threads, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.grouping import Groups, Queries
 
@@ -172,7 +172,7 @@ def search(
     allowed: NDArray[np.bool_] | None = None,
     memory: int = MEMORY,
     ready: Blocks | None = None,
-    alike: Callable[[Queries, Routes], Groups] = grouping.alike,
+    group: Callable[[Queries, Routes], Groups] = grouping.group,
     element: Element | None = None,
     progress: str | None = None,
 ) -> None:
@@ -180,40 +180,48 @@ def search(
 
     Each group of queries looks into the ``nprobe`` lists that its mean is routed to. Results are exact for these lists;
     rows may be short, and those of queries with an unknown label stay as they are. ``ready`` are blocks of all lists of
-    one partition, if there are any; others are made here, of no more than ``memory`` bytes at a time. ``alike`` gives
+    one partition, if there are any; others are made here, of no more than ``memory`` bytes at a time. ``group`` gives
     the groups of queries that are searched by those.
     """
-    everything = len(pending) == len(queries)
-    queries = queries.chosen(pending)
+    source = queries
+    queries = source.chosen(pending)
     if nprobe >= len(routes.means):
         places = places.first_partition(routes.nlist)
     deduplicate = places.rows > storage.n
     scanned = min(nprobe, len(places.starts)) * places.rows / len(places.starts)
     work = float(len(queries)) * storage.d * scanned
 
-    def scan(
-        blocks: Blocks, X: NDArray[np.float32], groups: Groups, lists: NDArray[np.int64], *, resume: bool = False
-    ) -> None:
-        labels, order = queries.labels[groups.order], groups.order if everything else pending[groups.order]
-        blocks.search(X, labels, groups.starts, lists, order, found_D, found_I, deduplicate=deduplicate, resume=resume)
-
     if ready is not None and allowed is None:
-        large = alike(queries, routes)
-
-        def search_some(task: slice) -> None:
-            groups, lists, X = grouping.routed_some(large, task, routes, queries, nprobe)
-            scan(ready, X, groups, lists)
-
-        run(search_some, large.tasks(), work=work, progress=progress, blas=False)
+        large = group(queries, routes)
+        order = large.order if len(queries) == len(source) else pending[large.order]
+        tasks = large.tasks()
+        with native_progress(progress, len(tasks)) as report:
+            GroupedSearcher(storage.native, routes.native, ready).search(
+                source.X,
+                source.rows,
+                source.labels,
+                order,
+                large.starts,
+                large.labels,
+                np.array([0, *(task.stop for task in tasks)]),
+                nprobe,
+                found_D,
+                found_I,
+                deduplicate=deduplicate,
+                threads=num_threads(work),
+                progress=report,
+            )
         return
 
     groups, lists = grouping.routed(routes, queries, nprobe)
+    order = groups.order if len(queries) == len(source) else pending[groups.order]
     element = element or element_for(storage)
 
-    def scan_task(task: slice, blocks: Blocks, resume: bool) -> None:
+    def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)
-        order = groups.order[cut]
-        scan(blocks, queries.fetch(order), Groups(order, starts, groups.labels[task]), lists[task], resume=resume)
+        chosen, found = groups.order[cut], order[cut]
+        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        blocks.search(X, labels, starts, lists[task], found, found_D, found_I, deduplicate=deduplicate, resume=resume)
 
     wanted = np.zeros(len(places.starts) - 1, np.bool_)
     wanted[lists[lists >= 0]] = True
@@ -222,7 +230,7 @@ def search(
         here[shard] = wanted[shard]
         blocks = blocks_of(storage, places, element, wanted=here, allowed=allowed)
         run(
-            partial(scan_task, blocks=blocks, resume=shard.start > 0),
+            partial(scan, blocks=blocks, resume=shard.start > 0),
             groups.tasks(),
             work=work,
             progress=progress,

@@ -1,12 +1,13 @@
-"""Queries that are searched together: those that lie in one list and are near each other.
+"""Groups of queries that are searched by their mean: those that lie in one list and are near each other.
 
-Queries of one list are routed alike if they have one label with a large share in the list, or labels with small shares,
-whose own members move the list's mean too little to matter. They are halved, along the line between two that are far
-apart, until a group is about as large as what meets a panel at once: its mean is then near to each of its queries.
+Lists are ranked by the same centroids for queries of one list that have one label with a large share in it, or labels
+with small shares, whose own members move the list's mean too little to matter. Such queries are halved, along the line
+between two that are far apart, until a group has no more queries than a block has rows: its mean is then near to each
+of its queries.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -43,12 +44,16 @@ class Queries:
         Returns the list of the first partition that each of given queries lies in or is nearest to, (m,) int64.
     order
         All queries, (nq,) int64, in an order in which those of a list follow each other, if one is known.
+    X, rows
+        What ``fetch`` takes them from: vectors, (nq, d), or, where these are (0, d), storage rows, (nq,).
     """
 
     fetch: Fetch
     labels: NDArray[np.int32]
     homes: Callable[[NDArray[np.int64]], NDArray[np.int64]]
     order: NDArray[np.int64] | None = None
+    X: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def of_rows(cls, storage: Storage, rows: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> "Queries":
@@ -58,6 +63,7 @@ class Queries:
             storage.labels[rows],
             lambda chosen: lists_of(rows[chosen], storage.starts),
             order,
+            rows=np.ascontiguousarray(rows, np.int64),
         )
 
     @classmethod
@@ -67,6 +73,7 @@ class Queries:
             lambda chosen: X[chosen],
             labels,
             lambda chosen: assign(X[chosen], centroids[None])[0].astype(np.int64),
+            X=np.ascontiguousarray(X, np.float32),
         )
 
     def chosen(self, queries: NDArray[np.int64]) -> "Queries":
@@ -106,8 +113,8 @@ class Groups:
         return [slice(int(a), int(b)) for a, b in pairwise(borders)]
 
 
-def alike(queries: Queries, routes: Routes) -> Groups:
-    """Return the queries of each list that are routed alike."""
+def group(queries: Queries, routes: Routes) -> Groups:
+    """Return the queries of each list whose lists are ranked by the same centroids."""
     order = np.arange(len(queries)) if queries.order is None else queries.order
     labels = queries.labels[order]
     known = labels != UNKNOWN
@@ -151,7 +158,7 @@ def routed_some(
 
 def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
     """Return small groups of all queries, and the lists that each looks into, as :func:`routed_some`."""
-    large = alike(queries, routes)
+    large = group(queries, routes)
     tasks = large.tasks()
     parts: list[tuple[Groups, NDArray[np.int64]]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
 

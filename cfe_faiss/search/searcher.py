@@ -14,11 +14,11 @@ from cfe_faiss.lists import codecs
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
-from cfe_faiss.search import batch
+from cfe_faiss.search import batch, grouping
 from cfe_faiss.search.batch import Places
 from cfe_faiss.search.element import Element, Sample, faster, usable
 from cfe_faiss.search.exact import Results, padded
-from cfe_faiss.search.grouping import Groups, Queries, alike
+from cfe_faiss.search.grouping import Groups, Queries
 from cfe_faiss.search.pq_codes import Screening
 
 _CHUNK = 256
@@ -50,7 +50,7 @@ class Lists:
     calibrations
         Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.search.recall`.
     own_groups
-        The rows of each list that are routed alike, once they were all searched.
+        The groups of all rows, after they were all searched.
     """
 
     storage: Storage
@@ -79,12 +79,12 @@ class Lists:
         """Return about how many rows a query meets."""
         return float(min(nprobe, self.number) * self.storage.n / self.centroids.shape[1])
 
-    def alike(self, queries: Queries, routes: Routes) -> Groups:
-        """Return the queries of each list that are routed alike; kept where they are all rows, in order of lists."""
+    def group(self, queries: Queries, routes: Routes) -> Groups:
+        """Return the groups of queries; kept where they are all rows, in order of lists."""
         if queries.order is None:
-            return alike(queries, routes)
+            return grouping.group(queries, routes)
         if not self.own_groups:
-            self.own_groups.append(alike(queries, routes))
+            self.own_groups.append(grouping.group(queries, routes))
         return self.own_groups[0]
 
     @cached_property
@@ -226,7 +226,7 @@ def _search_in_groups(
         allowed=allowed,
         memory=memory,
         ready=lists.blocks if memory >= batch.MEMORY else None,
-        alike=lists.alike,
+        group=lists.group,
         element=lists.element,
         progress=progress,
     )

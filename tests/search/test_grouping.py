@@ -12,7 +12,7 @@ import cfe_faiss as cfe
 from cfe_faiss.coarse.class_centroids import Regions, Routes
 from cfe_faiss.parallel import num_threads
 from cfe_faiss.search import grouping
-from cfe_faiss.search.grouping import Groups, Queries, alike, arranged, halve
+from cfe_faiss.search.grouping import Groups, Queries, arranged, group, halve
 
 seeds = st.integers(0, 2**32 - 1)
 sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100, 300]), max_size=6)
@@ -115,7 +115,7 @@ def test_the_mean_of_rows_that_cancel_out_is_zero() -> None:
     assert_array_equal(means, [[0, 0], x])
 
 
-# --- queries that are routed alike ------------------------------------------------------------------------------------
+# --- groups of queries -----------------------------------------------------------------------------------------------
 
 
 def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> Queries:
@@ -149,7 +149,7 @@ def routes_with(entries: NDArray[np.bool_]) -> Routes:
     st.sampled_from(["none", "by list", "any"]),
     seeds,
 )
-def test_queries_of_a_list_are_together_that_have_its_entry_or_none(
+def test_queries_of_a_list_are_one_group_that_have_its_entry_or_none(
     n: int, nlist: int, classes: int, lowest: int, known_order: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -160,7 +160,7 @@ def test_queries_of_a_list_are_together_that_have_its_entry_or_none(
     order, of_list = np.arange(n), rng.permutation(n)
     if known_order != "none":
         order = of_list[np.argsort(homes[of_list], kind="stable")] if known_order == "by list" else of_list
-    groups = alike(queries_of(labels, homes, None if known_order == "none" else order), routes_with(entries))
+    groups = group(queries_of(labels, homes, None if known_order == "none" else order), routes_with(entries))
     places = np.argsort(order)
     assert_array_equal(np.sort(groups.order), np.flatnonzero(labels >= 0))
     routed_by = np.where(entries[labels, homes], labels, MIXED)

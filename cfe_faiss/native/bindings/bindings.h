@@ -13,6 +13,7 @@ void bind_propagation(nb::module_& module);
 void bind_class_centroids(nb::module_& module);
 void bind_blocks(nb::module_& module);
 void bind_grouping(nb::module_& module);
+void bind_grouped(nb::module_& module);
 void bind_kmeans(nb::module_& module);
 void bind_exact(nb::module_& module);
 void bind_join(nb::module_& module);

@@ -17,6 +17,7 @@ NB_MODULE(_native, module) {
   cfe::bind_class_centroids(module);
   cfe::bind_blocks(module);
   cfe::bind_grouping(module);
+  cfe::bind_grouped(module);
   cfe::bind_kmeans(module);
   cfe::bind_changes(module);
   cfe::bind_read_write_lock(module);

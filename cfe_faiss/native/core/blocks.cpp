@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/kernels.h"
+#include "core/scratch_pool.h"
 
 namespace cfe {
 
@@ -104,8 +105,8 @@ class GroupMemory {
   SearchMemory memory_{};
 };
 
-SingleMemory::SingleMemory() = default;
-SingleMemory::~SingleMemory() = default;
+BlockScratch::BlockScratch() = default;
+BlockScratch::~BlockScratch() = default;
 
 Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch)
     : rows_(rows),
@@ -256,49 +257,63 @@ void Blocks::check(const GroupedQueries& queries) const {
             "lists must hold numbers of lists, or -1");
 }
 
+// Memory for groups of at most so many queries.
+const GroupMemory& Blocks::memory_for(std::size_t queries, std::size_t k, bool deduplicate,
+                                      BlockScratch& scratch) const {
+  const BlockScratch::Shape shape{rows_.d(), words_, columns_, k, element_ == Element::kByte, rotated(), deduplicate};
+  if (!scratch.memory_ || shape != scratch.shape_ || queries > scratch.queries_) {
+    scratch.memory_.reset();
+    scratch.memory_ = std::make_unique<GroupMemory>(view(), queries, k, deduplicate);
+    scratch.shape_ = shape;
+    scratch.queries_ = queries;
+  }
+  return *scratch.memory_;
+}
+
 void Blocks::search(const GroupedQueries& queries, int threads, const Watch& watch) const {
   check(queries);
-  const BlocksView blocks = view();
   const std::vector<std::size_t> cuts = cut_groups(queries.starts);
-  const auto size_of = [&](std::size_t group) {
-    return static_cast<std::size_t>(queries.starts[group + 1] - queries.starts[group]);
-  };
+  ScratchPool<BlockScratch> pool(std::min<std::size_t>(cuts.size(), static_cast<std::size_t>(std::max(threads, 1))));
   const auto task = [&](std::size_t number) {
-    std::size_t largest = 0;
-    for (std::size_t g = cuts[number]; g < cuts[number + 1]; ++g) largest = std::max(largest, size_of(g));
-    if (largest == 0) return;
-    const GroupMemory memory(blocks, largest, queries.D.columns, queries.deduplicate);
-    for (std::size_t g = cuts[number]; g < cuts[number + 1]; ++g) {
-      const auto first = static_cast<std::size_t>(queries.starts[g]);
-      if (size_of(g) == 0) continue;
-      const GroupView group{queries.X.data + first * queries.X.columns,
-                            queries.labels.data() + first,
-                            size_of(g),
-                            queries.lists[g].data(),
-                            queries.lists.columns,
-                            queries.D.columns,
-                            queries.deduplicate,
-                            queries.resume,
-                            queries.order.data() + first,
-                            queries.D.data,
-                            queries.I.data};
-      kernels().scan_group(blocks, group, memory.view());
-    }
+    const ScratchPool<BlockScratch>::Lease scratch(pool);
+    search_groups(queries, cuts[number], cuts[number + 1], *scratch);
   };
   parallel_for(cuts.size() - 1, threads, task, watch);
 }
 
-void Blocks::search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists,
-                           bool resume, TopK best, SingleMemory& memory) const {
+void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last,
+                           BlockScratch& scratch) const {
+  const auto& starts = queries.starts;
+  std::size_t largest = 0;
+  for (std::size_t g = first; g < last; ++g)
+    largest = std::max(largest, static_cast<std::size_t>(starts[g + 1] - starts[g]));
+  if (largest == 0) return;
   const BlocksView blocks = view();
-  const SingleMemory::Shape shape{rows_.d(), words_, columns_, best.k, element_ == Element::kByte, rotated()};
-  if (!memory.memory_ || shape != memory.shape_) {
-    memory.memory_ = std::make_unique<GroupMemory>(blocks, 1, best.k, false);
-    memory.shape_ = shape;
+  const GroupMemory& memory = memory_for(largest, queries.D.columns, queries.deduplicate, scratch);
+  for (std::size_t g = first; g < last; ++g) {
+    const auto begin = static_cast<std::size_t>(starts[g]), size = static_cast<std::size_t>(starts[g + 1]) - begin;
+    if (size == 0) continue;
+    const GroupView group{queries.X.data + begin * queries.X.columns,
+                          queries.labels.data() + begin,
+                          size,
+                          queries.lists[g].data(),
+                          queries.lists.columns,
+                          queries.D.columns,
+                          queries.deduplicate,
+                          queries.resume,
+                          queries.order.data() + begin,
+                          queries.D.data,
+                          queries.I.data};
+    kernels().scan_group(blocks, group, memory.view());
   }
+}
+
+void Blocks::search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists,
+                           bool resume, TopK best, BlockScratch& scratch) const {
+  const GroupMemory& memory = memory_for(1, best.k, false, scratch);
   const std::int64_t order = 0;
   const GroupView group{x.data(), &label, 1, lists.data(), lists.size(), best.k, false, resume, &order, best.D, best.I};
-  kernels().scan_group(blocks, group, memory.memory_->view());
+  kernels().scan_group(view(), group, memory.view());
 }
 
 }  // namespace cfe

@@ -62,20 +62,21 @@ struct GroupedQueries {
 
 class GroupMemory;
 
-// Memory for the search of one query, kept from one to the next; one for each thread.
-class SingleMemory {
+// Memory for searches, kept from one to the next; one for each thread.
+class BlockScratch {
  public:
-  SingleMemory();
-  ~SingleMemory();
+  BlockScratch();
+  ~BlockScratch();
 
  private:
   friend class Blocks;
   struct Shape {
     std::size_t d, words, columns, k;
-    bool bytes, rotated;
+    bool bytes, rotated, deduplicate;
     bool operator==(const Shape&) const = default;
   };
   Shape shape_{};
+  std::size_t queries_ = 0;  // for which there is room
   std::unique_ptr<GroupMemory> memory_;
 };
 
@@ -95,10 +96,13 @@ class Blocks {
   // Finds for each query the best rows of its group's lists. Throws std::invalid_argument if arguments do not fit.
   void search(const GroupedQueries& queries, int threads, const Watch& watch) const;
 
+  // Finds them for the groups from `first` to `last` - 1, in this thread; what the queries hold has been checked.
+  void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, BlockScratch& scratch) const;
+
   // Finds the best rows of some lists for a unit query; no row may be in two of them. With `resume` the k results hold
   // what was found before. They are in order afterwards, best first, then padding with id -1.
   void search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists, bool resume,
-                     TopK best, SingleMemory& memory) const;
+                     TopK best, BlockScratch& scratch) const;
 
  private:
   void set_rotation(const BlocksOptions& options);
@@ -108,6 +112,7 @@ class Blocks {
   void pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory);
   void check(const GroupedQueries& queries) const;
   BlocksView view() const;
+  const GroupMemory& memory_for(std::size_t queries, std::size_t k, bool deduplicate, BlockScratch& scratch) const;
 
   const Rows& rows_;
   Element element_;

@@ -17,12 +17,6 @@ constexpr std::size_t kGroupsOfTask = 32;
 constexpr std::size_t kMostCounted = 192;  // rows that are put in order by counting
 constexpr std::size_t kLanes = 16;
 
-struct Scratch {
-  std::vector<float> along, others;
-  std::vector<std::int32_t> ranks;
-  std::vector<std::int64_t> sorted;
-};
-
 // Writes the products of some rows of X with one.
 void compare(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row, std::span<float> out) {
   kernels().row_products(X[static_cast<std::size_t>(row)].data(), X, rows, out);
@@ -43,7 +37,7 @@ std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t
 }
 
 // Sorts rows by a number of each, the largest first, of equals the smallest row; NaN comes last.
-void sort(std::span<std::int64_t> rows, std::span<float> by, Scratch& scratch) {
+void sort(std::span<std::int64_t> rows, std::span<float> by, HalvingScratch& scratch) {
   for (float& number : by)
     if (std::isnan(number)) number = -std::numeric_limits<float>::infinity();
   scratch.ranks.resize(rows.size());
@@ -64,7 +58,8 @@ void sort(std::span<std::int64_t> rows, std::span<float> by, Scratch& scratch) {
   std::copy(scratch.sorted.begin(), scratch.sorted.end(), rows.begin());
 }
 
-void halve_rows(const Matrix<const float>& X, std::span<std::int64_t> rows, std::size_t largest, Scratch& scratch) {
+void halve_rows(const Matrix<const float>& X, std::span<std::int64_t> rows, std::size_t largest,
+                HalvingScratch& scratch) {
   if (rows.size() <= largest) return;
   const std::size_t padded = (rows.size() + kLanes - 1) / kLanes * kLanes;
   scratch.along.resize(padded);
@@ -99,32 +94,50 @@ std::vector<std::size_t> cut(std::span<const std::int64_t> borders) {
   return cuts;
 }
 
-}  // namespace
-
-NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
-                 const Watch& watch) {
+// Writes where the halves of all groups begin, and the rows in their first order.
+void lay_out(std::size_t rows, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made) {
   assert(largest > 0 && !borders.empty());
-  NearGroups made;
-  made.order.resize(X.rows);
+  made.order.resize(rows);
   std::iota(made.order.begin(), made.order.end(), std::int64_t{0});
+  made.starts.clear();
+  made.of_group.clear();
   for (std::size_t g = 0; g + 1 < borders.size(); ++g) {
     add_starts(static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]), largest, made.starts);
     made.of_group.resize(made.starts.size(), static_cast<std::int64_t>(g));
   }
-  made.starts.push_back(static_cast<std::int64_t>(X.rows));
+  made.starts.push_back(static_cast<std::int64_t>(rows));
+}
+
+// Halves the groups whose borders these are.
+void halve_some(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
+                std::span<std::int64_t> order, HalvingScratch& scratch) {
+  for (std::size_t g = 0; g + 1 < borders.size(); ++g) {
+    const auto first = static_cast<std::size_t>(borders[g]);
+    halve_rows(X, order.subspan(first, static_cast<std::size_t>(borders[g + 1]) - first), largest, scratch);
+  }
+}
+
+}  // namespace
+
+NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
+                 const Watch& watch) {
+  NearGroups made;
+  lay_out(X.rows, borders, largest, made);
   const std::vector<std::size_t> cuts = cut(borders);
-  const std::span<std::int64_t> order(made.order);
   parallel_for(
       cuts.size() - 1, threads,
       [&](std::size_t task) {
-        Scratch scratch;
-        for (std::size_t g = cuts[task]; g < cuts[task + 1]; ++g) {
-          const auto first = static_cast<std::size_t>(borders[g]);
-          halve_rows(X, order.subspan(first, static_cast<std::size_t>(borders[g + 1]) - first), largest, scratch);
-        }
+        HalvingScratch scratch;
+        halve_some(X, borders.subspan(cuts[task], cuts[task + 1] - cuts[task] + 1), largest, made.order, scratch);
       },
       watch);
   return made;
+}
+
+void halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made,
+           HalvingScratch& scratch) {
+  lay_out(X.rows, borders, largest, made);
+  halve_some(X, borders, largest, made.order, scratch);
 }
 
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,

@@ -70,7 +70,7 @@ struct Searcher::Scratch {
   ClassCentroids::Scratch ranking;
   std::vector<std::int64_t> lists;
   std::vector<bool> scanned;
-  SingleMemory blocks;
+  BlockScratch blocks;
   std::vector<float> unit;
 };
 

@@ -5,7 +5,7 @@
 //   q·x = q·c + q·x',    |q·x' - q^·x^| <= |q - q^| |x^| + |q| |x' - x^|    (Cauchy-Schwarz)
 //
 // where q^ and x^ are q and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound
-// is rigorous, and tight, since x' is short where the rows of a list are alike.
+// is rigorous, and tight, since x' is short where the rows of a list are near each other.
 //
 // In many dimensions all are rotated first, to the directions in which x' varies most. What comes after the first of
 // these, the prefix, is short, and by its length alone most rows are out of reach (Cauchy-Schwarz again). Rotating in

@@ -1,0 +1,47 @@
+// Scratch of the threads of one call: taken for a task, given back after it, and kept for the next one.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace cfe {
+
+template <class Scratch>
+class ScratchPool {
+ public:
+  // What a task holds while it runs.
+  class Lease {
+   public:
+    explicit Lease(ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
+    ~Lease() { pool_.give_back(std::move(scratch_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Scratch& operator*() const { return *scratch_; }
+
+   private:
+    ScratchPool& pool_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+  // There is room for the scratch of so many tasks at a time.
+  explicit ScratchPool(std::size_t most) { free_.reserve(most); }
+
+ private:
+  std::unique_ptr<Scratch> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.empty()) return std::make_unique<Scratch>();
+    std::unique_ptr<Scratch> scratch = std::move(free_.back());
+    free_.pop_back();
+    return scratch;
+  }
+  void give_back(std::unique_ptr<Scratch> scratch) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.size() < free_.capacity()) free_.push_back(std::move(scratch));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> free_;
+};
+
+}  // namespace cfe
