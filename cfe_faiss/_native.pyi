@@ -482,14 +482,14 @@ class Searcher:
     Parameters
     ----------
     rows
-        Rows in float32; they lie in the lists of the first partition.
+        Rows of any codec; they lie in the lists of the first partition.
     references, reference_starts
         The lists of the other partitions: numbers of rows, one list after the other, and where each list begins and,
         last, their end, (lists + 1,).
     centroids
         What lists are ranked by.
     margin
-        Bound of the error of a product of float32.
+        Bound of the error of a screening product of a row, in float32.
     blocks
         The rows of all lists of one partition in blocks, or None: searches among all rows compare with these.
 

@@ -10,7 +10,6 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ListScan, Searcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes, nearest_lists
-from cfe_faiss.lists import codecs
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
@@ -108,8 +107,8 @@ class Lists:
 
     @cached_property
     def single(self) -> Searcher | None:
-        """What searches queries that are each ranked alone; None where the index is searched otherwise."""
-        if self.routes is None or self.screening is not None or self.storage.codec != codecs.FLAT:
+        """What searches queries that are each ranked alone; None where codes of a quantizer or centroids decide."""
+        if self.routes is None or self.screening is not None:
             return None
         storage = self.storage
         # Blocks of floats save one query too little to be made for it.

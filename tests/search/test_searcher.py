@@ -51,7 +51,9 @@ def test_both_ways_lead_to_the_same_bits(
             assert_equal_results(expected, exact)
 
 
-@pytest.mark.parametrize("kind", ["EvidenceIVF12,Flat", "EvidenceIVF6x2,Flat"])
+@pytest.mark.parametrize(
+    "kind", ["EvidenceIVF12,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF12,SQfp16", "EvidenceIVF6x2,SQ8"]
+)
 def test_a_query_as_it_is_takes_the_short_way(kind: str) -> None:
     index, X, labels = filled(kind)
     lists = index._all_lists()

@@ -49,8 +49,8 @@ def plain_search(
     return D, I
 
 
-def filled(X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None) -> Any:
-    index = cfe.IndexEvidenceIVF(X.shape[1], nlist, partitions)
+def filled(X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None, codec: str = "Flat") -> Any:
+    index = cfe.index_factory(X.shape[1], f"EvidenceIVF{nlist}x{partitions},{codec}")
     index.train(X)
     index.add_with_ids(X, np.arange(len(X)) if ids is None else ids)
     index.relabel(labels, np.arange(len(X)) if ids is None else ids)
@@ -62,13 +62,14 @@ def filled(X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None
     st.integers(1, 12),
     st.integers(1, 3),
     st.integers(1, 40),
+    st.sampled_from(["Flat", "SQfp16", "SQ8"]),
     st.booleans(),
     st.integers(0, 2**32 - 1),
 )
 def test_results_are_exact_for_the_lists_that_are_ranked_first(
-    stored: Stored, nlist: int, partitions: int, nprobe: int, some_allowed: bool, seed: int
+    stored: Stored, nlist: int, partitions: int, nprobe: int, codec: str, some_allowed: bool, seed: int
 ) -> None:
-    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids)
+    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids, codec)
     lists = index._all_lists()
     allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
     X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
@@ -84,13 +85,14 @@ def test_results_are_exact_for_the_lists_that_are_ranked_first(
     st.integers(1, 12),
     st.integers(1, 3),
     st.integers(1, 3),
+    st.sampled_from(["Flat", "SQfp16", "SQ8"]),
     st.booleans(),
     st.integers(0, 2**32 - 1),
 )
 def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
-    stored: Stored, nlist: int, partitions: int, nprobe: int, some_allowed: bool, seed: int
+    stored: Stored, nlist: int, partitions: int, nprobe: int, codec: str, some_allowed: bool, seed: int
 ) -> None:
-    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids)
+    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids, codec)
     lists = index._all_lists()
     allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
     X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)

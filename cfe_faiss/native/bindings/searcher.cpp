@@ -44,7 +44,7 @@ void bind_searcher(nb::module_& module) {
       .def(
           "__init__",
           [](Searcher* made, const Rows& rows, const Array1<const std::int32_t>& references,
-             const Array1<const std::int64_t>& reference_starts, const ClassCentroids& centroids, float margin,
+             const Array1<const std::int64_t>& reference_starts, const ClassCentroids& centroids, double margin,
              const Blocks* blocks) {
             new (made) Searcher(rows, as_span(references), as_span(reference_starts), centroids, margin, blocks);
           },

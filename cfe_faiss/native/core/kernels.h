@@ -51,10 +51,6 @@ struct Kernels {
   void (*row_products)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
                        std::span<float> result);
 
-  // scan_rows.h
-  void (*scan_rows)(std::span<const float> x, const float* rows, std::span<const std::int64_t> ids, float margin,
-                    bool deduplicate, TopK best);
-
   // select.h
   std::size_t (*near_best)(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
                            std::span<std::int32_t> places);

@@ -71,20 +71,21 @@ struct Searcher::Scratch {
   std::vector<std::int64_t> lists;
   std::vector<bool> scanned;
   BlockScratch blocks;
-  std::vector<float> unit;
+  std::vector<float> unit, row;
 };
 
 Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
-                   std::span<const std::int64_t> reference_starts, const ClassCentroids& centroids, float margin,
+                   std::span<const std::int64_t> reference_starts, const ClassCentroids& centroids, double margin,
                    const Blocks* blocks)
     : rows_(rows),
       centroids_(centroids),
       references_(references.begin(), references.end()),
       reference_starts_(reference_starts.begin(), reference_starts.end()),
       counts_(rows.labels(), {}),
+      lists_{rows.view(), references_.data(), reference_starts_.data(),
+             reference_starts.empty() ? 0 : reference_starts.size() - 1},
       margin_(margin),
       blocks_(blocks) {
-  require(rows.codec() == Codec::kFlat, "rows must be float32");
   require(centroids.d() == rows.d(), "rows and centroids must have the same length");
   require(!reference_starts.empty() && reference_starts.front() == 0 &&
               std::is_sorted(reference_starts.begin(), reference_starts.end()) &&
@@ -168,53 +169,10 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
     blocks_->search_single(query.x, query.label, lists, true, best, scratch.blocks);
     return;
   }
-  for (const std::int64_t list : lists) {
-    if (list < 0) continue;
-    const auto j = static_cast<std::size_t>(list);
-    j < rows_.nlist() ? scan_stored(query, j, best) : scan_referred(query, j, best);
-  }
-}
-
-void Searcher::scan_stored(const Query& query, std::size_t list, TopK best) const {
-  const auto labels = rows_.labels_of(list);
-  if (labels.empty()) return;
-  const auto ids = rows_.ids_of(list);
-  const auto* codes = reinterpret_cast<const float*>(rows_.codes_of(list));
-  const bool deduplicate = reference_starts_.size() > 1;
-  const auto known = std::upper_bound(labels.begin(), labels.end(), kUnknown);
-  const auto [own, after] = std::equal_range(known, labels.end(), query.label);
-  const auto scan_range = [&](std::size_t first, std::size_t last) {
-    if (first < last)
-      kernels().scan_rows(query.x, codes + first * d(), ids.subspan(first, last - first), margin_, deduplicate, best);
-  };
-  const auto place = [&](auto at) { return static_cast<std::size_t>(at - labels.begin()); };
-  for (const auto& [first, last] : {std::pair(place(known), place(own)), std::pair(place(after), labels.size())}) {
-    if (query.allowed.empty()) {
-      scan_range(first, last);
-      continue;
-    }
-    const auto allowed = query.allowed.subspan(static_cast<std::size_t>(rows_.starts()[list]), labels.size());
-    for (std::size_t begin = first, end; begin < last; begin = end + 1) {
-      for (end = begin; end < last && allowed[end];) ++end;
-      scan_range(begin, end);
-    }
-  }
-}
-
-void Searcher::scan_referred(const Query& query, std::size_t list, TopK best) const {
-  const std::size_t g = list - rows_.nlist();
-  const auto first = static_cast<std::size_t>(reference_starts_[g]);
-  const auto own = std::span(references_).subspan(first, static_cast<std::size_t>(reference_starts_[g + 1]) - first);
-  std::size_t home = 0;
-  for (const std::int32_t row : own) {
-    const std::int32_t label = rows_.labels()[static_cast<std::size_t>(row)];
-    if (label == kUnknown || label == query.label) continue;
-    if (!query.allowed.empty() && !query.allowed[static_cast<std::size_t>(row)]) continue;
-    if (row < rows_.starts()[home] || row >= rows_.starts()[home + 1]) home = rows_.list_of(row);
-    const auto place = static_cast<std::size_t>(row - rows_.starts()[home]);
-    const auto* x = reinterpret_cast<const float*>(rows_.codes_of(home)) + place * d();
-    kernels().scan_rows(query.x, x, rows_.ids_of(home).subspan(place, 1), margin_, true, best);
-  }
+  scratch.row.resize(2 * d());
+  kernels().scan_lists(lists_,
+                       {query.x.data(), query.label, lists, query.allowed.empty() ? nullptr : query.allowed.data()},
+                       margin_, scratch.row.data(), best);
 }
 
 }  // namespace cfe

@@ -9,6 +9,7 @@
 #include "core/blocks.h"
 #include "core/class_centroids.h"
 #include "core/rows.h"
+#include "core/scan.h"
 #include "core/topk.h"
 
 namespace cfe {
@@ -42,7 +43,7 @@ class Searcher {
   // is one partition: among all rows, a query is compared with these. Throws std::invalid_argument if the arguments do
   // not fit each other.
   Searcher(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts,
-           const ClassCentroids& centroids, float margin, const Blocks* blocks);
+           const ClassCentroids& centroids, double margin, const Blocks* blocks);
 
   std::size_t d() const { return rows_.d(); }
   std::size_t size() const { return rows_.size(); }
@@ -63,15 +64,14 @@ class Searcher {
   void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   bool uses_blocks(const Query& query) const;
   bool holds_all(const Query& query, TopK best) const;
-  void scan_stored(const Query& query, std::size_t list, TopK best) const;
-  void scan_referred(const Query& query, std::size_t list, TopK best) const;
 
   const Rows& rows_;
   const ClassCentroids& centroids_;
   std::vector<std::int32_t> references_;
   std::vector<std::int64_t> reference_starts_;
   ClassCounts counts_;
-  float margin_;
+  ListsView lists_;
+  double margin_;
   const Blocks* blocks_;
 };
 

@@ -81,29 +81,29 @@ CFE_INLINE float screening_weights(const RowsView& rows, const float* x, float* 
 
 inline constexpr std::size_t kScreened = 4;  // rows at once
 
-// The last 16 of some weights without those that come before `first`.
-CFE_INLINE F16 last_weights(const float* weights, std::size_t first, std::size_t d) {
-  float last[kLanes];
-  for (std::size_t lane = 0; lane < kLanes; ++lane)
-    last[lane] = d - kLanes + lane < first ? 0.0f : weights[d - kLanes + lane];
+// The weights after the last whole 16, which is where the last 16 components of a row have them; all if d < 16.
+CFE_INLINE F16 last_weights(const float* weights, std::size_t d) {
+  if (d < kLanes) return load_floats(reinterpret_cast<const std::uint8_t*>(weights), d);
+  float last[kLanes] = {};
+  for (std::size_t i = d - d % kLanes; i < d; ++i) last[i + kLanes - d] = weights[i];
   return F16::load(last);
 }
 
-// Writes the products of a query, as `screening_weights` has it, and some rows: up to rounding, in any order.
+// The products of a query, as `screening_weights` and `last_weights` have it, and some rows: up to rounding, in any
+// order.
 template <Codec codec>
-CFE_INLINE void screen_rows(const float* weights, std::size_t d, const std::uint8_t* const* row, float* result) {
+CFE_INLINE Float4 screen_rows(const float* weights, const F16& last, std::size_t d, const std::uint8_t* const* row) {
   F16 sums[kScreened];
-  for (F16& total : sums) total = F16::all(0);
   const auto add = [&](const F16& w, auto... where) CFE_LAMBDA {
     for (std::size_t r = 0; r < kScreened; ++r) sums[r] = fused(w, components<codec>(row[r], where...), sums[r]);
   };
-  std::size_t i = 0;
-  for (; i + kLanes <= d; i += kLanes) add(F16::load(weights + i), i);
-  if (i < d && d > kLanes)
-    add(last_weights(weights, i, d), d - kLanes);
-  else if (i < d)
-    add(load_floats(reinterpret_cast<const std::uint8_t*>(weights), d), std::size_t{0}, d);
-  for (std::size_t r = 0; r < kScreened; ++r) result[r] = sum(sums[r]);
+  for (F16& total : sums) total = F16::all(0);
+  for (std::size_t i = 0; i + kLanes <= d; i += kLanes) add(F16::load(weights + i), i);
+  if (d < kLanes)
+    add(last, std::size_t{0}, d);
+  else if (d % kLanes != 0)
+    add(last, d - kLanes);
+  return sums_of(in_four(sums[0]), in_four(sums[1]), in_four(sums[2]), in_four(sums[3]));
 }
 
 template <Codec codec>

@@ -12,7 +12,6 @@
 #include "kernels/normalise.h"
 #include "kernels/propagation.h"
 #include "kernels/row_products.h"
-#include "kernels/scan_rows.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
 #include "kernels/tiles.h"
@@ -39,7 +38,6 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,
       .row_products = CFE_LEVEL::row_products,
-      .scan_rows = CFE_LEVEL::scan_rows,
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,
       .block_products = CFE_LEVEL::block_products,

@@ -6,10 +6,10 @@
 
 namespace cfe::CFE_LEVEL {
 
-// Calls take(list, place) for each row of a query's lists that may be its evidence, with where the row lies; a row that
-// several lists lead to is met as often.
+// Calls take(list, first, stop) for the rows of a query's lists that may be its evidence, with where they lie, side by
+// side; a row that several lists lead to is met as often.
 template <class Take>
-CFE_INLINE void for_each_row(const ListsView& lists, const ListQuery& query, const Take& take) {
+CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, const Take& take) {
   const RowsView& rows = lists.rows;
   for (std::size_t t = 0; t < query.lists.size(); ++t) {
     if (query.lists[t] < 0) continue;
@@ -19,15 +19,19 @@ CFE_INLINE void for_each_row(const ListsView& lists, const ListQuery& query, con
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
       const EligiblePlaces places = eligible_places(rows.labels + start, size, query.label);
       for (int side = 0; side < 2; ++side)
-        for (std::size_t place = places.first[side]; place < places.stop[side]; ++place)
-          if (query.allows(start + place)) take(list, place);
+        for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
+          stop = places.stop[side];
+          if (query.allowed != nullptr)
+            for (stop = first; stop < places.stop[side] && query.allows(start + stop);) ++stop;
+          if (first < stop) take(list, first, stop);
+        }
       continue;
     }
     for_each_member(
         lists, list,
         [&](std::int64_t row)
             CFE_LAMBDA { return rows.labels[row] != query.label && rows.labels[row] != kUnknown && query.allows(row); },
-        take);
+        [&](std::size_t home, std::size_t place) CFE_LAMBDA { take(home, place, place + 1); });
   }
 }
 
@@ -37,40 +41,54 @@ struct RowScreen {
   const RowsView& rows;
   const float* x;
   const float* weights;
+  F16 last;  // weights
   float* buffer;
-  float offset;
-  double margin;
+  float offset;  // what is added to products so that they bound similarities
   bool deduplicate;
   TopK best;
   std::size_t waiting = 0;
   const std::uint8_t* codes[kScreened] = {};
-  const std::int64_t* ids[kScreened] = {};
+  std::int64_t ids[kScreened] = {};
 
-  CFE_INLINE void add(const std::uint8_t* row, const std::int64_t* id) {
-    codes[waiting] = row, ids[waiting] = id;
-    if (++waiting == kScreened) score(kScreened);
+  // Rows that lie side by side.
+  CFE_INLINE void add(const std::uint8_t* row, const std::int64_t* id, std::size_t count) {
+    for (; count >= kScreened; count -= kScreened, row += kScreened * rows.row_size, id += kScreened) {
+      const std::uint8_t* side_by_side[kScreened];
+      for (std::size_t r = 0; r < kScreened; ++r) side_by_side[r] = row + r * rows.row_size;
+      const Float4 bounds = upper_bounds(side_by_side);
+      if (reach(bounds))
+        for (std::size_t r = 0; r < kScreened; ++r) score(bounds[r], side_by_side[r], id[r]);
+    }
+    for (; count > 0; --count, row += rows.row_size, ++id) {
+      codes[waiting] = row, ids[waiting] = *id;
+      if (++waiting == kScreened) finish();
+    }
   }
-  CFE_INLINE void finish() {
+  void finish() {
+    for (std::size_t r = waiting; waiting > 0 && r < kScreened; ++r) codes[r] = codes[0];
     if (waiting == 0) return;
-    const std::size_t count = waiting;
-    for (; waiting < kScreened; ++waiting) codes[waiting] = codes[0];
-    score(count);
+    const Float4 bounds = upper_bounds(codes);
+    if (reach(bounds))
+      for (std::size_t r = 0; r < waiting; ++r) score(bounds[r], codes[r], ids[r]);
+    waiting = 0;
   }
 
  private:
-  void score(std::size_t count) {
-    float products[kScreened];
-    screen_rows<codec>(weights, rows.d, codes, products);
-    waiting = 0;
-    for (std::size_t r = 0; r < count; ++r) {
-      // What is not a number tells nothing: a damaged row may hold anything.
-      if (products[r] + offset < static_cast<float>(best.worst() - margin)) continue;
-      const float s = score_row<codec>(rows, x, codes[r], buffer);
-      if (deduplicate)
-        best.push_once(s, *ids[r]);
-      else
-        best.push(s, *ids[r]);
-    }
+  CFE_INLINE Float4 upper_bounds(const std::uint8_t* const* four) const {
+    return screen_rows<codec>(weights, last, rows.d, four) + offset;
+  }
+  // What is not a number tells nothing: a damaged row may hold anything.
+  CFE_INLINE bool reach(const Float4& bounds) const {
+    const auto below = bounds < best.worst();
+    return (below[0] & below[1] & below[2] & below[3]) == 0;
+  }
+  void score(float bound, const std::uint8_t* row, std::int64_t id) const {
+    if (bound < best.worst()) return;
+    const float s = score_row<codec>(rows, x, row, buffer);
+    if (deduplicate)
+      best.push_once(s, id);
+    else
+      best.push(s, id);
   }
 };
 
@@ -78,10 +96,12 @@ template <Codec codec>
 void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin, float* buffer, TopK best) {
   const RowsView& rows = lists.rows;
   float* weights = buffer + rows.d;
-  const float offset = screening_weights<codec>(rows, query.x, weights);
-  RowScreen<codec> screen{rows, query.x, weights, buffer, offset, margin, lists.deduplicate(), best};
-  for_each_row(lists, query, [&](std::size_t list, std::size_t place) CFE_LAMBDA {
-    screen.add(rows.codes[list] + rows.row_size * place, rows.ids[list] + place);
+  // Twice the margin covers that the sum with it is rounded, too.
+  const float offset = screening_weights<codec>(rows, query.x, weights) + static_cast<float>(2 * margin);
+  const F16 last = last_weights(weights, rows.d);
+  RowScreen<codec> screen{rows, query.x, weights, last, buffer, offset, lists.deduplicate(), best};
+  for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
+    screen.add(rows.codes[list] + rows.row_size * first, rows.ids[list] + first, stop - first);
   });
   screen.finish();
 }
@@ -150,12 +170,14 @@ void scan_codes(const ListsView& lists, const PqView& pq, const ListQuery& query
   const NearestRows nearest{scratch.nearest.data(), scratch.nearest.size()};
   for (std::size_t place = 0; place < nearest.size; ++place) nearest.heap[place] = {kPadding, kNoId, nullptr};
   const bool deduplicate = lists.deduplicate();
-  for_each_row(lists, query, [&](std::size_t list, std::size_t place) CFE_LAMBDA {
+  for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
     float& along = to_centroids[list];
     if (along != along) along = similarity(query.x, pq.centroids + list * rows.d, rows.d);
-    const float s = along + looked_up(table, rows.pq_codes[list] + place * pq.parts, pq.parts);
-    if (s >= nearest.heap[0].score)
-      nearest.push({s, rows.ids[list][place], rows.codes[list] + rows.row_size * place}, deduplicate);
+    for (std::size_t place = first; place < stop; ++place) {
+      const float s = along + looked_up(table, rows.pq_codes[list] + place * pq.parts, pq.parts);
+      if (s >= nearest.heap[0].score)
+        nearest.push({s, rows.ids[list][place], rows.codes[list] + rows.row_size * place}, deduplicate);
+    }
   });
   for (std::size_t place = 0; place < nearest.size; ++place) {
     const NearRow& row = nearest.heap[place];

@@ -3,9 +3,14 @@
 // is left at the end of the rows one by one.
 #pragma once
 
-#include "kernels/scan_rows.h"
+#include <span>
+
+#include "core/matrix.h"
+#include "simd/load.h"
 
 namespace cfe::CFE_LEVEL {
+
+inline constexpr std::size_t kRowsAtOnce = 4;
 
 // Writes the product of x with some rows of X.
 void row_products(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,

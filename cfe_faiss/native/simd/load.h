@@ -124,6 +124,24 @@ CFE_INLINE float sum(const F16& v) {
 #endif
 }
 
+using Float4 = float __attribute__((vector_size(16)));
+
+// The sums of numbers that are four apart.
+CFE_INLINE Float4 in_four(const F16& v) {
+  float numbers[kLanes];
+  v.store(numbers);
+  Float4 four[4];
+  std::memcpy(four, numbers, sizeof four);
+  return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
+// The sum of each of four vectors.
+CFE_INLINE Float4 sums_of(const Float4& a, const Float4& b, const Float4& c, const Float4& d) {
+  const Float4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Float4 cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
 // a * b + c rounded once, at every level.
 CFE_INLINE F16 rounded_once(const F16& a, const F16& b, const F16& c) {
 #if defined(CFE_LEVEL_generic)

@@ -1,4 +1,5 @@
 // What must have the same bits at every level: what the first level gave is kept, the others are held against it.
+#include <array>
 #include <cstring>
 #include <map>
 #include <random>
@@ -63,7 +64,24 @@ TEST(scans_find_the_same) {
       std::vector<float> D(5);
       const TopK best{D.data(), I.data(), 5};
       best.clear();
-      kernels().scan_rows(x, rows.data(), ids, 1e-3F, false, best);
+      const std::vector<std::int32_t> labels(n, 1);
+      const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
+      const auto* codes = reinterpret_cast<const std::uint8_t*>(rows.data());
+      const std::int64_t *own_ids = ids.data(), list = 0;
+      ListsView lists{};
+      lists.rows = {.d = d,
+                    .row_size = 4 * d,
+                    .nlist = 1,
+                    .codec = Codec::kFlat,
+                    .low = nullptr,
+                    .spread = nullptr,
+                    .starts = starts.data(),
+                    .codes = &codes,
+                    .ids = &own_ids,
+                    .pq_codes = nullptr,
+                    .labels = labels.data()};
+      std::vector<float> buffer(2 * d);
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, buffer.data(), best);
       best.sort();
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
       CHECK(as_at_the_first_level(name, D));
