@@ -11,9 +11,10 @@
 
 namespace cfe::CFE_LEVEL {
 
-// Neighbours are taken in chunks of this many: their rows stay in the cache between cosine and sum. The rows of later
-// ones are fetched meanwhile: on random graphs the pass is bound by the latency of memory.
+// The cosines of this many neighbours are taken together. The rows of later ones are fetched meanwhile where the cache
+// does not hold all: on random graphs the pass is bound by the latency of memory.
 inline constexpr std::size_t kChunk = 8;
+inline constexpr std::size_t kRun = 128;  // neighbours whose cosines are kept until their rows are added
 inline constexpr std::size_t kAhead = 16;
 inline constexpr std::size_t kBlock = 4;         // vectors of a long row that are summed in registers
 inline constexpr std::size_t kShort = 4;         // vectors of the longest row that is kept in registers
@@ -30,13 +31,12 @@ CFE_INLINE std::size_t last_of(std::size_t d) { return d - (vectors_of(d) - 1) *
 
 // Has the rows fetched that come kAhead after those of a chunk. `Count` vectors make a row, or any number if it is 0.
 template <std::size_t Count>
-CFE_INLINE void fetch(const UnitRows& others, const Neighbors& neighbors) {
-  const std::size_t first = neighbors.first + kAhead, d = others.rows.columns;
-  if (first + kChunk > neighbors.nodes.size()) return;
-  const std::int32_t* nodes = neighbors.nodes.data() + first;
+CFE_INLINE void fetch(const UnitRows& others, std::span<const std::int32_t> nodes, std::size_t first) {
+  const std::size_t d = others.rows.columns;
+  if (first + kChunk > nodes.size()) return;
   for (std::size_t j = 0; j < kChunk; ++j) {
     // Of another block: any row will do.
-    const std::size_t row = least(static_cast<std::size_t>(nodes[j]) - others.low, others.rows.rows - 1);
+    const std::size_t row = least(static_cast<std::size_t>(nodes[first + j]) - others.low, others.rows.rows - 1);
     const char* from = reinterpret_cast<const char*>(others.rows.data + row * d);
     const std::size_t end = sizeof(float) * (Count > 0 ? (Count - 1) * kLanes : d);
     for (std::size_t at = 0; at < end; at += kCacheLine) __builtin_prefetch(from + at);
@@ -57,10 +57,10 @@ struct Chunk {
   }
 };
 
-// Up to where a chunk may go: within the group, and to the end.
-CFE_INLINE std::size_t chunk_size(const Neighbors& neighbors) {
+// How many neighbours may be taken together, at most `most`: within the group, and to the end.
+CFE_INLINE std::size_t run_size(std::size_t most, const Neighbors& neighbors) {
   const std::size_t of_group = kGroup - neighbors.done % kGroup;
-  return least(least(kChunk, of_group), neighbors.stop - neighbors.first);
+  return least(least(most, of_group), neighbors.stop - neighbors.first);
 }
 
 CFE_INLINE void flush(const Sums& sums) {
@@ -70,87 +70,230 @@ CFE_INLINE void flush(const Sums& sums) {
   }
 }
 
-template <std::size_t Count>
 CFE_INLINE void clear(const Sums& sums) {
-  const std::size_t size = Count > 0 ? Count * kLanes : sums.group.size();
-  for (std::size_t i = 0; i < size; ++i) sums.total[i] = 0.0;
-  for (std::size_t i = 0; i < size; ++i) sums.group[i] = 0.0f;
+  for (double& number : sums.total) number = 0.0;
+  for (float& number : sums.group) number = 0.0f;
 }
 
-// A row of `Count` vectors of 16; of the last one only `last` numbers belong to the row, the others are zeros.
-template <std::size_t Count>
-struct Row {
-  F16 part[Count];
+// How a row of d numbers is cut: into `Full` vectors of 16, then a rest of 1 to 16 numbers, which is taken as a vector
+// of 4, 8 or 16: the last ones of the row. So after a full vector the rest may hold some numbers a second time (of v's
+// own row, zeros stand there in the products).
+template <std::size_t kFull, std::size_t kRest, bool kMasked>
+struct Shape {
+  static constexpr bool Masked = kMasked;  // whether the rest is less than its vector, and there is none before it
+  static constexpr std::size_t Full = kFull, Rest = kRest, kVectors = kFull + 1;
+};
 
-  static CFE_INLINE Row load(const float* from, std::size_t last) {
+// Of rows that are not kept in registers.
+struct LongShape {
+  static constexpr std::size_t Rest = 0, kVectors = 0;
+};
+
+inline constexpr std::int32_t kLane[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// A row in registers.
+template <class Shape>
+struct Row {
+  static constexpr std::size_t kOfRest = (Shape::Rest + kWidth - 1) / kWidth, kFirst = Shape::Full * kParts;
+  static constexpr std::size_t kRegisters = kFirst + kOfRest;
+  FloatRegister part[kRegisters];
+
+  static CFE_INLINE Row load(const float* from, std::size_t d) {
     Row row;
-    for (std::size_t v = 0; v + 1 < Count; ++v) row.part[v] = F16::load(from + v * kLanes);
-    row.part[Count - 1] = load_first(from + (Count - 1) * kLanes, last);
+    row.load_full(from);
+    if constexpr (!Shape::Masked) {
+      for (std::size_t r = 0; r < kOfRest; ++r)
+        row.part[kFirst + r] = load_low<Shape::Rest>(from + rest_of(d) + r * kWidth);
+    } else {
+      const F16 rest = load_first(from, d);
+      for (std::size_t r = 0; r < kOfRest; ++r) row.part[r] = rest.part[r];
+    }
     return row;
   }
-  static CFE_INLINE Row load(const float* from) { return load(from, kLanes); }
-  CFE_INLINE void store(float* to) const {
-    for (std::size_t v = 0; v < Count; ++v) part[v].store(to + v * kLanes);
+  // v's own row: no number twice.
+  static CFE_INLINE Row load_own(const float* from, std::size_t d) {
+    Row row = load(from, d);
+    if constexpr (Shape::Full > 0) {
+      const I16 once = lanes_once(d);
+      for (std::size_t r = 0; r < kOfRest; ++r)
+        row.part[kFirst + r] = (FloatRegister)((IntRegister)row.part[kFirst + r] & once.part[r]);
+    }
+    return row;
   }
+  // Of sums, which have room for 16 numbers at least.
+  static CFE_INLINE Row load_sums(const float* from, std::size_t d) {
+    Row row;
+    row.load_full(from);
+    for (std::size_t r = 0; r < kOfRest; ++r)
+      row.part[kFirst + r] = load_low<Shape::Rest>(from + rest_of(d) + r * kWidth);
+    return row;
+  }
+  CFE_INLINE void store_sums(float* to, std::size_t d) const {
+    for (std::size_t r = 0; r < kFirst; ++r) std::memcpy(to + r * kWidth, &part[r], sizeof part[r]);
+    for (std::size_t r = 0; r < kOfRest; ++r) store_low<Shape::Rest>(part[kFirst + r], to + rest_of(d) + r * kWidth);
+  }
+  static CFE_INLINE Row zero() {
+    Row row;
+    for (FloatRegister& numbers : row.part) numbers = FloatRegister{};
+    return row;
+  }
+  CFE_INLINE void store(float* to, std::size_t d) const {
+    if constexpr (!Shape::Masked) return store_sums(to, d);
+    F16 rest = F16::all(0.0f);
+    for (std::size_t r = 0; r < kOfRest; ++r) rest.part[r] = part[r];
+    store_first(rest, to, d);
+  }
+  CFE_INLINE Row operator+(const Row& other) const {
+    Row row;
+    for (std::size_t r = 0; r < kRegisters; ++r) row.part[r] = part[r] + other.part[r];
+    return row;
+  }
+  // The products of two rows in 16 partial sums: number i goes to lane i % 16, a rest to the first lanes.
   CFE_INLINE F16 products(const Row& other) const {
-    F16 sum = part[0] * other.part[0];
-    for (std::size_t v = 1; v < Count; ++v) sum = sum + part[v] * other.part[v];
+    F16 sum = F16::all(0.0f);
+    for (std::size_t r = 0; r < kRegisters; ++r) {
+      const FloatRegister product = part[r] * other.part[r];
+      sum.part[r % kParts] = r < kParts ? product : sum.part[r % kParts] + product;
+    }
     return sum;
   }
   CFE_INLINE void add(float weight, const Row& other) {
-    const F16 weights = F16::all(weight);
-    for (std::size_t v = 0; v < Count; ++v) part[v] = part[v] + weights * other.part[v];
+    const FloatRegister weights = F16::all(weight).part[0];
+    for (std::size_t r = 0; r < kRegisters; ++r) part[r] = part[r] + weights * other.part[r];
+  }
+
+  // All ones in the lanes of the rest whose numbers are in no full vector.
+  static CFE_INLINE I16 lanes_once(std::size_t d) {
+    return I16::load(kLane) > I16::all(static_cast<std::int32_t>(Shape::Rest + Shape::Full * kLanes - d) - 1);
+  }
+  static CFE_INLINE std::size_t rest_of(std::size_t d) { return Shape::Full > 0 ? d - Shape::Rest : 0; }
+
+ private:
+  CFE_INLINE void load_full(const float* from) {
+    for (std::size_t r = 0; r < kFirst; ++r) std::memcpy(&part[r], from + r * kWidth, sizeof part[r]);
   }
 };
 
-// Zeros in all lanes but the first `count`.
-CFE_INLINE F16 keep_first(const F16& v, std::size_t count) {
-  static constexpr std::int32_t kLane[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return select(I16::all(static_cast<std::int32_t>(count)) > I16::load(kLane), v, F16::all(0.0f));
-}
+// A row in float64.
+template <class Shape>
+struct WideRow {
+  using Floats = Row<Shape>;
+  static constexpr std::size_t kFirst = 2 * Floats::kFirst, kOfRest = (Shape::Rest + D16::kWide - 1) / D16::kWide;
+  static constexpr std::size_t kRegisters = kFirst + kOfRest;
+  Wide part[kRegisters];
 
-// Adds a chunk of neighbours to the sum of their group. One that is not full is filled up with its last neighbour,
-// whose weight is 0 then: that changes no sum, since none is ever -0.
-template <std::size_t Count, bool kFull>
-CFE_INLINE void add_chunk(const UnitRows& others, const std::int32_t* nodes, std::size_t size, const Row<Count>& own,
-                          std::size_t last, Row<Count>& group) {
-  Chunk chunk;
+  static CFE_INLINE WideRow widened(const Floats& row) {
+    WideRow wide;
+    for (std::size_t r = 0; r < kRegisters; ++r)
+      wide.part[r] = r % 2 == 0 ? widened_lower(row.part[r / 2]) : widened_upper(row.part[r / 2]);
+    return wide;
+  }
+  // Of sums, which have room for 16 numbers at least.
+  static CFE_INLINE WideRow load_sums(const double* from, std::size_t d) {
+    double rest[kLanes] = {};
+    for (std::size_t i = 0; i < Shape::Rest; ++i) rest[i] = from[Floats::rest_of(d) + i];
+    WideRow wide;
+    for (std::size_t r = 0; r < kRegisters; ++r) {
+      const double* at = r < kFirst ? from + r * D16::kWide : rest + (r - kFirst) * D16::kWide;
+      std::memcpy(&wide.part[r], at, sizeof(Wide));
+    }
+    return wide;
+  }
+  CFE_INLINE Floats rounded() const {
+    Floats row;
+    for (std::size_t r = 0; r < Floats::kRegisters; ++r)
+      row.part[r] = rounded_pair(part[2 * r], 2 * r + 1 < kRegisters ? part[2 * r + 1] : Wide{});
+    return row;
+  }
+  CFE_INLINE WideRow operator+(const WideRow& other) const {
+    WideRow wide;
+    for (std::size_t r = 0; r < kRegisters; ++r) wide.part[r] = part[r] + other.part[r];
+    return wide;
+  }
+  CFE_INLINE WideRow operator*(double factor) const {
+    WideRow wide;
+    for (std::size_t r = 0; r < kRegisters; ++r) wide.part[r] = part[r] * factor;
+    return wide;
+  }
+  // The sum of the squares in 16 partial sums, as of products; each number once.
+  CFE_INLINE double sum_of_squares(std::size_t d) const {
+    WideRow once = *this;
+    if constexpr (Shape::Full > 0) {
+      const I16 lanes = Floats::lanes_once(d);
+      for (std::size_t r = 0; r < kOfRest; ++r) {
+        // 1 or 0 for each number of the rest.
+        const FloatRegister ones = (FloatRegister)(lanes.part[r / 2] & (IntRegister)F16::all(1.0f).part[0]);
+        once.part[kFirst + r] *= r % 2 == 0 ? widened_lower(ones) : widened_upper(ones);
+      }
+    }
+    D16 squares = {};
+    for (std::size_t r = 0; r < kRegisters; ++r) squares.part[r % D16::kWideParts] += once.part[r] * once.part[r];
+    return squares.sum();
+  }
+};
+
+// Writes the cosines of kChunk neighbours, from `first` on. A chunk that is not full is filled up with the last
+// neighbour, whose cosine is then written more than once.
+template <class Shape, bool kFull>
+CFE_INLINE void take_cosines(const UnitRows& others, std::span<const std::int32_t> nodes, std::size_t first,
+                             const Row<Shape>& own, float* cosines) {
+  const std::size_t d = others.rows.columns;
   F16 products[kChunk];
   for (std::size_t j = 0; j < kChunk; ++j) {
-    chunk.set(j, others, nodes[kFull ? j : least(j, size - 1)]);
-    products[j] = own.products(Row<Count>::load(chunk.row[j], last));
+    const auto u = static_cast<std::size_t>(nodes[kFull ? first + j : least(first + j, nodes.size() - 1)]);
+    products[j] = own.products(Row<Shape>::load(others.rows.data + (u - others.low) * d, d));
   }
-  const F16 cosines = sums_of_8(products);
-  (kFull ? cosines : keep_first(cosines, size)).store(chunk.cosine);
-  for (std::size_t j = 0; j < kChunk; ++j)
-    group.add(chunk.cosine[j] * chunk.length[j], Row<Count>::load(chunk.row[j], last));
+  const F16 sums = sums_of_8(products);
+  for (std::size_t r = 0; r < (kChunk + kWidth - 1) / kWidth; ++r)
+    store_low<kChunk>(sums.part[r], cosines + first + r * kWidth);
 }
 
-// Rows of `Count` vectors: v's own row and the group's sum stay in registers.
-template <std::size_t Count>
+// Short rows: v's own row and the group's sum stay in registers. Adds to `group`, and whenever a group is full, that to
+// sums.total.
+template <class Shape>
 CFE_INLINE void gather_short(const UnitRows& others, Neighbors neighbors, std::span<const float> own_row,
-                             const Sums& sums) {
-  const std::size_t last = last_of(own_row.size());
+                             const Sums& sums, Row<Shape>& group) {
+  const std::size_t d = own_row.size();
   const bool fetched = others.rows.size() * sizeof(float) > kCached;
-  const Row<Count> own = Row<Count>::load(own_row.data(), last);
-  Row<Count> group = Row<Count>::load(sums.group.data());
+  const Row<Shape> own = Row<Shape>::load_own(own_row.data(), d);
   while (neighbors.first < neighbors.stop) {
-    const std::size_t size = chunk_size(neighbors);
-    if (fetched) fetch<Count>(others, neighbors);
-    const std::int32_t* nodes = neighbors.nodes.data() + neighbors.first;
-    if (size == kChunk)
-      add_chunk<Count, true>(others, nodes, size, own, last, group);
-    else
-      add_chunk<Count, false>(others, nodes, size, own, last, group);
+    const std::size_t size = run_size(kRun, neighbors);
+    const auto nodes = neighbors.nodes.subspan(neighbors.first, size);
+    float cosines[kRun];
+    std::size_t i = 0;
+    for (; i + kChunk <= size; i += kChunk) {
+      if (fetched) fetch<Shape::kVectors>(others, neighbors.nodes, neighbors.first + i + kAhead);
+      take_cosines<Shape, true>(others, nodes, i, own, cosines);
+    }
+    if (i < size) take_cosines<Shape, false>(others, nodes, i, own, cosines);
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < size; ++j) {
+      const auto u = static_cast<std::size_t>(nodes[j]);
+      group.add(cosines[j] * others.lengths[u], Row<Shape>::load(others.rows.data + (u - others.low) * d, d));
+    }
     neighbors.first += size;
     neighbors.done += size;
     if (neighbors.done % kGroup == 0) {
-      group.store(sums.group.data());
+      group.store_sums(sums.group.data(), d);
       flush(sums);
-      group = Row<Count>::load(sums.group.data());
+      group = Row<Shape>::zero();
     }
   }
-  group.store(sums.group.data());
+}
+
+// Makes v's new row out of the sum over its neighbours, writes it and adds it to `aggregate`; returns its length.
+template <class Shape>
+CFE_INLINE float finish_short(std::span<const float> own, const Shares& shares, const WideRow<Shape>& sum,
+                              const NewRow& row) {
+  const std::size_t d = own.size();
+  const WideRow<Shape> old = WideRow<Shape>::widened(Row<Shape>::load(own.data(), d));
+  const WideRow<Shape> value = old * shares.keep + sum * shares.share;
+  const double norm = std::sqrt(value.sum_of_squares(d));
+  const double scale = norm > 0.0 ? 1.0 / norm : 0.0;
+  float* aggregate = row.aggregate.data();
+  (Row<Shape>::load(aggregate, d) + value.rounded()).store(aggregate, d);
+  (value * scale).rounded().store(row.unit.data(), d);
+  return static_cast<float>(norm);
 }
 
 // The products of two rows in 16 partial sums.
@@ -161,20 +304,26 @@ CFE_INLINE F16 long_products(const float* x, const float* y, std::size_t d) {
   return sum + load_first(x + full * kLanes, last) * load_first(y + full * kLanes, last);
 }
 
+// Adds `Count` vectors of the rows of a chunk, from column `first` on; of the last vector `last` numbers.
 template <std::size_t Count>
 CFE_INLINE void add_columns(const Chunk& chunk, std::size_t size, std::size_t first, std::size_t last, float* group) {
-  Row<Count> sum = Row<Count>::load(group + first);
-  for (std::size_t j = 0; j < size; ++j)
-    sum.add(chunk.cosine[j] * chunk.length[j], Row<Count>::load(chunk.row[j] + first, last));
-  sum.store(group + first);
+  F16 sum[Count];
+  for (std::size_t v = 0; v < Count; ++v) sum[v] = F16::load(group + first + v * kLanes);
+  for (std::size_t j = 0; j < size; ++j) {
+    const F16 weight = F16::all(chunk.cosine[j] * chunk.length[j]);
+    const float* row = chunk.row[j] + first;
+    for (std::size_t v = 0; v + 1 < Count; ++v) sum[v] += weight * F16::load(row + v * kLanes);
+    sum[Count - 1] += weight * load_first(row + (Count - 1) * kLanes, last);
+  }
+  for (std::size_t v = 0; v < Count; ++v) sum[v].store(group + first + v * kLanes);
 }
 
 CFE_INLINE void gather_long(const UnitRows& others, Neighbors neighbors, std::span<const float> own, const Sums& sums) {
   const std::size_t d = own.size(), end = (vectors_of(d) - 1) * kLanes;
   float* group = sums.group.data();
   while (neighbors.first < neighbors.stop) {
-    const std::size_t size = chunk_size(neighbors);
-    fetch<0>(others, neighbors);
+    const std::size_t size = run_size(kChunk, neighbors);
+    fetch<0>(others, neighbors.nodes, neighbors.first + kAhead);
     Chunk chunk;
     F16 products[kChunk];
     for (std::size_t j = 0; j < size; ++j) {
@@ -193,10 +342,9 @@ CFE_INLINE void gather_long(const UnitRows& others, Neighbors neighbors, std::sp
   }
 }
 
-// Makes v's new row, writes it and adds it to `aggregate`; returns its length.
-template <std::size_t Count>
-CFE_INLINE float finish_row(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row) {
-  const std::size_t d = own.size(), last = last_of(d), count = Count > 0 ? Count : vectors_of(d);
+// The same of a long row.
+CFE_INLINE float finish_long(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row) {
+  const std::size_t d = own.size(), last = last_of(d), count = vectors_of(d);
   D16 squares = {};
   for (std::size_t v = 0; v < count; ++v) {
     const std::size_t i = v * kLanes, size = v + 1 < count ? kLanes : last;
@@ -217,26 +365,70 @@ CFE_INLINE float finish_row(std::span<const float> own, const Shares& shares, co
   return static_cast<float>(norm);
 }
 
-// `Count` vectors make a row; 0 if it is a long one.
-template <std::size_t Count>
-CFE_INLINE void gather_any(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own,
-                           const Sums& sums) {
-  if constexpr (Count == 0)
+// Takes the step of node v, whose sums stay in registers unless it has a full group of neighbours.
+template <class Shape>
+CFE_INLINE float step_node(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own,
+                           const Shares& shares, const Sums& sums, const NewRow& row) {
+  const bool groups = neighbors.stop - neighbors.first >= kGroup;
+  if constexpr (Shape::Rest == 0) {
+    clear(sums);
     gather_long(others, neighbors, own, sums);
-  else
-    gather_short<Count>(others, neighbors, own, sums);
+    return finish_long(own, shares, sums, row);
+  } else {
+    if (groups) clear(sums);
+    Row<Shape> group = Row<Shape>::zero();
+    gather_short<Shape>(others, neighbors, own, sums, group);
+    WideRow<Shape> sum = WideRow<Shape>::widened(group);
+    if (groups) sum = WideRow<Shape>::load_sums(sums.total.data(), own.size()) + sum;
+    return finish_short<Shape>(own, shares, sum, row);
+  }
 }
 
-template <std::size_t Count>
+template <class Shape>
 void step_nodes(const Nodes& nodes, double alpha, const Step& step, const Sums& sums) {
   const UnitRows others{step.unit, 0, step.lengths};
   for (std::size_t v = nodes.range.first; v < nodes.range.stop; ++v) {
-    clear<Count>(sums);
     const auto first = static_cast<std::size_t>(nodes.indptr[v]), stop = static_cast<std::size_t>(nodes.indptr[v + 1]);
-    gather_any<Count>(others, {nodes.indices, first, stop, 0}, step.unit[v], sums);
     const Shares shares = shares_of(alpha, step.lengths[v], stop - first);
-    step.new_lengths[v] = finish_row<Count>(step.unit[v], shares, sums, {step.aggregate[v], step.new_unit[v]});
+    const NewRow row{step.aggregate[v], step.new_unit[v]};
+    step.new_lengths[v] = step_node<Shape>(others, {nodes.indices, first, stop, 0}, step.unit[v], shares, sums, row);
   }
+}
+
+template <class Shape>
+void gather_any(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums) {
+  if constexpr (Shape::Rest == 0) {
+    gather_long(others, neighbors, own, sums);
+  } else {
+    Row<Shape> group = Row<Shape>::load_sums(sums.group.data(), own.size());
+    gather_short<Shape>(others, neighbors, own, sums, group);
+    group.store_sums(sums.group.data(), own.size());
+  }
+}
+
+template <class Shape>
+float finish_any(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row) {
+  if constexpr (Shape::Rest == 0) {
+    return finish_long(own, shares, sums, row);
+  } else {
+    const std::size_t d = own.size();
+    const auto group = WideRow<Shape>::widened(Row<Shape>::load_sums(sums.group.data(), d));
+    return finish_short<Shape>(own, shares, WideRow<Shape>::load_sums(sums.total.data(), d) + group, row);
+  }
+}
+
+template <std::size_t Full, std::size_t Rest, class Call>
+CFE_INLINE void for_rest(std::size_t d, const Call& call) {
+  if (Full > 0 || d == Rest) return call(Shape<Full, Rest, false>{});
+  if constexpr (Full == 0) return call(Shape<Full, Rest, true>{});
+}
+
+template <std::size_t Full, class Call>
+CFE_INLINE void for_vectors(std::size_t d, const Call& call) {
+  const std::size_t rest = last_of(d);
+  if (rest <= 4) return for_rest<Full, 4>(d, call);
+  if (rest <= 8) return for_rest<Full, 8>(d, call);
+  return for_rest<Full, 16>(d, call);
 }
 
 // Calls what is made for rows of d numbers.
@@ -245,31 +437,31 @@ CFE_INLINE void for_length(std::size_t d, const Call& call) {
   static_assert(kShort == 4);
   switch (vectors_of(d)) {
     case 1:
-      return call.template operator()<1>();
+      return for_vectors<0>(d, call);
     case 2:
-      return call.template operator()<2>();
+      return for_vectors<1>(d, call);
     case 3:
-      return call.template operator()<3>();
+      return for_vectors<2>(d, call);
     case 4:
-      return call.template operator()<4>();
+      return for_vectors<3>(d, call);
     default:
-      return call.template operator()<0>();
+      return call(LongShape{});
   }
 }
 
 // Takes the step of some nodes; `sums` is scratch.
 void step(const Nodes& nodes, double alpha, const Step& step, const Sums& sums) {
-  for_length(step.unit.columns, [&]<std::size_t Count>() { step_nodes<Count>(nodes, alpha, step, sums); });
+  for_length(step.unit.columns, [&]<class Shape>(Shape) { step_nodes<Shape>(nodes, alpha, step, sums); });
 }
 
 // Adds cos(x_v, x_u) x_u to the sums of v for some of its neighbours u.
 void gather(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums) {
-  for_length(own.size(), [&]<std::size_t Count>() { gather_any<Count>(others, neighbors, own, sums); });
+  for_length(own.size(), [&]<class Shape>(Shape) { gather_any<Shape>(others, neighbors, own, sums); });
 }
 
 float finish(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row) {
   float length = 0.0f;
-  for_length(own.size(), [&]<std::size_t Count>() { length = finish_row<Count>(own, shares, sums, row); });
+  for_length(own.size(), [&]<class Shape>(Shape) { length = finish_any<Shape>(own, shares, sums, row); });
   return length;
 }
 

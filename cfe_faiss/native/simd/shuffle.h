@@ -70,12 +70,45 @@ CFE_INLINE F16 sums_of_8(F16 (&v)[8]) {
 #define CFE_UPPER 2, 3
 #endif
 
+using Wide = double __attribute__((vector_size(4 * kWidth)));  // as wide as a register of floats
+using Half = float __attribute__((vector_size(2 * kWidth)));
+
+// The lower and the upper half of a register in float64, and back. GCC 12 makes several steps of these conversions
+// where the processor takes one.
+CFE_INLINE Wide widened_lower(const FloatRegister& from) {
+#if defined(CFE_LEVEL_avx512)
+  return (Wide)_mm512_maskz_cvtps_pd(0xFF, _mm512_maskz_extractf32x8_ps(0xFF, (__m512)from, 0));
+#elif defined(CFE_LEVEL_avx2)
+  return (Wide)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)from));
+#else
+  return __builtin_convertvector(__builtin_shufflevector(from, from, CFE_LOWER), Wide);
+#endif
+}
+CFE_INLINE Wide widened_upper(const FloatRegister& from) {
+#if defined(CFE_LEVEL_avx512)
+  return (Wide)_mm512_maskz_cvtps_pd(0xFF, _mm512_maskz_extractf32x8_ps(0xFF, (__m512)from, 1));
+#elif defined(CFE_LEVEL_avx2)
+  return (Wide)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)from, 1));
+#else
+  return __builtin_convertvector(__builtin_shufflevector(from, from, CFE_UPPER), Wide);
+#endif
+}
+CFE_INLINE FloatRegister rounded_pair(const Wide& lower, const Wide& upper) {
+#if defined(CFE_LEVEL_avx512)
+  const Half low = (Half)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)lower);
+  return __builtin_shufflevector(low, (Half)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)upper), CFE_LOWER, CFE_UPPER);
+#elif defined(CFE_LEVEL_avx2)
+  return (FloatRegister)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)upper), _mm256_cvtpd_ps((__m256d)lower));
+#else
+  const Half low = __builtin_convertvector(lower, Half), high = __builtin_convertvector(upper, Half);
+  return __builtin_shufflevector(low, high, CFE_LOWER, CFE_UPPER);
+#endif
+}
+
 // 16 numbers in float64, in registers as wide as those of floats.
 struct D16 {
   static constexpr int kWide = kWidth / 2;  // doubles in a register
   static constexpr int kWideParts = 2 * kParts;
-  using Wide = double __attribute__((vector_size(4 * kWidth)));
-  using Half = float __attribute__((vector_size(2 * kWidth)));
   Wide part[kWideParts];
 
   static CFE_INLINE D16 load(const double* from) {
@@ -86,8 +119,8 @@ struct D16 {
   static CFE_INLINE D16 widened(const F16& from) {
     D16 v;
     for (int p = 0; p < kParts; ++p) {
-      v.part[2 * p] = __builtin_convertvector(__builtin_shufflevector(from.part[p], from.part[p], CFE_LOWER), Wide);
-      v.part[2 * p + 1] = __builtin_convertvector(__builtin_shufflevector(from.part[p], from.part[p], CFE_UPPER), Wide);
+      v.part[2 * p] = widened_lower(from.part[p]);
+      v.part[2 * p + 1] = widened_upper(from.part[p]);
     }
     return v;
   }
@@ -96,11 +129,7 @@ struct D16 {
   }
   CFE_INLINE F16 rounded() const {
     F16 v;
-    for (int p = 0; p < kParts; ++p) {
-      const Half low = __builtin_convertvector(part[2 * p], Half),
-                 high = __builtin_convertvector(part[2 * p + 1], Half);
-      v.part[p] = __builtin_shufflevector(low, high, CFE_LOWER, CFE_UPPER);
-    }
+    for (int p = 0; p < kParts; ++p) v.part[p] = rounded_pair(part[2 * p], part[2 * p + 1]);
     return v;
   }
   CFE_INLINE D16 operator+(const D16& other) const {

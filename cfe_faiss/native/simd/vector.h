@@ -79,16 +79,46 @@ CFE_INLINE F16 load_first(const float* from, std::size_t count) {
 #endif
 }
 
-// Writes the first `count` of 16 floats, 1 to 16.
+// Writes the first `count` of 16 floats, 1 to 16. Not by a store with a mask: what is read next behind these numbers
+// would have to wait until it is done.
 CFE_INLINE void store_first(const F16& v, float* to, std::size_t count) {
-#if defined(CFE_LEVEL_avx512)
-  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), (__m512)v.part[0]);
-#else
   if (count == kLanes) return v.store(to);
   float lanes[kLanes];
   v.store(lanes);
-  for (std::size_t lane = 0; lane < count; ++lane) to[lane] = lanes[lane];
+  const float* from = lanes;
+  if (count & 8) {
+    std::memcpy(to, from, 8 * sizeof(float));
+    from += 8, to += 8;
+  }
+  if (count & 4) {
+    std::memcpy(to, from, 4 * sizeof(float));
+    from += 4, to += 4;
+  }
+  if (count & 2) {
+    std::memcpy(to, from, 2 * sizeof(float));
+    from += 2, to += 2;
+  }
+  if (count & 1) *to = *from;
+}
+
+// 4, 8 or 16 floats in the lower lanes of a register, or of the first of several; zeros in the others.
+template <std::size_t count>
+CFE_INLINE FloatRegister load_low(const float* from) {
+#if defined(CFE_LEVEL_avx512)
+  if constexpr (count == 4) return (FloatRegister)_mm512_maskz_broadcast_f32x4(0x000F, _mm_loadu_ps(from));
+  if constexpr (count == 8) return (FloatRegister)_mm512_maskz_broadcast_f32x8(0x00FF, _mm256_loadu_ps(from));
+#elif defined(CFE_LEVEL_avx2)
+  if constexpr (count == 4) return (FloatRegister)_mm256_zextps128_ps256(_mm_loadu_ps(from));
 #endif
+  FloatRegister v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+// Writes them.
+template <std::size_t count>
+CFE_INLINE void store_low(const FloatRegister& v, float* to) {
+  std::memcpy(to, &v, count < kWidth ? count * sizeof(float) : sizeof v);
 }
 
 // One bit for each of 16 lanes.
