@@ -158,7 +158,7 @@ CFE_INLINE float last_result(const Scan& scan, std::size_t q) {
 
 // Scores all candidates of a query, and keeps the best of them and of its results.
 CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
-  const CandidateBuffer& buffer = scan.memory.candidates;
+  const CandidateBuffer buffer = scan.memory.candidates;
   const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q];
   if (count == 0) return;
   const std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
@@ -249,7 +249,7 @@ CFE_INLINE I16 lane_numbers(std::size_t b) {
 // Takes the lanes of a block that are in the mask.
 CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask mask, const F16& lower,
                                const F16& upper) {
-  const CandidateBuffer& buffer = scan.memory.candidates;
+  const CandidateBuffer buffer = scan.memory.candidates;
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
   compress(lower, mask, buffer.lower + end);

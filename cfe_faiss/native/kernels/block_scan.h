@@ -10,7 +10,7 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr std::size_t kFewCandidates = 16;  // more than results: scored as fast as they could be dropped
+inline constexpr std::size_t kFewCandidates = 5;  // more than results: scored as fast as they could be dropped
 inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries that registers hold sums for
 
 // --- queries ---
@@ -156,9 +156,10 @@ CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const std::size
 // Takes the candidates among products with Q queries.
 template <int Q>
 CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, const F16* sums) {
+  const float* thresholds = scan.memory.queries.threshold + q;
   Mask reach[Q], any_reaches = 0;
   for (int r = 0; r < Q; ++r) {
-    reach[r] = at_least(sums[r], F16::all(scan.memory.queries.threshold[q + r])) & lanes;
+    reach[r] = at_least(sums[r], F16::all(thresholds[r])) & lanes;
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
@@ -279,23 +280,26 @@ CFE_INLINE void bound_byte_products(const Scan& scan, std::size_t q, std::size_t
 template <int Q>
 CFE_INLINE void keep_bounds(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place,
                             const F16* lower, const F16* upper) {
-  const WarmUp& memory = scan.memory.warm_up;
-  const std::size_t column = place * kLanes % memory.width;
+  const WarmUp memory = scan.memory.warm_up;  // a copy: as far as the compiler knows, what is stored may change it
+  const std::size_t left = scan.group.size - q;
+  float* const uppers = memory.upper + (q * memory.blocks + place) * kLanes;
+  float* const maxima = memory.maxima + q * memory.width + place * kLanes % memory.width;
+  const bool mixed = scan.mixed;
   const F16 nothing = F16::all(-kInfinite);
   I16 eligible = lanes_of(lanes);
   for (int r = 0; r < Q; ++r) {
-    if (q + r >= scan.group.size) break;
-    if (scan.mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
-    select(eligible, upper[r], nothing).store(memory.upper + ((q + r) * memory.blocks + place) * kLanes);
-    float* maxima = memory.maxima + (q + r) * memory.width + column;
-    larger(select(eligible, lower[r], nothing), F16::load(maxima)).store(maxima);
+    if (static_cast<std::size_t>(r) >= left) break;
+    if (mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
+    select(eligible, upper[r], nothing).store(uppers + r * memory.blocks * kLanes);
+    float* own = maxima + r * memory.width;
+    larger(select(eligible, lower[r], nothing), F16::load(own)).store(own);
   }
 }
 
 // Takes what reaches the threshold of a query from the products of the first blocks. False if that is too much.
 CFE_INLINE bool take_products(const Scan& scan, std::size_t q, std::size_t filled) {
-  const WarmUp& memory = scan.memory.warm_up;
-  const CandidateBuffer& buffer = scan.memory.candidates;
+  const WarmUp memory = scan.memory.warm_up;
+  const CandidateBuffer buffer = scan.memory.candidates;
   const F16 threshold = F16::all(scan.memory.queries.threshold[q]);
   const float* products = memory.upper + q * memory.blocks * kLanes;
   std::int32_t* kept = memory.kept;
@@ -310,8 +314,9 @@ CFE_INLINE bool take_products(const Scan& scan, std::size_t q, std::size_t fille
   float* lower = buffer.lower + q * buffer.capacity;
   std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
   for (std::size_t c = 0; c < number; ++c) {
-    lower[c] = products[kept[c]];
-    lanes[c] = memory.seen[kept[c] / kLanes] * kLanes + kept[c] % kLanes;
+    const auto own = static_cast<std::uint32_t>(kept[c]);
+    lower[c] = products[own];
+    lanes[c] = memory.seen[own / kLanes] * kLanes + static_cast<std::int32_t>(own % kLanes);
   }
   buffer.counts[q] = number;
   return true;
