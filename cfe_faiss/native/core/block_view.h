@@ -123,6 +123,7 @@ struct WarmUp {
   std::size_t width;   // per-lane maxima of a query, a multiple of 16
   float* upper;        // upper bounds of similarities, -inf for a lane that is not eligible, (queries, blocks, 16)
   float* maxima;       // of lower bounds, (queries, width)
+  std::int32_t* kept;  // places of the upper bounds that reach a threshold, (blocks, 16)
   std::int32_t* seen;  // the blocks
 };
 
@@ -135,8 +136,9 @@ struct SearchMemory {
   std::int32_t* words;  // (blocks, words, 16)
   float* row;           // (d)
   double* wide;         // (d)
-  float* scores;        // (capacity + k, up to a multiple of 16)
-  std::int64_t* ids;
+  std::size_t scored;   // capacity + k, up to a multiple of 16
+  float* scores;        // (2, scored)
+  std::int64_t* ids;    // the same
 };
 
 }  // namespace cfe

@@ -60,12 +60,13 @@ class GroupMemory {
         counts_(2 * queries),
         warm_upper_(queries * warm_up_ * kBlockRows),
         maxima_(warm_up_ > 0 ? queries * width_ : 0),
+        kept_(warm_up_ * kBlockRows + kBlockRows),
         seen_(warm_up_),
         block_(queries_ * blocks.rows.d + blocks.rows.d),
         rotated_(blocks.rotation != nullptr ? kBlockRows * blocks.columns : 0),
         words_(bytes_ ? queries_ * blocks.words : 0),
         wide_(blocks.rows.d),
-        scores_(up_to_multiple(capacity_ + k)),
+        scores_(2 * up_to_multiple(capacity_ + k)),
         ids_(scores_.size()) {
     float* at = statistics_.data();
     QueryStatistics& own = memory_.queries;
@@ -78,12 +79,13 @@ class GroupMemory {
     const std::size_t enough = bytes_ && warm_up_ > 0 ? kBlockRows : capacity_ - kBlockRows;
     memory_.candidates = {capacity_,     enough,         lower_.data(),           upper_.data(),
                           lanes_.data(), counts_.data(), counts_.data() + queries};
-    memory_.warm_up = {warm_up_, width_, warm_upper_.data(), maxima_.data(), seen_.data()};
+    memory_.warm_up = {warm_up_, width_, warm_upper_.data(), maxima_.data(), kept_.data(), seen_.data()};
     memory_.block = block_.data();
     memory_.row = block_.data() + queries_ * blocks.rows.d;
     memory_.rotated = rotated_.data();
     memory_.words = words_.data();
     memory_.wide = wide_.data();
+    memory_.scored = scores_.size() / 2;
     memory_.scores = scores_.data();
     memory_.ids = ids_.data();
   }
@@ -96,7 +98,7 @@ class GroupMemory {
   Buffer<std::int32_t> lanes_;
   Buffer<std::size_t> counts_;
   Buffer<float> warm_upper_, maxima_;
-  Buffer<std::int32_t> seen_;
+  Buffer<std::int32_t> kept_, seen_;
   Buffer<float> block_, rotated_;
   Buffer<std::int32_t> words_;
   Buffer<double> wide_;

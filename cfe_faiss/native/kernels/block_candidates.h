@@ -73,23 +73,36 @@ CFE_OUTLINE void kth_bounds(const NumberRows& rows, std::size_t number, std::siz
     }
 }
 
-// Writes the k best of m scores, best first and of equals the smallest id; there is room for a multiple of 16.
-CFE_OUTLINE void rank(float* scores, const std::int64_t* ids, std::size_t m, std::size_t k, float* D, std::int64_t* I) {
+// Scores and ids, with room for a multiple of 16.
+struct ScoredIds {
+  float* scores;
+  std::int64_t* ids;
+};
+
+// Writes the k best of m scores, or all if there are fewer, best first and of equals the smallest id. In `ranked` there
+// is room for all: where each is to go is not known before, and a branch on whether it is among the best would often be
+// mispredicted.
+CFE_OUTLINE void rank(const ScoredIds& from, std::size_t m, std::size_t k, const ScoredIds& ranked, float* D,
+                      std::int64_t* I) {
   const std::size_t end = padded(m);
-  for (std::size_t c = m; c < end; ++c) scores[c] = -kInfinite;
+  for (std::size_t c = m; c < end; ++c) from.scores[c] = -kInfinite;
   for (std::size_t c = 0; c < m; ++c) {
-    const F16 score = F16::all(scores[c]);
+    const F16 score = F16::all(from.scores[c]);
     std::size_t not_better = 0, not_worse = 0;
     for (std::size_t i = 0; i < end; i += kLanes) {
-      const F16 others = F16::load(scores + i);
+      const F16 others = F16::load(from.scores + i);
       not_better += count_bits(at_least(score, others));
       not_worse += count_bits(at_least(others, score));
     }
     std::size_t place = end - not_better;
     if (not_worse > place + 1)
-      for (std::size_t e = 0; e < m; ++e) place += scores[e] == scores[c] && ids[e] < ids[c];
-    if (place < k) D[place] = scores[c], I[place] = ids[c];
+      for (std::size_t e = 0; e < m; ++e) place += from.scores[e] == from.scores[c] && from.ids[e] < from.ids[c];
+    ranked.scores[place] = from.scores[c];
+    ranked.ids[place] = from.ids[c];
   }
+  const std::size_t number = m < k ? m : k;
+  for (std::size_t place = 0; place < number; ++place) D[place] = ranked.scores[place];
+  for (std::size_t place = 0; place < number; ++place) I[place] = ranked.ids[place];
 }
 
 // What a group's scan works with.
@@ -145,7 +158,7 @@ CFE_INLINE float last_result(const Scan& scan, std::size_t q) {
 
 // Scores all candidates of a query, and keeps the best of them and of its results.
 CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
-  const CandidateBuffer& buffer = scan.memory.candidates;
+  const CandidateBuffer buffer = scan.memory.candidates;
   const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q];
   if (count == 0) return;
   const std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
@@ -167,7 +180,8 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
       heap.push(score, row.id);
   }
   if (scan.ranked) {
-    rank(scores, ids, m, k, D, I);
+    const ScoredIds ranked{scores + scan.memory.scored, ids + scan.memory.scored};
+    rank({scores, ids}, m, k, ranked, D, I);
     buffer.found[q] = m < k ? m : k;
   }
   buffer.counts[q] = 0;
@@ -235,7 +249,7 @@ CFE_INLINE I16 lane_numbers(std::size_t b) {
 // Takes the lanes of a block that are in the mask.
 CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask mask, const F16& lower,
                                const F16& upper) {
-  const CandidateBuffer& buffer = scan.memory.candidates;
+  const CandidateBuffer buffer = scan.memory.candidates;
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
   compress(lower, mask, buffer.lower + end);

@@ -76,27 +76,41 @@ CFE_INLINE void put_lane(const float* x, std::size_t d, int lane, float* lanes) 
   for (std::size_t i = 0; i < d; ++i) lanes[i * kLanes + lane] = x[i];
 }
 
-// Products of Q rows, of which number i of row q is at i * stride + q, with 16 lanes.
-template <int Q>
-CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* lanes, std::size_t d, F16* sums) {
-  constexpr int kChains = Q >= 8 ? 1 : 8 / Q < 4 ? 8 / Q : 4;  // a sum waits for its last addition
-  F16 chains[kChains][Q];
+// Products of Q rows, of which number i of row q is at i * stride + q, with 16 lanes of each of B blocks: that of row q
+// and block b is sums[b * Q + q].
+template <int Q, int B>
+CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* const (&lanes)[B], std::size_t d,
+                               F16* sums) {
+  constexpr int kSumsOfAll = Q * B;
+  constexpr int kChains = kSumsOfAll >= 8 ? 1 : 8 / kSumsOfAll < 4 ? 8 / kSumsOfAll : 4;  // one waits for its last sum
+  F16 chains[kChains][B][Q];
   for (int c = 0; c < kChains; ++c)
-    for (int q = 0; q < Q; ++q) chains[c][q] = F16::all(0);
+    for (int b = 0; b < B; ++b)
+      for (int q = 0; q < Q; ++q) chains[c][b][q] = F16::all(0);
+  const auto add = [&](std::size_t i, F16(&to)[B][Q]) CFE_LAMBDA {
+    F16 columns[B];
+    for (int b = 0; b < B; ++b) columns[b] = F16::load(lanes[b] + i * kLanes);
+    for (int q = 0; q < Q; ++q) {
+      const F16 number = F16::all(rows[i * stride + q]);
+      for (int b = 0; b < B; ++b) to[b][q] = fused(number, columns[b], to[b][q]);
+    }
+  };
   std::size_t i = 0;
   for (; i + kChains <= d; i += kChains)
-    for (int c = 0; c < kChains; ++c) {
-      const F16 column = F16::load(lanes + (i + c) * kLanes);
-      for (int q = 0; q < Q; ++q) chains[c][q] = fused(F16::all(rows[(i + c) * stride + q]), column, chains[c][q]);
+    for (int c = 0; c < kChains; ++c) add(i + c, chains[c]);
+  for (; i < d; ++i) add(i, chains[0]);
+  for (int b = 0; b < B; ++b)
+    for (int q = 0; q < Q; ++q) {
+      sums[b * Q + q] = chains[0][b][q];
+      for (int c = 1; c < kChains; ++c) sums[b * Q + q] += chains[c][b][q];
     }
-  for (; i < d; ++i) {
-    const F16 column = F16::load(lanes + i * kLanes);
-    for (int q = 0; q < Q; ++q) chains[0][q] = fused(F16::all(rows[i * stride + q]), column, chains[0][q]);
-  }
-  for (int q = 0; q < Q; ++q) {
-    sums[q] = chains[0][q];
-    for (int c = 1; c < kChains; ++c) sums[q] += chains[c][q];
-  }
+}
+
+// The same with one block.
+template <int Q>
+CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* lanes, std::size_t d, F16* sums) {
+  const float* const one[1] = {lanes};
+  float_products<Q, 1>(rows, stride, one, d, sums);
 }
 
 CFE_INLINE void rotate(const BlocksView& blocks, const float* lanes, float* rotated) {

@@ -10,7 +10,7 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr std::size_t kFewCandidates = 16;  // more than results: scored as fast as they could be dropped
+inline constexpr std::size_t kFewCandidates = 5;  // more than results: scored as fast as they could be dropped
 inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries that registers hold sums for
 
 // --- queries ---
@@ -144,16 +144,22 @@ CFE_INLINE Mask own_lanes(const Scan& scan, std::size_t q, std::size_t b) {
 
 // --- products ---
 
-template <int Q>
-CFE_INLINE void scan_floats(const Scan& scan, std::size_t q, std::size_t b, Mask lanes) {
+// Products of Q queries with B blocks; that of query r and block b is sums[b * Q + r].
+template <int Q, int B>
+CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const std::size_t (&numbers)[B], F16* sums) {
   const std::size_t words = scan.blocks.words;
-  const auto* rows = reinterpret_cast<const float*>(query_words(scan, q));
-  const auto* data = reinterpret_cast<const float*>(scan.blocks.data + b * words * kLanes);
-  F16 sums[Q];
-  float_products<Q>(rows, kLanes, data, words, sums);
+  const float* data[B];
+  for (int b = 0; b < B; ++b) data[b] = reinterpret_cast<const float*>(scan.blocks.data + numbers[b] * words * kLanes);
+  float_products<Q, B>(reinterpret_cast<const float*>(query_words(scan, q)), kLanes, data, words, sums);
+}
+
+// Takes the candidates among products with Q queries.
+template <int Q>
+CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, const F16* sums) {
+  const float* thresholds = scan.memory.queries.threshold + q;
   Mask reach[Q], any_reaches = 0;
   for (int r = 0; r < Q; ++r) {
-    reach[r] = at_least(sums[r], F16::all(scan.memory.queries.threshold[q + r])) & lanes;
+    reach[r] = at_least(sums[r], F16::all(thresholds[r])) & lanes;
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
@@ -254,45 +260,66 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
 }
 
 // Bounds of the products of Q queries and a block's rows.
-template <bool Bytes, int Q>
-CFE_INLINE void bound_products(const Scan& scan, std::size_t q, std::size_t b, F16* lower, F16* upper) {
+template <int Q>
+CFE_INLINE void bound_byte_products(const Scan& scan, std::size_t q, std::size_t b, F16* lower, F16* upper) {
   const std::size_t words = scan.blocks.words;
-  const std::int32_t* query = query_words(scan, q);
-  const std::int32_t* data = scan.blocks.data + b * words * kLanes;
-  if constexpr (!Bytes) {
-    float_products<Q>(reinterpret_cast<const float*>(query), kLanes, reinterpret_cast<const float*>(data), words,
-                      lower);
-    for (int r = 0; r < Q; ++r) upper[r] = lower[r];
-  } else {
-    const QueryStatistics& queries = scan.memory.queries;
-    const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
-    I16 sums[Q];
-    for (int r = 0; r < Q; ++r) sums[r] = rows.correction;
-    add_byte_products<Q>(query, data, 0, words, sums);
-    for (int r = 0; r < Q; ++r) {
-      const F16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
-      const F16 scale = F16::all(queries.scale[q + r]), along = F16::all(queries.along[q + r]);
-      lower[r] = fused(product - bound, scale, along);
-      upper[r] = fused(product + bound, scale, along);
-    }
+  const QueryStatistics& queries = scan.memory.queries;
+  const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
+  I16 sums[Q];
+  for (int r = 0; r < Q; ++r) sums[r] = rows.correction;
+  add_byte_products<Q>(query_words(scan, q), scan.blocks.data + b * words * kLanes, 0, words, sums);
+  for (int r = 0; r < Q; ++r) {
+    const F16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
+    const F16 scale = F16::all(queries.scale[q + r]), along = F16::all(queries.along[q + r]);
+    lower[r] = fused(product - bound, scale, along);
+    upper[r] = fused(product + bound, scale, along);
   }
 }
 
 // Keeps the upper bounds of block number `place`, and of the lower bounds the largest in each lane.
-template <bool Bytes, int Q>
-CFE_INLINE void warm_up_block(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place) {
-  const WarmUp& memory = scan.memory.warm_up;
-  F16 lower[Q], upper[Q];
-  bound_products<Bytes, Q>(scan, q, b, lower, upper);
+template <int Q>
+CFE_INLINE void keep_bounds(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place,
+                            const F16* lower, const F16* upper) {
+  const WarmUp memory = scan.memory.warm_up;  // a copy: as far as the compiler knows, what is stored may change it
+  const std::size_t left = scan.group.size - q;
+  float* const uppers = memory.upper + (q * memory.blocks + place) * kLanes;
+  float* const maxima = memory.maxima + q * memory.width + place * kLanes % memory.width;
+  const bool mixed = scan.mixed;
   const F16 nothing = F16::all(-kInfinite);
   I16 eligible = lanes_of(lanes);
   for (int r = 0; r < Q; ++r) {
-    if (q + r >= scan.group.size) break;
-    if (scan.mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
-    select(eligible, upper[r], nothing).store(memory.upper + ((q + r) * memory.blocks + place) * kLanes);
-    float* maxima = memory.maxima + (q + r) * memory.width + place * kLanes % memory.width;
-    larger(select(eligible, lower[r], nothing), F16::load(maxima)).store(maxima);
+    if (static_cast<std::size_t>(r) >= left) break;
+    if (mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
+    select(eligible, upper[r], nothing).store(uppers + r * memory.blocks * kLanes);
+    float* own = maxima + r * memory.width;
+    larger(select(eligible, lower[r], nothing), F16::load(own)).store(own);
   }
+}
+
+// Takes what reaches the threshold of a query from the products of the first blocks. False if that is too much.
+CFE_INLINE bool take_products(const Scan& scan, std::size_t q, std::size_t filled) {
+  const WarmUp memory = scan.memory.warm_up;
+  const CandidateBuffer buffer = scan.memory.candidates;
+  const F16 threshold = F16::all(scan.memory.queries.threshold[q]);
+  const float* products = memory.upper + q * memory.blocks * kLanes;
+  std::int32_t* kept = memory.kept;
+  std::size_t number = 0;
+  for (std::size_t place = 0; place < filled; ++place) {
+    const Mask mask = at_least(F16::load(products + place * kLanes), threshold);
+    if (kWidth < kLanes && mask == 0) continue;  // with AVX-512 a branch would take longer
+    compress(lane_numbers(place), mask, kept + number);
+    number += count_bits(mask);
+  }
+  if (number > buffer.enough) return false;
+  float* lower = buffer.lower + q * buffer.capacity;
+  std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
+  for (std::size_t c = 0; c < number; ++c) {
+    const auto own = static_cast<std::uint32_t>(kept[c]);
+    lower[c] = products[own];
+    lanes[c] = memory.seen[own / kLanes] * kLanes + static_cast<std::int32_t>(own % kLanes);
+  }
+  buffer.counts[q] = number;
+  return true;
 }
 
 // Takes the candidates of the first blocks: those that may reach what k of the maxima reach.
@@ -301,11 +328,12 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
   const WarmUp& memory = scan.memory.warm_up;
   if (!(scan.memory.queries.threshold[q] < kInfinite)) return;
   raise_threshold(scan, q, bound - 2 * scan.blocks.margin);
+  if (!Bytes && take_products(scan, q, filled)) return;
   for (std::size_t place = 0; place < filled; ++place) {
     const F16 upper = F16::load(memory.upper + (q * memory.blocks + place) * kLanes);
     const F16 lower = Bytes ? F16::all(-kInfinite) : upper;  // those of bytes were not kept
     const Mask mask = at_least(upper, F16::all(scan.memory.queries.threshold[q]));
-    if (kWidth < kLanes && mask == 0) continue;  // with AVX-512 a branch would take longer
+    if (kWidth < kLanes && mask == 0) continue;
     add_candidates(scan, q, static_cast<std::size_t>(memory.seen[place]), mask, lower, upper);
   }
   if constexpr (Bytes) score_candidates(scan, q);
@@ -314,26 +342,46 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
 // What is done with a few queries and a block.
 enum class Step { kWarmUp, kScan };
 
-template <bool Bytes, Step What, int Q>
-CFE_INLINE void compare(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place) {
-  if constexpr (What == Step::kWarmUp)
-    warm_up_block<Bytes, Q>(scan, q, b, lanes, place);
-  else if constexpr (Bytes)
-    scan_bytes<Q>(scan, q, b, lanes);
-  else
-    scan_floats<Q>(scan, q, b, lanes);
+// A block to be compared with, and which of its lanes are eligible for some query of the group.
+struct ChosenBlock {
+  std::size_t number;
+  Mask lanes;
+};
+
+// Compares Q queries with B blocks, the first of which is number `place` of the warm-up.
+template <bool Bytes, Step What, int Q, int B>
+CFE_INLINE void compare(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], std::size_t place) {
+  if constexpr (Bytes) {
+    static_assert(B == 1);
+    if constexpr (What == Step::kScan) return scan_bytes<Q>(scan, q, some[0].number, some[0].lanes);
+    F16 lower[Q], upper[Q];
+    bound_byte_products<Q>(scan, q, some[0].number, lower, upper);
+    keep_bounds<Q>(scan, q, some[0].number, some[0].lanes, place, lower, upper);
+  } else {
+    std::size_t numbers[B];
+    for (int b = 0; b < B; ++b) numbers[b] = some[b].number;
+    F16 sums[B * Q];
+    multiply_floats<Q, B>(scan, q, numbers, sums);
+    for (int b = 0; b < B; ++b) {
+      const F16* own = sums + b * Q;
+      if constexpr (What == Step::kScan)
+        take_candidates<Q>(scan, q, some[b].number, some[b].lanes, own);
+      else
+        keep_bounds<Q>(scan, q, some[b].number, some[b].lanes, place + b, own, own);
+    }
+  }
 }
 
-// Compares the queries from q on with a block; Q at a time, fewer at the end.
-template <bool Bytes, Step What, int Q = kTile>
-CFE_INLINE void compare_all(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place = 0) {
+// Compares the queries from q on with some blocks; Q at a time, fewer at the end.
+template <bool Bytes, Step What, int B, int Q = kTile>
+CFE_INLINE void compare_all(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], std::size_t place = 0) {
   const std::size_t size = scan.group.size;
   if constexpr (Q == kTile)
-    for (; q + Q <= size; q += Q) compare<Bytes, What, Q>(scan, q, b, lanes, place);
+    for (; q + Q <= size; q += Q) compare<Bytes, What, Q, B>(scan, q, some, place);
   if (q >= size) return;
   if constexpr (Q > 1)
-    if (size - q <= Q / 2) return compare_all<Bytes, What, Q / 2>(scan, q, b, lanes, place);
-  compare<Bytes, What, Q>(scan, q, b, lanes, place);
+    if (size - q <= Q / 2) return compare_all<Bytes, What, B, Q / 2>(scan, q, some, place);
+  compare<Bytes, What, Q, B>(scan, q, some, place);
 }
 
 // Writes the products of the queries with the mean of a list, and what its rows have to reach without it.
@@ -370,28 +418,42 @@ CFE_INLINE Mask group_lanes(const Scan& scan, std::size_t b) {
   return scan.mixed ? scan.blocks.ranges[b].lanes : eligible_lanes(scan.blocks, b, scan.label);
 }
 
-// Compares the queries with the first blocks; returns where that ended.
+// Compares the queries with the eligible blocks from a place on, at most so many, and returns how many these were. The
+// place is where that ended.
+template <bool Bytes, Step What>
+CFE_INLINE std::size_t compare_blocks(const Scan& scan, Place& place, std::size_t most) {
+  constexpr int kAtATime = !Bytes && kWidth == kLanes ? 2 : 1;
+  ChosenBlock pair[2];
+  std::size_t chosen = 0;
+  for (; place.list < scan.group.nprobe && chosen < most; ++place.list, place.block = 0) {
+    const auto [first, stop] = list_blocks(scan, place.list);
+    if (first == stop) continue;
+    if constexpr (Bytes) begin_list(scan, scan.group.lists[place.list]);
+    for (place.block = place.block > first ? place.block : first; place.block < stop && chosen < most; ++place.block) {
+      const Mask lanes = group_lanes(scan, place.block);
+      if (lanes == 0) continue;
+      if constexpr (What == Step::kWarmUp) scan.memory.warm_up.seen[chosen] = static_cast<std::int32_t>(place.block);
+      pair[chosen % kAtATime] = {place.block, lanes};
+      if (++chosen % kAtATime != 0) continue;
+      if constexpr (kAtATime == 2)
+        compare_all<Bytes, What, 2>(scan, 0, pair, chosen - 2);
+      else
+        compare_all<Bytes, What, 1>(scan, 0, {pair[0]}, chosen - 1);
+    }
+    if (place.block < stop) break;
+  }
+  if (chosen % kAtATime != 0) compare_all<Bytes, What, 1>(scan, 0, {pair[0]}, chosen - 1);
+  return chosen;
+}
+
+// Compares the queries with the first blocks, which gives them thresholds; returns where that ended.
 template <bool Bytes>
 CFE_INLINE Place warm_up(const Scan& scan) {
   const WarmUp& memory = scan.memory.warm_up;
   const F16 nothing = F16::all(-kInfinite);
   for (std::size_t i = 0; i < scan.group.size * memory.width; i += kLanes) nothing.store(memory.maxima + i);
-  std::size_t filled = 0;
   Place place{0, 0};
-  for (; place.list < scan.group.nprobe && filled < memory.blocks; ++place.list) {
-    const auto [first, stop] = list_blocks(scan, place.list);
-    if (first == stop) continue;
-    if constexpr (Bytes) begin_list(scan, scan.group.lists[place.list]);
-    for (place.block = first; place.block < stop; ++place.block) {
-      if (filled == memory.blocks) break;
-      const Mask lanes = group_lanes(scan, place.block);
-      if (lanes == 0) continue;
-      compare_all<Bytes, Step::kWarmUp>(scan, 0, place.block, lanes, filled);
-      memory.seen[filled++] = static_cast<std::int32_t>(place.block);
-    }
-    if (place.block < stop) break;
-    place.block = 0;
-  }
+  const std::size_t filled = compare_blocks<Bytes, Step::kWarmUp>(scan, place, memory.blocks);
   for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
     NumberRows rows{memory.maxima + q * memory.width, memory.width, {}};
     for (std::size_t& size : rows.sizes) size = memory.width;
@@ -403,25 +465,11 @@ CFE_INLINE Place warm_up(const Scan& scan) {
   return place;
 }
 
-// Compares the queries with the blocks of their lists, from a place on.
-template <bool Bytes>
-CFE_INLINE void scan_lists(const Scan& scan, Place place) {
-  for (std::size_t t = place.list; t < scan.group.nprobe; ++t) {
-    const auto [first, stop] = list_blocks(scan, t);
-    if (first == stop) continue;
-    if constexpr (Bytes) begin_list(scan, scan.group.lists[t]);
-    for (std::size_t b = t == place.list && place.block > first ? place.block : first; b < stop; ++b) {
-      const Mask lanes = group_lanes(scan, b);
-      if (lanes != 0) compare_all<Bytes, Step::kScan>(scan, 0, b, lanes);
-    }
-  }
-}
-
 template <bool Bytes>
 CFE_INLINE void scan_all(const Scan& scan) {
   Place place{0, 0};
   if (scan.memory.warm_up.blocks > 0 && scan.group.size > 1) place = warm_up<Bytes>(scan);
-  scan_lists<Bytes>(scan, place);
+  compare_blocks<Bytes, Step::kScan>(scan, place, std::numeric_limits<std::size_t>::max());
 }
 
 CFE_INLINE Scan scan_of(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory) {
