@@ -126,7 +126,7 @@ class Lists:
         if single is None or not (0 < k <= self.storage.n and nprobe > 0):
             return None
         D, I = np.empty((1, k), _FLOAT32), np.empty((1, k), _INT64)
-        return (D, I) if single.search_single(xq, label, min(nprobe, self.number), complete, D, I) else None
+        return (D, I) if single.search_single(xq, label, nprobe, complete, D, I) else None
 
     def probe(
         self,

@@ -15,6 +15,9 @@ inline constexpr int kByteBlocksAtOnce = kWidth == kLanes ? 4 : 2;
 // and by floats apart: those of four products of d terms, and some more; see lists/codecs.py, screening_error.
 CFE_INLINE float rounding_of_means(std::size_t d) { return static_cast<float>(4 * d + 64) * 0x1p-24f; }
 
+// More than the error of a norm, or a product with a query, of numbers whose squares are too small for float32.
+inline constexpr float kLeastError = 1e-18f;
+
 // Norms are sums of d terms.
 CFE_INLINE float rounded_up(std::size_t d) { return 1 + static_cast<float>(d + 32) * 0x1p-23f; }
 
@@ -56,7 +59,7 @@ void encode_means(const float* means, std::span<const float> center, const ByteM
     along.store(floats + kMeanAlong * kLanes);
     (codes.error * up).store(floats + kMeanError * kLanes);
     ((codes.norm + codes.error) * up).store(floats + kMeanNorm * kLanes);
-    select(sound, rounding * (codes.norm + center_norm) * up, F16::all(block::kInfinite))
+    select(sound, (rounding * (codes.norm + center_norm) + F16::all(kLeastError)) * up, F16::all(block::kInfinite))
         .store(floats + kMeanRounding * kLanes);
   }
 }
