@@ -55,6 +55,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
     quantizer: Any
     invlists: Any
     direct_map: Any
+    this: Any
 
     # --- a new index ------------------------------------------------------------------------------------------------
 
@@ -464,10 +465,13 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             if kept is None:
                 return None
             storage = kept.storage
-            if xq.shape != (1, storage.d) or self.ntotal != storage.n:
+            # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
+            if xq.shape != (1, storage.d) or raw.Index_ntotal_get(self.this) != storage.n:
                 return None
             if nprobe is None:
-                nprobe = self.nprobe if recall is None else known_nprobe(kept, k, recall)
+                nprobe = (
+                    raw.IndexIVFInterface_nprobe_get(self.this) if recall is None else known_nprobe(kept, k, recall)
+                )
             return None if nprobe is None else kept.one(xq, labels_q.item(), k, nprobe, self.complete)
 
     def search_members(

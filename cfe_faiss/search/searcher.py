@@ -62,7 +62,7 @@ class Lists:
     calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
     own_groups: list[Groups] = field(default_factory=list)
 
-    @property
+    @cached_property
     def number(self) -> int:
         """How many lists there are in all partitions together."""
         return len(self.centroids) * len(self.centroids[0])

@@ -156,6 +156,7 @@ def test_lists_that_hardly_differ_are_told_apart(spread: float) -> None:
     X, labels = unit(rng.normal(size=(5, d))), np.zeros(5, np.int32)
     best = ranked(routes, X, labels, 10)
     for q in range(5):
+        assert_array_equal(ranked(routes, X[q : q + 1], labels[q : q + 1], 10)[0], best[q])
         scores = means.astype(np.float64) @ X[q]
         np.testing.assert_allclose(scores[best[q]], np.sort(scores)[::-1][:10], atol=1e-6)
         assert len(set(best[q].tolist())) == 10
@@ -171,6 +172,8 @@ def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(value: float, d:
         array[rng.random(array.shape) < 0.02] = value
     X, labels = some_queries(rng, routes, 20)
     for nprobe in (12, 300):
+        alone = [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(20)]
+        assert_array_equal(ranked(routes, X, labels, nprobe), alone)
         for row in (*ranked(routes, X, labels, nprobe), *routes.all_lists(X, labels)):
             found = row[row >= 0]
             assert (found < 300).all()

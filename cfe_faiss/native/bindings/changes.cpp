@@ -104,7 +104,7 @@ nb::ndarray<nb::numpy, Number, nb::ndim<1>> as_shared_array(const Number* data, 
                                                             std::shared_ptr<const void> owner) {
   auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
   nb::capsule capsule(kept.get(), [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
-  kept.release();
+  static_cast<void>(kept.release());  // the capsule frees it
   return {const_cast<Number*>(data), {size}, capsule};
 }
 

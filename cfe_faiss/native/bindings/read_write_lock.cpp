@@ -31,6 +31,10 @@ void enter_writing(ReadWriteLock& lock) {
   struct Announced {
     explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce(); }
     ~Announced() { lock.withdraw(); }
+    Announced(const Announced&) = delete;
+    Announced(Announced&&) = delete;
+    Announced& operator=(const Announced&) = delete;
+    Announced& operator=(Announced&&) = delete;
     ReadWriteLock& lock;
   } const announced(lock);
   wait_for([&lock] { return lock.write_within(kPatience); });
@@ -42,7 +46,10 @@ template <void (*enter)(ReadWriteLock&), void (ReadWriteLock::*leave)()>
 class Held {
  public:
   explicit Held(std::shared_ptr<ReadWriteLock> lock) : lock_(std::move(lock)) {}
+  Held(const Held&) = delete;
   Held(Held&&) = default;
+  Held& operator=(const Held&) = delete;
+  Held& operator=(Held&&) = delete;
   ~Held() { leave_now(); }
 
   void enter_now() {

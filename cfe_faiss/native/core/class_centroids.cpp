@@ -19,12 +19,17 @@ constexpr std::size_t kQueriesOfTask = 128;  // that a thread takes at once
 constexpr std::size_t kMaximaForEach = 3;    // lane maxima for each list that is wanted
 constexpr std::size_t kMostCounted = 192;    // scores that are put in order by counting
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kLargest = 1e6f;  // component of a mean that is not damaged
 constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::min();
 
 // At least so many clusters are looked at, and so many lists for each that is wanted: to compare these takes about as
 // long as to scan one.
 constexpr std::size_t kFewestClusters = 4;
 constexpr std::int64_t kListsForEach = 64;
+
+// From so many lists of so many dimensions on, to compare bytes first takes a query less than to compare floats only.
+constexpr std::size_t kListsForBytes = 256;
+constexpr std::size_t kDimensionsForBytes = 32;
 
 // Where this share of all lists has a mean without a label, one run of all lists takes less than to replace some.
 constexpr double kMost = 0.5;
@@ -120,6 +125,8 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
       add_run(of, own);
     }
   }
+  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d_ >= kDimensionsForBytes;
+  if (by_bytes_) round_to_bytes();
 }
 
 // Rows below the number of lists are means of lists; those after are class means.
@@ -142,6 +149,41 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
     if (!filled) empty_.push_back(static_cast<std::int32_t>(lane));
   }
   runs_.push_back({first, number, first_empty, empty_.size()});
+}
+
+// The mean of what lists have in common, of all that are not damaged.
+void ClassCentroids::set_center() {
+  center_.assign(d_, 0.0f);
+  float number = 0;
+  for (std::size_t j = 0; j < size(); ++j) {
+    const float* column = blocks_.data() + static_cast<std::size_t>(lanes_[j]) / kLanes * d_ * kLanes +
+                          static_cast<std::size_t>(lanes_[j]) % kLanes;
+    bool sound = true;
+    for (std::size_t i = 0; i < d_; ++i) sound &= std::abs(column[i * kLanes]) <= kLargest;
+    if (!sound) continue;
+    for (std::size_t i = 0; i < d_; ++i) center_[i] += column[i * kLanes];
+    ++number;
+  }
+  for (float& value : center_) value /= std::max(number, 1.0f);
+}
+
+void ClassCentroids::round_to_bytes() {
+  set_center();
+  const std::size_t blocks = lists_.size() / kLanes, words = (d_ + 3) / 4;
+  bytes_.resize(blocks * words * kLanes);
+  statistics_.resize(blocks * kMeanStatistics * kLanes);
+  rows_.resize(lists_.size() * d_);
+  std::vector<float> buffer(d_ * kLanes);
+  kernels().encode_means(blocks_.data(), center_, {words, blocks, bytes_.data(), statistics_.data()}, buffer.data());
+  for (std::size_t lane = 0; lane < lists_.size(); ++lane)
+    for (std::size_t i = 0; i < d_; ++i)
+      rows_[lane * d_ + i] = blocks_[(lane / kLanes * d_ + i) * kLanes + lane % kLanes];
+}
+
+ByteMeans ClassCentroids::bytes_of(const Run& run) const {
+  const std::size_t words = (d_ + 3) / 4;
+  return {words, run.number, bytes_.data() + run.first * words * kLanes,
+          statistics_.data() + run.first * kMeanStatistics * kLanes};
 }
 
 // The place of a label that has class means, else -1.
@@ -201,7 +243,46 @@ void ClassCentroids::score_class(std::span<const float> x, std::size_t place, st
   }
 }
 
-// Writes what the lists of some clusters score, one run after the other, and which block each of their blocks is.
+void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const {
+  scratch.queries.assign(padded(d_), 0.0f);
+  scratch.words.resize((d_ + 3) / 4 * kLanes);
+  scratch.query = kernels().encode_query(x, center_, std::span(scratch.queries).first(d_), scratch.words);
+}
+
+// Writes bounds of what the lanes of a run score, and which lanes these are, from a place on.
+void ClassCentroids::bound_run(const Run& run, std::size_t at, Scratch& scratch) const {
+  at_least(scratch.scores, at + run.lanes());
+  at_least(scratch.upper, at + run.lanes());
+  at_least(scratch.lanes, at + run.lanes());
+  float *lower = scratch.scores.data() + at, *upper = scratch.upper.data() + at;
+  kernels().bound_means(bytes_of(run), scratch.query, lower, upper);
+  for (std::size_t e = run.first_empty; e < run.last_empty; ++e) {
+    const auto lane = static_cast<std::size_t>(empty_[e]);
+    lower[lane] = upper[lane] = kNothing;
+  }
+  for (std::size_t lane = 0; lane < run.lanes(); ++lane)
+    scratch.lanes[at + lane] = static_cast<std::int64_t>(run.first * kLanes + lane);
+}
+
+// As score_class, for bounds; what comes after the first `width` is written over.
+void ClassCentroids::bound_class(std::size_t place, std::size_t width, Scratch& scratch) const {
+  const Run& run = runs_[runs_of_label_[place]];
+  bound_run(run, width, scratch);
+  for (std::size_t lane = 0; lane < run.lanes(); ++lane) {
+    const std::int32_t j = lists_[run.first * kLanes + lane];
+    if (j < 0) break;
+    const auto list = static_cast<std::size_t>(j);
+    const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[list])];
+    if (offset == kFar) continue;
+    const auto to = static_cast<std::size_t>(lanes_[list] + offset), from = width + lane;
+    scratch.scores[to] = scratch.scores[from];
+    scratch.upper[to] = scratch.upper[from];
+    scratch.lanes[to] = scratch.lanes[from];
+  }
+}
+
+// Writes what the lists of some clusters score, or bounds of it, one run after the other, and which block each of their
+// blocks is.
 void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters,
                                     Scratch& scratch) const {
   const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
@@ -211,31 +292,28 @@ void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t pla
   for (std::size_t i = 0; i < clusters; ++i) {
     const auto c = static_cast<std::size_t>(scratch.clusters[i]);
     const Run& run = runs_[first_run + c];
-    at_least(scratch.scores, width + run.lanes());
-    multiply({x.data(), 1, d_}, run, {scratch.scores.data() + width, 1, run.lanes()});
+    if (by_bytes_) {
+      bound_run(run, width, scratch);
+    } else {
+      at_least(scratch.scores, width + run.lanes());
+      multiply({x.data(), 1, d_}, run, {scratch.scores.data() + width, 1, run.lanes()});
+    }
     scratch.offsets[c] = static_cast<std::int64_t>(width) - static_cast<std::int64_t>(runs_[c].first * kLanes);
     for (std::size_t b = 0; b < run.number; ++b) scratch.blocks.push_back(static_cast<std::int64_t>(run.first + b));
     width += run.lanes();
   }
-  if (place >= 0 && !whole)
+  if (place < 0 || whole) return;
+  if (by_bytes_)
+    bound_class(static_cast<std::size_t>(place), width, scratch);
+  else
     score_class(x, static_cast<std::size_t>(place), std::span(scratch.scores).first(width), scratch);
 }
 
-// Writes the best of the lists that some blocks hold; `scores` has 16 for each block.
-void ClassCentroids::choose(std::span<const float> scores, std::span<const std::int64_t> blocks,
-                            std::span<std::int64_t> lists, Scratch& scratch) const {
+// Writes the best of some lists, scratch.ids, by what they score, scratch.kept.
+void ClassCentroids::write_best(std::size_t number, std::span<std::int64_t> lists, Scratch& scratch) const {
   const std::size_t nprobe = lists.size();
-  scratch.maxima.resize(padded(kMaximaForEach * nprobe));
-  at_least(scratch.places, scores.size());
-  const std::size_t number = kernels().near_best(scores, nprobe, 0.0f, scratch.maxima, scratch.places);
   at_least(scratch.kept, padded(number));
-  at_least(scratch.ids, number);
   at_least(scratch.ranks, number);
-  for (std::size_t c = 0; c < number; ++c) {
-    const auto place = static_cast<std::size_t>(scratch.places[c]);
-    scratch.kept[c] = scores[place];
-    scratch.ids[c] = lists_[static_cast<std::size_t>(blocks[place / kLanes]) * kLanes + place % kLanes];
-  }
   const std::span ids = std::span(scratch.ids).first(number);
   std::fill(lists.begin(), lists.end(), std::int64_t{-1});
   if (number <= kMostCounted) {
@@ -256,6 +334,57 @@ void ClassCentroids::choose(std::span<const float> scores, std::span<const std::
     lists[static_cast<std::size_t>(c - order.begin())] = ids[static_cast<std::size_t>(*c)];
 }
 
+// Writes the best of the lists that some blocks hold; `scores` has 16 for each block.
+void ClassCentroids::choose(std::span<const float> scores, std::span<const std::int64_t> blocks,
+                            std::span<std::int64_t> lists, Scratch& scratch) const {
+  scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
+  at_least(scratch.places, scores.size());
+  const std::size_t number = kernels().near_best(scores, scores, lists.size(), scratch.maxima, scratch.places);
+  at_least(scratch.kept, padded(number));
+  at_least(scratch.ids, number);
+  for (std::size_t c = 0; c < number; ++c) {
+    const auto place = static_cast<std::size_t>(scratch.places[c]);
+    scratch.kept[c] = scores[place];
+    scratch.ids[c] = lists_[static_cast<std::size_t>(blocks[place / kLanes]) * kLanes + place % kLanes];
+  }
+  write_best(number, lists, scratch);
+}
+
+// Keeps those of some lists, scratch.ids, that may be among the k best by what they score, scratch.kept.
+std::size_t ClassCentroids::keep_best(std::size_t number, std::size_t k, Scratch& scratch) const {
+  const auto scores = std::span(scratch.kept).first(padded(number));
+  std::fill(scores.begin() + static_cast<std::ptrdiff_t>(number), scores.end(), kNothing);
+  const std::size_t kept = kernels().near_best(scores, scores, k, scratch.maxima, scratch.places);
+  for (std::size_t c = 0; c < kept; ++c) {  // places ascend
+    const auto place = static_cast<std::size_t>(scratch.places[c]);
+    scratch.kept[c] = scratch.kept[place];
+    scratch.ids[c] = scratch.ids[place];
+  }
+  return kept;
+}
+
+// Writes the best of the lists of which bounds are given, by their scores.
+void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t width, std::span<std::int64_t> lists,
+                                      Scratch& scratch) const {
+  scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
+  at_least(scratch.places, width);
+  const std::size_t open =
+      kernels().near_best(std::span(scratch.scores).first(width), std::span(scratch.upper).first(width), lists.size(),
+                          scratch.maxima, scratch.places);
+  at_least(scratch.kept, padded(open));
+  at_least(scratch.ids, open);
+  for (std::size_t c = 0; c < open; ++c) scratch.ids[c] = scratch.lanes[static_cast<std::size_t>(scratch.places[c])];
+  kernels().product_of_rows(x, {rows_.data(), lists_.size(), d_}, std::span(scratch.ids).first(open), scratch.kept);
+  std::size_t number = 0;
+  for (std::size_t c = 0; c < open; ++c) {
+    if (!(scratch.kept[c] > kNothing)) continue;  // of a damaged mean
+    scratch.kept[number] = scratch.kept[c];
+    scratch.ids[number++] = lists_[static_cast<std::size_t>(scratch.ids[c])];
+  }
+  if (number > kMostCounted) number = keep_best(number, lists.size(), scratch);
+  write_best(number, lists, scratch);
+}
+
 void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
                           Scratch& scratch) const {
   assert(x.size() == d_ && lists.size() <= size());
@@ -267,8 +396,11 @@ void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::spa
   } else {
     clusters = nearest_clusters(x, lists.size(), scratch);
   }
+  if (by_bytes_) set_query(x, scratch);
   score_clusters(x, place_of(label), clusters, scratch);
-  choose(std::span(scratch.scores).first(kLanes * scratch.blocks.size()), scratch.blocks, lists, scratch);
+  const std::size_t width = kLanes * scratch.blocks.size();
+  if (by_bytes_) return choose_by_bounds(x, width, lists, scratch);
+  choose(std::span(scratch.scores).first(width), scratch.blocks, lists, scratch);
 }
 
 // --- many queries
@@ -343,7 +475,7 @@ void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const st
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d_ && labels.size() == X.rows && lists.rows == X.rows);
-  if (!cluster_means_.empty()) {
+  if (!cluster_means_.empty() || X.rows == 1) {
     const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
     parallel_for(
         tasks, threads,

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "core/aligned.h"
+#include "core/byte_means.h"
 #include "core/matrix.h"
 #include "core/parallel.h"
 
@@ -37,9 +39,10 @@ class ClassCentroids {
 
   // Memory that is kept from one ranking to the next; one for each thread.
   struct Scratch {
-    std::vector<float> scores, maxima, kept, queries;
-    std::vector<std::int32_t> places, ranks;
-    std::vector<std::int64_t> offsets, blocks, clusters, ids;
+    std::vector<float> scores, upper, maxima, kept, queries;
+    std::vector<std::int32_t> places, ranks, words;
+    std::vector<std::int64_t> offsets, blocks, clusters, ids, lanes;
+    ByteQuery query;
   };
 
   std::size_t d() const { return d_; }
@@ -70,8 +73,18 @@ class ClassCentroids {
   std::span<const float> blocks_of(const Run& run) const;
   void multiply(const Matrix<const float>& X, const Run& run, const Matrix<float>& scores) const;
   std::size_t nearest_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const;
+  void set_center();
+  void round_to_bytes();
+  ByteMeans bytes_of(const Run& run) const;
+  void set_query(std::span<const float> x, Scratch& scratch) const;
+  void bound_run(const Run& run, std::size_t at, Scratch& scratch) const;
   void score_class(std::span<const float> x, std::size_t place, std::span<float> scores, Scratch& scratch) const;
+  void bound_class(std::size_t place, std::size_t width, Scratch& scratch) const;
   void score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters, Scratch& scratch) const;
+  std::size_t keep_best(std::size_t number, std::size_t k, Scratch& scratch) const;
+  void write_best(std::size_t number, std::span<std::int64_t> lists, Scratch& scratch) const;
+  void choose_by_bounds(std::span<const float> x, std::size_t width, std::span<std::int64_t> lists,
+                        Scratch& scratch) const;
   void choose(std::span<const float> scores, std::span<const std::int64_t> blocks, std::span<std::int64_t> lists,
               Scratch& scratch) const;
   void score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
@@ -82,7 +95,7 @@ class ClassCentroids {
   void write_all(std::span<const float> scores, std::span<std::int64_t> lists, Scratch& scratch) const;
 
   std::size_t d_;
-  std::vector<float> blocks_;                // (blocks, d, 16)
+  AlignedVector<float> blocks_;              // (blocks, d, 16)
   std::vector<std::int32_t> lists_;          // of each lane, (blocks, 16); -1 for none
   std::vector<std::int32_t> empty_;          // lanes of a run that hold nothing
   std::vector<Run> runs_;                    // of the clusters, then of the labels
@@ -93,6 +106,12 @@ class ClassCentroids {
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
   std::vector<std::int64_t> lanes_;          // of each list, counted from the first block of the first run
+  // Where many lists are ranked, a query that comes alone is compared with bytes first: those of all blocks, and the
+  // means as rows, in the order of their lanes.
+  bool by_bytes_ = false;
+  AlignedVector<std::int32_t> bytes_, statistics_;  // (blocks, d / 4, 16), and (blocks, kMeanStatistics, 16)
+  std::vector<float> center_;                       // of all means, (d,)
+  AlignedVector<float> rows_;                       // (16 * blocks, d)
 };
 
 }  // namespace cfe

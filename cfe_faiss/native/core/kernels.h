@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/block_view.h"
+#include "core/byte_means.h"
 #include "core/centroids.h"
 #include "core/join.h"
 #include "core/kmeans_view.h"
@@ -52,12 +53,20 @@ struct Kernels {
                        std::span<float> result);
 
   // select.h
-  std::size_t (*near_best)(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
-                           std::span<std::int32_t> places);
+  std::size_t (*near_best)(std::span<const float> lower, std::span<const float> upper, std::size_t k,
+                           std::span<float> maxima, std::span<std::int32_t> places);
   void (*rank_scores)(std::span<float> scores, std::span<const std::int64_t> ids, std::span<std::int32_t> ranks);
 
   // block_products.h
   void (*block_products)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
+
+  // byte_means.h
+  void (*encode_means)(const float* means, std::span<const float> center, const ByteMeansTarget& target, float* buffer);
+  ByteQuery (*encode_query)(std::span<const float> x, std::span<const float> center, std::span<float> rest,
+                            std::span<std::int32_t> words);
+  void (*bound_means)(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper);
+  void (*product_of_rows)(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                          std::span<float> scores);
 
   // Rows where FAISS keeps them.
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);

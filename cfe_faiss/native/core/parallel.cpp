@@ -43,6 +43,16 @@ class Work {
   std::exception_ptr error_;
 };
 
+// Starts so many threads, or fewer where no more are to be had: those that run do the work. False if there are fewer.
+bool start(std::size_t threads, const std::function<void()>& help, std::vector<std::thread>& helpers) {
+  try {
+    for (std::size_t i = 0; i < threads; ++i) helpers.emplace_back(help);
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void parallel_for(std::size_t tasks, int threads, const std::function<void(std::size_t)>& task, const Watch& watch) {
@@ -60,10 +70,7 @@ void parallel_for(std::size_t tasks, int threads, const std::function<void(std::
         work.fail(std::current_exception());
       }
     };
-    try {
-      for (std::size_t i = 0; i < others; ++i) helpers.emplace_back(help);
-    } catch (const std::system_error&) {  // there are no more threads to be had: those that run do the work
-    }
+    static_cast<void>(start(others, help, helpers));
     while (work.take_one())
       if (watch) watch(work.done());
   } catch (...) {

@@ -16,7 +16,9 @@ class ScratchPool {
     explicit Lease(ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
     ~Lease() { pool_.give_back(std::move(scratch_)); }
     Lease(const Lease&) = delete;
+    Lease(Lease&&) = delete;
     Lease& operator=(const Lease&) = delete;
+    Lease& operator=(Lease&&) = delete;
     Scratch& operator*() const { return *scratch_; }
 
    private:

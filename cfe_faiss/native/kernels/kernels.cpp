@@ -4,6 +4,7 @@
 #include "kernels/block_pack.h"
 #include "kernels/block_products.h"
 #include "kernels/block_scan.h"
+#include "kernels/byte_means.h"
 #include "kernels/centroids.h"
 #include "kernels/codecs.h"
 #include "kernels/join.h"
@@ -41,6 +42,10 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .near_best = CFE_LEVEL::near_best,
       .rank_scores = CFE_LEVEL::rank_scores,
       .block_products = CFE_LEVEL::block_products,
+      .encode_means = CFE_LEVEL::encode_means,
+      .encode_query = CFE_LEVEL::encode_query,
+      .bound_means = CFE_LEVEL::bound_means,
+      .product_of_rows = CFE_LEVEL::product_of_rows,
       .gather_rows = CFE_LEVEL::gather,
       .list_centroids = CFE_LEVEL::list_centroids,
       .scan_lists = CFE_LEVEL::scan_lists,

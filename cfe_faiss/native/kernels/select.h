@@ -63,19 +63,20 @@ CFE_INLINE float reached_by(std::span<const float> maxima, std::size_t k) {
   return low;
 }
 
-// Writes the places of all scores that are no more than `margin` below the k-th best, ascending, and returns how many;
-// a few others may be among them. Where fewer than k are above -inf, it is all that are. NaN never is.
+// Writes the places of all scores, of which bounds are given, that may be among the k best, ascending, and returns how
+// many; a few others may be among them. Where fewer than k lower bounds are above -inf, it is all upper bounds that
+// are. NaN never is.
 //
-// Sizes of scores and maxima are multiples of 16, of maxima at least k; there is room for as many places as scores.
-std::size_t near_best(std::span<const float> scores, std::size_t k, float margin, std::span<float> maxima,
-                      std::span<std::int32_t> places) {
-  raise_maxima(scores, maxima);
-  const float bound = reached_by(maxima, k) - margin;
+// Sizes of bounds and maxima are multiples of 16, of maxima at least k; there is room for as many places as bounds.
+std::size_t near_best(std::span<const float> lower, std::span<const float> upper, std::size_t k,
+                      std::span<float> maxima, std::span<std::int32_t> places) {
+  raise_maxima(lower, maxima);
+  const float bound = reached_by(maxima, k);
   const float lowest = std::numeric_limits<float>::lowest();
   const F16 bounds = F16::all(bound > lowest ? bound : lowest);
   std::size_t number = 0;
-  for (std::size_t start = 0; start < scores.size(); start += kLanes) {
-    for (Mask mask = bits(F16::load(scores.data() + start) >= bounds); mask != 0; mask &= mask - 1)
+  for (std::size_t start = 0; start < upper.size(); start += kLanes) {
+    for (Mask mask = bits(F16::load(upper.data() + start) >= bounds); mask != 0; mask &= mask - 1)
       places[number++] = static_cast<std::int32_t>(start) + __builtin_ctz(mask);
   }
   return number;

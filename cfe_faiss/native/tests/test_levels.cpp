@@ -55,6 +55,37 @@ TEST(block_products_have_the_same_bits_alone_and_with_others) {
     }
 }
 
+TEST(means_in_bytes_bound_their_products_with_a_query) {
+  for (const std::size_t d : {1, 5, 32, 67})
+    for (const float length : {1e-20F, 1.0F, 1000.0F}) {
+      const std::size_t blocks = 7, width = 16 * blocks, words = (d + 3) / 4, padded = (d + 15) / 16 * 16;
+      std::vector<float> x = normal_numbers(d, 9), means = normal_numbers(width * d, 10), buffer(16 * d);
+      for (float& value : means) value = length * (value + 1);
+      const std::vector<float> center(d, length);
+      std::vector<float> rows(width * d), rest(padded), lower(width), upper(width), exact(width), alone(width);
+      std::vector<std::int64_t> numbers(width);
+      for (std::size_t row = 0; row < width; ++row) {
+        numbers[row] = static_cast<std::int64_t>(row);
+        for (std::size_t i = 0; i < d; ++i) rows[row * d + i] = means[(row / 16 * d + i) * 16 + row % 16];
+      }
+      kernels().block_products({x.data(), 1, d}, means, {exact.data(), 1, width});
+      kernels().product_of_rows(x, {rows.data(), width, d}, numbers, alone);
+      CHECK(std::memcmp(exact.data(), alone.data(), width * sizeof(float)) == 0);
+      if (!kernels().has_bytes) continue;
+      std::vector<std::int32_t> data(blocks * words * 16), statistics(blocks * kMeanStatistics * 16), own(words * 16);
+      kernels().encode_means(means.data(), center, {words, blocks, data.data(), statistics.data()}, buffer.data());
+      const ByteQuery query = kernels().encode_query(x, center, std::span(rest).first(d), own);
+      kernels().bound_means({words, blocks, data.data(), statistics.data()}, query, lower.data(), upper.data());
+      double wide = 0, norms = 0;
+      for (std::size_t row = 0; row < width; ++row) {
+        CHECK(lower[row] <= exact[row] && exact[row] <= upper[row]);
+        wide += upper[row] - lower[row];
+        norms += kernels().norm(std::span(rows).subspan(row * d, d));
+      }
+      if (length >= 1) CHECK(wide <= 0.1 * norms * kernels().norm(x));  // else they would be of no use
+    }
+}
+
 TEST(scans_find_the_same) {
   for (const std::size_t d : {1, 2, 15, 16, 17, 40})
     for (const std::size_t n : {1, 3, 4, 50}) {
@@ -95,7 +126,7 @@ TEST(near_best_are_found_and_ranked_alike) {
       const std::vector<float> scores = normal_numbers(n, 8);
       std::vector<float> maxima(16 * ((k + 15) / 16 + 1));
       std::vector<std::int32_t> places(n);
-      const std::size_t found = kernels().near_best(scores, k, 0.01F, maxima, places);
+      const std::size_t found = kernels().near_best(scores, scores, k, maxima, places);
       CHECK(found >= k && found <= n);
       std::vector<float> best(found);
       std::vector<std::int64_t> ids(found);
