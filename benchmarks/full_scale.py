@@ -91,7 +91,7 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def generate(job: Job) -> dict[str, Any]:
-    amazon_shape(2000)  # compiles
+    amazon_shape(2000)  # so that what is made once in a process is there
     data, seconds = timed(lambda: amazon_shape(job.nodes, homophily=job.homophily, seed=SEED))
     degrees = np.diff(data.graph.indptr)
     job.write(x=data.x, indptr=data.graph.indptr, indices=data.graph.indices, labels=data.labels)
@@ -104,12 +104,12 @@ def generate(job: Job) -> dict[str, Any]:
     }
 
 
-def compile_ks() -> None:
+def warm_up_ks() -> None:
     cfe.ks_vectors(np.ones((3, 2), np.float32), as_graph([[0, 1], [1, 2]]))
 
 
 def ks(job: Job) -> dict[str, Any]:
-    compile_ks()
+    warm_up_ks()
     x, graph = job.read("x"), job.graph()
     if not job.on_disk:
         X, seconds = timed(lambda: cfe.ks_vectors(x, graph, LAYERS))
@@ -210,7 +210,7 @@ def search(job: Job) -> dict[str, Any]:
 
 
 def warm_up() -> None:
-    """Compile what searches all nodes."""
+    """Search all nodes of a small index, so that what is made once in a process is there."""
     X = np.random.default_rng(SEED).normal(size=(4000, 8))
     index = cfe.IndexEvidenceIVF(8, 20)
     index.train(X)

@@ -150,11 +150,11 @@ def where_time_goes() -> str:
         for row in results
     ]
     return (
-        "Microseconds of processor time for a query of an all-nodes search. *Products* are the sweep where no row can "
-        "reach a heap: even without all else, they bound what this engine can come to. In few dimensions, as on Bail, "
-        "the products are the smaller part: what is left is to group, to route and to keep rows. With one list for a "
-        "query hardly anything is multiplied, and that is the least that this engine takes for any recall.\n\n"
-        + table(("graph", "recall@10", "nlist", "nprobe", *results[0]["us"]), rows)
+        "Microseconds of processor time for a query of an all-nodes search. *Products* are the scan of blocks where "
+        "no row can be among the results: even without all else, they bound what this engine can come to. In few "
+        "dimensions, as on Bail, the products are the smaller part: what is left is to group, to route and to keep "
+        "rows. With one list for a query hardly anything is multiplied, and that is the least that this engine takes "
+        "for any recall.\n\n" + table(("graph", "recall@10", "nlist", "nprobe", *results[0]["us"]), rows)
     )
 
 
@@ -490,6 +490,14 @@ SECTIONS = {
 }
 
 
+_EARLIER = "; measured before the native core was complete"
+
+
+def _is_earlier(environment: dict[str, Any]) -> bool:
+    """Whether a result is from before that: which instruction sets there are is told since then."""
+    return "instruction_sets" not in environment
+
+
 def main() -> None:
     parts = [
         "# Benchmarks\n\nOne script per question; each writes a JSON result into `results/`, with the versions and the "
@@ -509,9 +517,10 @@ def main() -> None:
         environment = result(name)["environment"]
         packages = environment["packages"]
         script = name.removesuffix("_1569960")
+        when = _EARLIER if _is_earlier(environment) else ""
         where = (
             f"`python benchmarks/{script}.py` ({environment['processor']}, {environment['threads']} threads, "
-            f"faiss-cpu {packages['faiss-cpu']}, NumPy {packages['numpy']})"
+            f"faiss-cpu {packages['faiss-cpu']}, NumPy {packages['numpy']}{when})"
         )
         parts.append(f"## {title}\n\n{where}\n\n{section()}")
     PAGE.write_text("\n\n".join(parts) + "\n")

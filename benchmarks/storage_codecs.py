@@ -56,7 +56,7 @@ def open_and_search(path: str, queries: str, mapped: bool) -> dict[str, Any]:
     with np.load(queries) as arrays:
         X, labels = arrays["X"], arrays["labels"]
     faiss.omp_set_num_threads(1)
-    tiny = cfe.index_factory(8, "EvidenceIVF2,Flat")  # so that compiled code is there before
+    tiny = cfe.index_factory(8, "EvidenceIVF2,Flat")  # so that the memory of what is loaded once does not count
     tiny.train(np.eye(8))
     tiny.add_with_labels(np.eye(8), np.arange(8))
     tiny.search_evidence(np.eye(8)[:1], [0], 2, 1)

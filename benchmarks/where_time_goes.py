@@ -2,8 +2,8 @@
 
 One thread, processor time for a query, k = 10, at the settings that engine_short.json found for recall@10 >= 0.95 and
 0.99, and in one list only: what is left then is the same for any recall. The parts are called one after the other, as
-a search does. *Products* is the sweep where no row can reach a heap: what is read and multiplied at least. *Keeping
-rows* is the rest of the sweep: thresholds, scores and their order.
+a search does. *Products* is the scan of the blocks where no row can be among the results: what is read and multiplied
+at least. *Keeping rows* is the rest of the scan: thresholds, exact scores and their order.
 
     CFE_DATA=... python benchmarks/where_time_goes.py
 """
@@ -58,7 +58,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
 
-    blocks = lists.blocks or batch.blocks_of(storage, lists.places, batch.element_for(storage))
+    blocks = lists.blocks or batch.blocks_of(storage, lists.places, lists.element)
 
     def scanned(D: NDArray[np.float32], I: NDArray[np.int64], resume: bool) -> None:
         blocks.search(X, labels, groups.starts, looked_into, groups.order, D, I, resume=resume)
@@ -66,13 +66,13 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     # With results that no row reaches, nothing is kept.
     _, full = least(lambda: scanned(np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64), resume=True))
     D, I = np.empty((len(X), K), np.float32), np.empty((len(X), K), np.int64)
-    _, swept = least(lambda: scanned(D, I, resume=False))
+    _, scan = least(lambda: scanned(D, I, resume=False))
     _, whole = least(lambda: index.search_members(k=K, nprobe=nprobe))
     told = {
         "groups": grouped + routed - routing,
         "routing": routing,
         "products": full,
-        "keeping rows": swept - full,
+        "keeping rows": scan - full,
     }
     return {**told, "everything else": whole - sum(told.values()), "whole": whole}
 

@@ -251,7 +251,7 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def warm_up(graph: Graph, peer: Peer) -> None:
-    """Build and search a small part of the graph: compiles, loads and starts whatever is made once in a process."""
+    """Build and search a small part of the graph: loads and starts whatever is made once in a process."""
     rows = np.argsort(graph.labels, kind="stable")[:: max(1, graph.n // _WARM)]
     labels = np.unique(graph.labels[rows], return_inverse=True)[1]
     part = replace(graph, X=np.ascontiguousarray(graph.X[rows]), labels=labels)
