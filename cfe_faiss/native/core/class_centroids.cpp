@@ -61,14 +61,14 @@ bool all_below(std::span<const std::int64_t> numbers, std::size_t end) {
 std::size_t ClassCentroids::Run::lanes() const { return number * kLanes; }
 
 void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) const {
-  const std::size_t lists = of.means.rows, entries = of.lists.size();
+  const std::size_t lists = of.means.rows, number = of.lists.size();
   require(d_ > 0, "d must be at least 1");
   require(of.filled.size() == lists, "filled must have one flag for each list");
   require(lists < (std::size_t{1} << 27), "there must be fewer than 2**27 lists");
-  require(of.starts.size() == of.labels.size() + 1 && ascends_from_zero(of.starts, entries),
+  require(of.starts.size() == of.labels.size() + 1 && ascends_from_zero(of.starts, number),
           "starts must run from 0 to the number of class means");
   require(std::is_sorted(of.labels.begin(), of.labels.end()), "labels must ascend");
-  require(of.class_means.rows == entries && of.class_means.columns == d_ && of.class_filled.size() == entries,
+  require(of.class_means.rows == number && of.class_means.columns == d_ && of.class_filled.size() == number,
           "each class mean must have a list and a flag");
   require(all_below(of.lists, lists), "class means must be of lists");
   if (clusters.means.rows == 0) return;
