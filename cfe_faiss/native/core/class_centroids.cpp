@@ -30,6 +30,7 @@ constexpr std::int64_t kListsForEach = 64;
 // From so many lists of so many dimensions on, to compare bytes first takes a query less than to compare floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
+constexpr std::size_t kListsOfAll = 6;  // where more than a sixth of all is wanted, bytes leave too many open
 
 // Where this share of all lists has a mean without a label, one run of all lists takes less than to replace some.
 constexpr double kMost = 0.5;
@@ -60,14 +61,14 @@ bool all_below(std::span<const std::int64_t> numbers, std::size_t end) {
 std::size_t ClassCentroids::Run::lanes() const { return number * kLanes; }
 
 void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) const {
-  const std::size_t lists = of.means.rows, entries = of.lists.size();
+  const std::size_t lists = of.means.rows, number = of.lists.size();
   require(d_ > 0, "d must be at least 1");
   require(of.filled.size() == lists, "filled must have one flag for each list");
   require(lists < (std::size_t{1} << 27), "there must be fewer than 2**27 lists");
-  require(of.starts.size() == of.labels.size() + 1 && ascends_from_zero(of.starts, entries),
+  require(of.starts.size() == of.labels.size() + 1 && ascends_from_zero(of.starts, number),
           "starts must run from 0 to the number of class means");
   require(std::is_sorted(of.labels.begin(), of.labels.end()), "labels must ascend");
-  require(of.class_means.rows == entries && of.class_means.columns == d_ && of.class_filled.size() == entries,
+  require(of.class_means.rows == number && of.class_means.columns == d_ && of.class_filled.size() == number,
           "each class mean must have a list and a flag");
   require(all_below(of.lists, lists), "class means must be of lists");
   if (clusters.means.rows == 0) return;
@@ -292,7 +293,7 @@ void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t pla
   for (std::size_t i = 0; i < clusters; ++i) {
     const auto c = static_cast<std::size_t>(scratch.clusters[i]);
     const Run& run = runs_[first_run + c];
-    if (by_bytes_) {
+    if (scratch.by_bytes) {
       bound_run(run, width, scratch);
     } else {
       at_least(scratch.scores, width + run.lanes());
@@ -303,7 +304,7 @@ void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t pla
     width += run.lanes();
   }
   if (place < 0 || whole) return;
-  if (by_bytes_)
+  if (scratch.by_bytes)
     bound_class(static_cast<std::size_t>(place), width, scratch);
   else
     score_class(x, static_cast<std::size_t>(place), std::span(scratch.scores).first(width), scratch);
@@ -396,10 +397,11 @@ void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::spa
   } else {
     clusters = nearest_clusters(x, lists.size(), scratch);
   }
-  if (by_bytes_) set_query(x, scratch);
+  scratch.by_bytes = by_bytes_ && lists.size() <= size() / kListsOfAll;
+  if (scratch.by_bytes) set_query(x, scratch);
   score_clusters(x, place_of(label), clusters, scratch);
   const std::size_t width = kLanes * scratch.blocks.size();
-  if (by_bytes_) return choose_by_bounds(x, width, lists, scratch);
+  if (scratch.by_bytes) return choose_by_bounds(x, width, lists, scratch);
   choose(std::span(scratch.scores).first(width), scratch.blocks, lists, scratch);
 }
 

@@ -42,6 +42,7 @@ class ClassCentroids {
     std::vector<float> scores, upper, maxima, kept, queries;
     std::vector<std::int32_t> places, ranks, words;
     std::vector<std::int64_t> offsets, blocks, clusters, ids, lanes;
+    bool by_bytes = false;  // whether a query is compared with bytes first
     ByteQuery query;
   };
 
