@@ -257,7 +257,7 @@ def _read_structure(file: BinaryIO, source: Path) -> tuple[dict[str, Any], Paylo
 def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> NDArray[Any]:
     shape, dtype = tuple(section["shape"]), np.dtype(section["dtype"])
     if mapped and math.prod(shape):
-        # Private pages ("c") make a writable array, for which every kernel is compiled already; nothing writes to it.
+        # Private pages ("c"): what might be written to the array would never reach the file.
         return np.asarray(np.memmap(file, dtype, "c", section["offset"], shape))
     array = np.empty(shape, dtype)
     file.seek(section["offset"])

@@ -20,8 +20,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
     A genuine ``faiss.IndexIVFFlat``: to every FAISS tool it is a stock index over the first partition, each vector
     stored once. Supplementary partitions hold row numbers only, so the memory is 4 * n * d bytes for the vectors, 8 * n
     for their ids and 4 * n for every further partition. Rows of a list are kept sorted by label. The first search adds
-    about (d + 36) * n bytes, in which vectors are screened: with one partition, up to 2 GiB, and where the processor
-    multiplies bytes.
+    blocks, in which vectors are screened: about (d + 36) * n bytes, or (4 * d + 9) * n where floats are faster, with
+    one partition and up to 2 GiB.
 
     Parameters
     ----------
