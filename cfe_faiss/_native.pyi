@@ -289,7 +289,7 @@ class ListScan:
         entry_starts: NDArray[np.int64],
         entry_labels: NDArray[np.int32],
         means: NDArray[np.float32],
-        entry_means: NDArray[np.float32],
+        class_means: NDArray[np.float32],
         threads: int,
     ) -> None:
         """Write the normalised mean of each list, and of each (list, class) centroid that of the other classes.

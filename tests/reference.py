@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cfe_faiss.coarse.class_centroids import Regions, Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 
 PADDING = np.finfo(np.float32).min
 
@@ -121,10 +121,10 @@ def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDA
         filled=filled,
         labels=labels,
         starts=np.append(0, np.cumsum(entries.sum(axis=1))).astype(np.int64),
-        entry_lists=np.nonzero(entries)[1].astype(np.int64),
-        entry_means=exact_rows(rng, number, d),
-        entry_filled=rng.random(number) < 0.8,
-        regions=Regions.none(d),
+        class_lists=np.nonzero(entries)[1].astype(np.int64),
+        class_means=exact_rows(rng, number, d),
+        class_filled=rng.random(number) < 0.8,
+        second_level=SecondLevel.none(d),
     )
 
 
@@ -135,8 +135,8 @@ def ranked_lists(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int3
         scores = np.where(routes.filled, X[q] @ routes.means.T, -np.inf)
         for i in np.flatnonzero(routes.labels == label):
             for e in range(routes.starts[i], routes.starts[i + 1]):
-                j = routes.entry_lists[e]
-                scores[j] = X[q] @ routes.entry_means[e] if routes.entry_filled[e] else -np.inf
+                j = routes.class_lists[e]
+                scores[j] = X[q] @ routes.class_means[e] if routes.class_filled[e] else -np.inf
         order = np.argsort(-scores[:lists], kind="stable")
         order = order[scores[order] > -np.inf]
         best[q, : len(order)] = order

@@ -2,7 +2,7 @@
 
 A stock index sends a query to the lists that are near as a whole. Most of what is near has the query's own class, so
 the lists that hold its evidence are others: those whose *other-class* members are near. :class:`Routes` keeps the mean
-of every list and, for every class with a share in it worth an entry, the mean of its members without that class.
+of every list and, for every class with a share in it that matters, the mean of its members without that class.
 """
 
 import math
@@ -22,10 +22,10 @@ from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import num_threads
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
-# entries for all shares and with these only differed by at most 0.002. There are at most 8 entries for a list.
+# centroids for all shares and for these only differed by at most 0.002. There are at most 8 of them for a list.
 _SMALL_SHARE = 1 / 8
-MANY = 1 << 11
-"""From so many lists on, of all partitions together, a query is compared with regions of lists first."""
+WORTH_CLUSTERS = 1 << 11
+"""From so many lists on, of all partitions together, a query is compared with clusters of lists first."""
 
 
 def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int) -> NDArray[np.int64]:
@@ -54,15 +54,15 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
 
 
 @dataclass(frozen=True)
-class Regions:
-    """Lists that lie near each other, taken together: a first step of routing where there are very many lists.
+class SecondLevel:
+    """Clusters of lists that lie near each other: a first step of coarse ranking where there are very many lists.
 
     Attributes
     ----------
     means
-        Centroid of each region, (regions, d) float32.
+        Centroid of each cluster, (clusters, d) float32.
     starts, lists
-        Region r holds the lists ``lists[starts[r]:starts[r + 1]]``, both int64.
+        Cluster r holds the lists ``lists[starts[r]:starts[r + 1]]``, both int64.
     """
 
     means: NDArray[np.float32]
@@ -70,19 +70,19 @@ class Regions:
     lists: NDArray[np.int64]
 
     @classmethod
-    def of(cls, means: NDArray[np.float32]) -> "Regions":
-        """Cluster the means of lists, (lists, d), into about as many regions as a region has lists; none if few."""
-        if len(means) < MANY:
+    def of(cls, means: NDArray[np.float32]) -> "SecondLevel":
+        """Cluster the means of lists, (lists, d), into about as many clusters as a cluster has lists; none if few."""
+        if len(means) < WORTH_CLUSTERS:
             return cls.none(means.shape[1])
         number, once = math.isqrt(len(means)), np.ones(len(means), np.float32)
         centroids = spherical_kmeans(means, number, once, ClusteringParameters(), seed=0)
-        regions = nearest_numbers(means, centroids)
-        order = np.argsort(regions, kind="stable").astype(np.int64)
-        return cls(centroids, np.append(0, np.cumsum(np.bincount(regions, minlength=len(centroids)))), order)
+        clusters = nearest_numbers(means, centroids)
+        order = np.argsort(clusters, kind="stable").astype(np.int64)
+        return cls(centroids, np.append(0, np.cumsum(np.bincount(clusters, minlength=len(centroids)))), order)
 
     @classmethod
-    def none(cls, d: int) -> "Regions":
-        """Return no regions: all lists are compared."""
+    def none(cls, d: int) -> "SecondLevel":
+        """Return no clusters: all lists are compared."""
         return cls(np.empty((0, d), np.float32), np.zeros(1, np.int64), np.empty(0, np.int64))
 
 
@@ -97,14 +97,14 @@ class Routes:
     means, filled
         Normalised mean of each list's members with a known label, (lists, d) float32, and whether it has any, (lists,).
     labels
-        Labels that have entries, ascending, (c,) int32.
+        Labels that have (list, class) centroids, ascending, (c,) int32.
     starts
-        The entries of ``labels[i]`` are ``starts[i]:starts[i + 1]``, (c + 1,) int64.
-    entry_lists
-        The list that each entry is of, (entries,) int64.
-    entry_means, entry_filled
-        Normalised mean of that list's members with another known label, (entries, d), and whether it has any.
-    regions
+        The centroids of ``labels[i]`` are ``starts[i]:starts[i + 1]``, (c + 1,) int64.
+    class_lists
+        The list that each (list, class) centroid is of, (m,) int64.
+    class_means, class_filled
+        Normalised mean of that list's members with another known label, (m, d), and whether it has any.
+    second_level
         The lists' neighbourhoods, where there are many lists.
     """
 
@@ -113,10 +113,10 @@ class Routes:
     filled: NDArray[np.bool_]
     labels: NDArray[np.int32]
     starts: NDArray[np.int64]
-    entry_lists: NDArray[np.int64]
-    entry_means: NDArray[np.float32]
-    entry_filled: NDArray[np.bool_]
-    regions: Regions
+    class_lists: NDArray[np.int64]
+    class_means: NDArray[np.float32]
+    class_filled: NDArray[np.bool_]
+    second_level: SecondLevel
 
     @classmethod
     def of(cls, storage: Storage, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> "Routes":
@@ -139,17 +139,17 @@ class Routes:
         others = counts[worth] < members[block_lists]
 
         means = np.zeros((len(starts) - 1, storage.d), np.float32)
-        entry_means = np.zeros((len(block_lists), storage.d), np.float32)
+        class_means = np.zeros((len(block_lists), storage.d), np.float32)
         by_list = np.lexsort((block_labels, block_lists))
-        entry_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
+        class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
         work = float(len(labels)) * storage.d
         scan = ListScan(storage.native, references, reference_starts)
-        scan.centroids(by_list, entry_starts, block_labels, means, entry_means, num_threads(work))
+        scan.centroids(by_list, class_starts, block_labels, means, class_means, num_threads(work))
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        regions = Regions.of(means)
-        return cls(nlist, means, members > 0, classes, edges, block_lists, entry_means, others, regions)
+        second_level = SecondLevel.of(means)
+        return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, second_level)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a file keeps, with names; flags as bytes."""
@@ -158,18 +158,18 @@ class Routes:
             "route_filled": self.filled.view(np.uint8),
             "route_labels": self.labels,
             "route_starts": self.starts,
-            "route_lists": self.entry_lists,
-            "route_entry_means": self.entry_means,
-            "route_entry_filled": self.entry_filled.view(np.uint8),
-            "region_means": self.regions.means,
-            "region_starts": self.regions.starts,
-            "region_lists": self.regions.lists,
+            "route_lists": self.class_lists,
+            "route_entry_means": self.class_means,
+            "route_entry_filled": self.class_filled.view(np.uint8),
+            "region_means": self.second_level.means,
+            "region_starts": self.second_level.starts,
+            "region_lists": self.second_level.lists,
         }
 
     @classmethod
     def from_arrays(cls, nlist: int, arrays: dict[str, NDArray[Any]]) -> "Routes":
         """Return the routes that :meth:`arrays` was taken of."""
-        means, filled, labels, starts, lists, entry_means, entry_filled, *regions = (
+        means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
             arrays[name] for name in cls.none(1).arrays()
         )
         return cls(
@@ -179,9 +179,9 @@ class Routes:
             labels,
             starts,
             lists,
-            entry_means,
-            entry_filled.view(bool),
-            Regions(*regions),
+            class_means,
+            class_filled.view(bool),
+            SecondLevel(*second_level),
         )
 
     @classmethod
@@ -190,11 +190,11 @@ class Routes:
         means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
         numbers = np.empty(0, np.int64)
         starts = np.zeros(1, np.int64)
-        return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, Regions.none(d))
+        return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, SecondLevel.none(d))
 
-    def has_entries(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def has_centroids(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return for each label and list, (n,) both, whether the list has a mean without that label of its own."""
-        keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.entry_lists
+        keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.class_lists
         wanted = labels.astype(np.int64) * len(self.means) + lists
         if len(keys) == 0:
             return np.zeros(len(labels), bool)
@@ -224,15 +224,15 @@ class Routes:
     @cached_property
     def native(self) -> ClassCentroids:
         """The means in blocks, as the compiled core ranks lists by them."""
-        clusters = self.regions
+        clusters = self.second_level
         return ClassCentroids(
             np.ascontiguousarray(self.means),
             np.ascontiguousarray(self.filled),
             np.ascontiguousarray(self.labels),
             np.ascontiguousarray(self.starts),
-            np.ascontiguousarray(self.entry_lists),
-            np.ascontiguousarray(self.entry_means),
-            np.ascontiguousarray(self.entry_filled),
+            np.ascontiguousarray(self.class_lists),
+            np.ascontiguousarray(self.class_means),
+            np.ascontiguousarray(self.class_filled),
             np.ascontiguousarray(clusters.means),
             np.ascontiguousarray(clusters.starts),
             np.ascontiguousarray(clusters.lists),

@@ -12,8 +12,7 @@ from cfe_faiss._native import Change, FaissLists, ReadWriteLock, Table, Writing,
 from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, selected
 from cfe_faiss.index.state import State
-from cfe_faiss.lists import codecs as codes
-from cfe_faiss.lists import id_map
+from cfe_faiss.lists import codecs, id_map
 from cfe_faiss.lists.faiss_functions import Step, raw, setting
 from cfe_faiss.lists.id_map import Members, UnknownIdError
 from cfe_faiss.lists.mapped import in_memory
@@ -289,7 +288,7 @@ class EvidenceMixin(Generic[StateT]):
         if not isinstance(other, EvidenceMixin):
             return False
         one, two = self._snapshot().storage, other._snapshot().storage
-        return bool(one.codec == two.codec != codes.FLAT and np.array_equal(one.levels, two.levels))
+        return bool(one.codec == two.codec != codecs.FLAT and np.array_equal(one.levels, two.levels))
 
     # --- searching it -----------------------------------------------------------------------------------------------
 

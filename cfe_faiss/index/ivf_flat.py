@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.checks import as_count, as_labels, as_unit_rows
-from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.layout import list_sizes
@@ -69,7 +69,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         complete: bool = True,
         routing: str = "evidence",
     ) -> None:
-        d, nlist = as_count("d", d), inverted.as_nlist(nlist)
+        d, nlist = as_count("d", d), ivf_base.as_nlist(nlist)
         super().__init__(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
@@ -137,7 +137,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         new_labels = as_labels("labels", labels, len(X), unknown=True)
         index = cls(ivf.d, ivf.nlist)
         index.nprobe = ivf.nprobe
-        index._take_centroids(inverted.stock_centroids(ivf)[None])
+        index._take_centroids(ivf_base.stock_centroids(ivf)[None])
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
         units = as_unit_rows("ivf", X[order])

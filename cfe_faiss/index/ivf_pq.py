@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels, as_number
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.lists.faiss_functions import Step, raw, total
@@ -71,7 +71,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         complete: bool = True,
         routing: str = "evidence",
     ) -> None:
-        d, nlist, M = as_count("d", d), inverted.as_nlist(nlist), as_count("M", M)
+        d, nlist, M = as_count("d", d), ivf_base.as_nlist(nlist), as_count("M", M)
         if d % M:
             raise ValueError(f"M must divide d = {d}, got {M}")
         super().__init__(faiss.IndexFlatIP(d), d, nlist, M, _BITS, faiss.METRIC_INNER_PRODUCT)
@@ -131,7 +131,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
         if len(X) < CODEWORDS:
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
-        X = inverted.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
+        X = ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
         lists = assign(X, centroids[:1])[0].astype(np.int64)
         quantizer = faiss.IndexFlatIP(self.d)
         quantizer.add(centroids[0])

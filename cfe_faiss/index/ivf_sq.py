@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_labels
-from cfe_faiss.index import ivf_base as inverted
+from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, raw, total
 from cfe_faiss.lists.storage import Storage
 
-_CODECS = {faiss.ScalarQuantizer.QT_fp16: codes.FP16, faiss.ScalarQuantizer.QT_8bit: codes.SQ8}
+_CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
 _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
 
 
@@ -61,7 +61,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         complete: bool = True,
         routing: str = "evidence",
     ) -> None:
-        d, nlist = as_count("d", d), inverted.as_nlist(nlist)
+        d, nlist = as_count("d", d), ivf_base.as_nlist(nlist)
         if qtype not in _CODECS:
             raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
         # Without residuals a code can be decoded wherever it is, and supplementary partitions may refer to it.
@@ -111,10 +111,10 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
     def _codec_storage(self, storage: Storage, vector_addresses: NDArray[np.int64]) -> Storage:
         codec = _CODECS[self.sq.qtype]
         trained = faiss.vector_to_array(self.sq.trained)
-        return replace(storage, codec=codec, levels=trained.reshape(2, -1) if codec == codes.SQ8 else codes.NO_LEVELS)
+        return replace(storage, codec=codec, levels=trained.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS)
 
     def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
         aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)
         aside.sq = self.sq
-        aside.sq.train(inverted.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
+        aside.sq.train(ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
         return [(raw.Float32Vector_swap, (self.sq.trained, aside.sq.trained)), total(aside, 0)]  # alive until then

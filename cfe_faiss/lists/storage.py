@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import Rows
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import codecs
 from cfe_faiss.lists.layout import stable_order
 
 _UNIT_TOLERANCE = 1e-4  # of norms summed in float32
@@ -43,8 +43,8 @@ class Storage:
     addresses: NDArray[np.int64]
     id_addresses: NDArray[np.int64]
     labels: NDArray[np.int32]
-    codec: int = codes.FLAT
-    levels: NDArray[np.float32] = field(default_factory=lambda: codes.NO_LEVELS)
+    codec: int = codecs.FLAT
+    levels: NDArray[np.float32] = field(default_factory=lambda: codecs.NO_LEVELS)
     code_addresses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     code_size: int = 0
 
@@ -68,14 +68,14 @@ class Storage:
         )
 
     @cached_property
-    def slack(self) -> float:
+    def margin(self) -> float:
         """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
-        return codes.screening_error(self.d) * codes.screening_factor(self.codec, self.levels)
+        return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
 
     @property
     def row_size(self) -> int:
         """Bytes of a vector."""
-        return codes.row_size(self.codec, self.d)
+        return codecs.row_size(self.codec, self.d)
 
     @property
     def n(self) -> int:
@@ -84,7 +84,7 @@ class Storage:
 
     def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return vectors and ids of storage rows; a view of floats that follow each other in one list, else a copy."""
-        if self.codec == codes.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
+        if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
                 return view
@@ -120,15 +120,15 @@ class Storage:
         A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), where its components lay outside of
         the codec's range.
         """
-        slack = codes.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
-        least, zero = 1 - slack, 0.0
-        if self.codec == codes.SQ8:
-            least, zero = shortest or 0.0, slack
+        margin = codecs.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
+        least, zero = 1 - margin, 0.0
+        if self.codec == codecs.SQ8:
+            least, zero = shortest or 0.0, margin
         for start in range(0, self.n, _ROWS):
             X = self.rows(np.arange(start, min(start + _ROWS, self.n)))[0]
             with np.errstate(over="ignore", invalid="ignore"):
                 norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-            unit = ((norms >= least) & (norms <= 1 + slack)) | (norms <= zero)
+            unit = ((norms >= least) & (norms <= 1 + margin)) | (norms <= zero)
             if not unit.all():
                 return start + int(np.argmin(unit))
         return -1

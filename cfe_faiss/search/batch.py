@@ -104,7 +104,7 @@ def blocks_of(
     return Blocks(
         storage.native,
         element,
-        storage.slack,
+        storage.margin,
         places.references,
         places.reference_starts,
         everything if wanted is None else wanted,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import nearest_lists
-from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import codecs
 from cfe_faiss.parallel import run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.exact import slices
@@ -44,7 +44,7 @@ def certified(
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
     closeness, only = _closeness(lists), _only_labels(lists)
-    bound = codes.norm_bound(lists.storage.codec, lists.storage.levels)
+    bound = codecs.norm_bound(lists.storage.codec, lists.storage.levels)
     wanted = np.minimum(lists.storage.eligible(queries.labels), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
@@ -52,7 +52,7 @@ def certified(
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
         looked = probed[cut] if probed is not None else _routed_alone(lists, X, labels, nprobe)
-        bounds = _bounds(X @ lists.centroids[0].T, closeness, bound, lists.storage.slack)
+        bounds = _bounds(X @ lists.centroids[0].T, closeness, bound, lists.storage.margin)
         bounds[only[None] == labels[:, None]] = -np.inf
         if lists.screening is None:
             row, place = np.nonzero((looked >= 0) & (looked < bounds.shape[1]))
@@ -73,12 +73,14 @@ def _routed_alone(lists: Lists, X: NDArray[np.float32], labels: NDArray[np.int32
     return lists.routes.lists(X, labels, nprobe)
 
 
-def _bounds(S: NDArray[np.float32], closeness: NDArray[np.float64], length: float, slack: float) -> NDArray[np.float64]:
+def _bounds(
+    S: NDArray[np.float32], closeness: NDArray[np.float64], length: float, margin: float
+) -> NDArray[np.float64]:
     """Bound the similarity of queries with the vectors of lists, (nq, nlist); S are the queries' centroid products."""
-    s = np.clip(S.astype(np.float64) + slack, -length, length)
-    a = np.clip(closeness - slack, -length, length)[None]
+    s = np.clip(S.astype(np.float64) + margin, -length, length)
+    a = np.clip(closeness - margin, -length, length)[None]
     apart = s * a + np.sqrt(length**2 - s**2) * np.sqrt(length**2 - a**2)
-    return np.where(a <= s, length**2, apart) + slack
+    return np.where(a <= s, length**2, apart) + margin
 
 
 def _closeness(lists: Lists) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Exact search: blocked matrix products over rows sorted by label, so that a whole class is left out at no cost.
 
-Rows and queries are sorted by label and cut into panels. In a tile (a panel of queries against a panel of rows) each
+Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a chunk of rows) each
 query's own class is one run of columns, skipped as a whole; tiles of a single class are never multiplied.
 """
 
@@ -18,8 +18,8 @@ from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
 
-_PANEL = 768
-_TILE = _PANEL * _PANEL
+_CHUNK = 768
+_TILE = _CHUNK * _CHUNK
 _BUFFER = 1 << 18
 
 Results = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -31,19 +31,19 @@ NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.f
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
+class _Chunk:
     X: NDArray[np.float32]
     ids: NDArray[np.int64]
     labels: NDArray[np.int32]
 
-    def excludes(self, other: "_Panel") -> bool:
-        """Whether no pair of the two panels can be evidence: both hold a single class, the same one."""
+    def excludes(self, other: "_Chunk") -> bool:
+        """Whether no pair of the two chunks can be evidence: both hold a single class, the same one."""
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
-def _panel(storage: Storage, rows: NDArray[np.int64]) -> _Panel:
+def _chunk(storage: Storage, rows: NDArray[np.int64]) -> _Chunk:
     X, ids = storage.rows(rows)
-    return _Panel(X, ids, storage.labels[rows])
+    return _Chunk(X, ids, storage.labels[rows])
 
 
 def slices(n: int, size: int) -> list[slice]:
@@ -55,7 +55,7 @@ def _work(storage: Storage, nq: int) -> float:
     return float(nq) * storage.n * storage.d
 
 
-def _products(x: _Panel, y: _Panel, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
+def _products(x: _Chunk, y: _Chunk, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
     S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
     return np.matmul(x.X, y.X.T, out=S)
 
@@ -63,19 +63,19 @@ def _products(x: _Panel, y: _Panel, buffer: NDArray[np.float32]) -> NDArray[np.f
 def _query_tiles(
     storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
 ) -> tuple[
-    list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]]
+    list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[_Chunk, _Chunk, NDArray[np.float32]]]]
 ]:
     """Cut queries into blocks, and return what yields, for one block, its tiles against all (allowed) rows."""
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     queries = np.argsort(labels_q, kind="stable")
-    height = max(1, min(_PANEL, -(-len(queries) // num_threads(_work(storage, len(queries))))))
+    height = max(1, min(_CHUNK, -(-len(queries) // num_threads(_work(storage, len(queries))))))
     blocks = [queries[cut] for cut in slices(len(queries), height)]
 
-    def tiles(block: NDArray[np.int64]) -> Iterator[tuple[_Panel, _Panel, NDArray[np.float32]]]:
-        x = _Panel(xq[block], block, labels_q[block])
+    def tiles(block: NDArray[np.int64]) -> Iterator[tuple[_Chunk, _Chunk, NDArray[np.float32]]]:
+        x = _Chunk(xq[block], block, labels_q[block])
         buffer = np.empty(max(_TILE, len(block)), np.float32)
         for cut in slices(len(rows), _TILE // len(block)):
-            y = _panel(storage, rows[cut])
+            y = _chunk(storage, rows[cut])
             if not x.excludes(y):
                 yield x, y, _products(x, y, buffer)
 
@@ -95,13 +95,13 @@ def search(
     width = min(k, storage.n)
     D, I = empty_heaps(len(xq), width)
     if D.size:
-        slack = storage.slack
+        margin = storage.margin
         blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             heaps = D[block], I[block]
             for x, y, S in tiles(block):
-                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *heaps, slack)
+                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *heaps, margin)
             _native.sort_heaps(*heaps)
             D[block], I[block] = heaps
 
@@ -111,12 +111,12 @@ def search(
 
 def _tiles_from(
     storage: Storage, rows: NDArray[np.int64], cuts: list[slice], i: int
-) -> Iterator[tuple[int, _Panel, _Panel, NDArray[np.float32]]]:
-    """Yield j, both panels and their products for the tiles of panel i of the rows with itself and all later ones."""
-    x = _panel(storage, rows[cuts[i]])
+) -> Iterator[tuple[int, _Chunk, _Chunk, NDArray[np.float32]]]:
+    """Yield j, both chunks and their products for the tiles of chunk i of the rows with itself and all later ones."""
+    x = _chunk(storage, rows[cuts[i]])
     buffer = np.empty(_TILE, np.float32)
     for j in range(i, len(cuts)):
-        y = _panel(storage, rows[cuts[j]])
+        y = _chunk(storage, rows[cuts[j]])
         if not x.excludes(y):
             yield j, x, y, _products(x, y, buffer)
 
@@ -127,23 +127,23 @@ def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Resu
     width = min(k, storage.n)
     D, I = empty_heaps(len(rows), width)
     if D.size:
-        slack = storage.slack
-        cuts = slices(len(rows), _PANEL)
+        margin = storage.margin
+        cuts = slices(len(rows), _CHUNK)
         locks = [threading.Lock() for _ in cuts]
 
-        def scan_panel(i: int) -> None:
+        def scan_chunk(i: int) -> None:
             for j, x, y, S in _tiles_from(storage, rows, cuts, i):
                 mine, theirs = (D[cuts[i]], I[cuts[i]]), (D[cuts[j]], I[cuts[j]])
                 if i == j:
                     with locks[i]:
-                        _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *mine, slack)
+                        _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *mine, margin)
                 else:
                     with locks[i], locks[j]:
                         sides = (x.X, x.labels, x.ids), (y.X, y.labels, y.ids)
-                        _native.scan_tile_both(S, *sides[0], *sides[1], *mine, *theirs, slack)
+                        _native.scan_tile_both(S, *sides[0], *sides[1], *mine, *theirs, margin)
 
         work = _work(storage, storage.n)
-        run(scan_panel, range(len(cuts)), work=work, progress=progress)
+        run(scan_chunk, range(len(cuts)), work=work, progress=progress)
         run(lambda cut: _native.sort_heaps(D[cut], I[cut]), cuts, work=work)
     all_D, all_I = empty_heaps(storage.n, width)
     all_I[:] = -1
@@ -162,7 +162,7 @@ def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
 
 
 def _collect(
-    x: _Panel, y: _Panel, S: NDArray[np.float32], threshold: Threshold, slack: float
+    x: _Chunk, y: _Chunk, S: NDArray[np.float32], threshold: Threshold, margin: float
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
     """Yield (rows, columns, similarities) of a tile's pairs at or above the threshold, a bounded number at a time."""
     size = max(_BUFFER, S.shape[1])
@@ -171,7 +171,7 @@ def _collect(
     while row < len(S):
         sides = x.X, x.labels, y.X, y.labels
         wanted = np.float32(threshold())
-        count, row = _native.collect_tile(S, *sides, wanted, slack, row, rows, columns, scores)
+        count, row = _native.collect_tile(S, *sides, wanted, margin, row, rows, columns, scores)
         if count:
             yield rows[:count], columns[:count], scores[:count]
 
@@ -187,12 +187,12 @@ def range_search(
     """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
     found = [NOTHING]
     if storage.n and len(xq):
-        slack = storage.slack
+        margin = storage.margin
         blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             for x, y, S in tiles(block):
-                for rows, columns, scores in _collect(x, y, S, lambda: threshold, slack):
+                for rows, columns, scores in _collect(x, y, S, lambda: threshold, margin):
                     found.append((block[rows], y.ids[columns], scores.copy()))
 
         run(scan_block, blocks, work=_work(storage, len(xq)))
@@ -204,25 +204,25 @@ def range_search(
 
 def pairs_within(storage: Storage, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among some rows, in ascending order of their labels."""
-    x = _panel(storage, rows)
-    for r, c, scores in _collect(x, x, x.X @ x.X.T, threshold, storage.slack):
+    x = _chunk(storage, rows)
+    for r, c, scores in _collect(x, x, x.X @ x.X.T, threshold, storage.margin):
         once = np.flatnonzero(r < c)
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
 
 
 def all_pairs(storage: Storage) -> list[Scan]:
-    """Return what together finds all evidence pairs at or above a threshold: each panel of rows with all later ones."""
+    """Return what together finds all evidence pairs at or above a threshold: each chunk of rows with all later ones."""
     rows = storage.by_label
-    cuts = slices(len(rows), _PANEL)
-    slack = storage.slack
+    cuts = slices(len(rows), _CHUNK)
+    margin = storage.margin
 
-    def pairs_of_panel(i: int, threshold: Threshold) -> Iterator[Found]:
+    def pairs_of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
         for j, x, y, S in _tiles_from(storage, rows, cuts, i):
-            for r, c, scores in _collect(x, y, S, threshold, slack):
+            for r, c, scores in _collect(x, y, S, threshold, margin):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield x.ids[r[once]], y.ids[c[once]], scores[once]
 
-    return [partial(pairs_of_panel, i) for i in range(len(cuts))]
+    return [partial(pairs_of_chunk, i) for i in range(len(cuts))]
 
 
 def best_of(

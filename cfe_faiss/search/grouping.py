@@ -123,7 +123,7 @@ def group(queries: Queries, routes: Routes) -> Groups:
     homes = queries.homes(order)
     runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
     sizes, labels, homes = np.diff(np.append(runs, len(order))), labels[runs], homes[runs]
-    by = np.where(routes.has_entries(labels, homes), labels, _MIXED)
+    by = np.where(routes.has_centroids(labels, homes), labels, _MIXED)
     keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
     if (keys[1:] < keys[:-1]).any():
         among = np.argsort(keys, kind="stable")

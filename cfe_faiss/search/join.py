@@ -142,8 +142,8 @@ class Blocks:
 
     def _screens(self, threshold: float) -> tuple[np.float32, float]:
         """Return what the inner product of sketches must reach, and what their squared distance must not exceed."""
-        slack = screening_error(COARSE + self.fine.shape[1]) * max(1.0, self.largest)
-        return np.float32(threshold - slack), 2 * (self.largest - threshold + slack) * (1 + _gap_rounding())
+        margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, self.largest)
+        return np.float32(threshold - margin), 2 * (self.largest - threshold + margin) * (1 + _gap_rounding())
 
     def _pairs_of_block(self, i: int, threshold: Threshold) -> Iterator[Found]:
         seen = np.zeros(4, np.int64)

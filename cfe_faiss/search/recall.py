@@ -6,7 +6,7 @@ import numpy as np
 
 from cfe_faiss import metrics
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.search import searcher as probing
+from cfe_faiss.search import searcher
 from cfe_faiss.search.exact import Results
 from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.searcher import Lists
@@ -38,7 +38,7 @@ def nprobe_for(lists: Lists, k: int, recall: float, *, batched: bool) -> int:
 
 
 def _search(lists: Lists, queries: Queries, k: int, nprobe: int, batched: bool) -> Results:
-    return probing.search(lists, queries, k, nprobe, complete=nprobe < lists.number, batched=batched)
+    return searcher.search(lists, queries, k, nprobe, complete=nprobe < lists.number, batched=batched)
 
 
 def _sample(lists: Lists, batched: bool) -> Queries:

@@ -114,7 +114,7 @@ class Lists:
         # Blocks of floats save one query too little to be made for it.
         blocks = self.blocks if self.element == "byte" else None
         partitions = self.references, self.reference_starts
-        return Searcher(storage.native, *partitions, self.routes.native, storage.slack, blocks)
+        return Searcher(storage.native, *partitions, self.routes.native, storage.margin, blocks)
 
     @cached_property
     def _scan(self) -> ListScan:
@@ -157,7 +157,7 @@ class Lists:
         if self.screening is not None and nprobe < self.number:
             self.screening.probe(self._scan, X, labels, lists, allowed, self.storage.n, D, I)
         else:
-            self._scan.scan(X, labels, lists, allowed, self.storage.slack, D, I)
+            self._scan.scan(X, labels, lists, allowed, self.storage.margin, D, I)
         _native.sort_heaps(D, I)
         return D, I
 

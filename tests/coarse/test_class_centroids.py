@@ -10,7 +10,7 @@ from reference import Stored, clustered, exact_rows, lists_of_rows, ranked_lists
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import class_centroids as routing
-from cfe_faiss.coarse.class_centroids import Regions, nearest_lists
+from cfe_faiss.coarse.class_centroids import SecondLevel, nearest_lists
 
 
 def test_lists_are_ranked_over_all_partitions() -> None:
@@ -107,8 +107,8 @@ def test_lists_without_a_label_are_ranked_by_what_is_left_of_them(nprobe: int) -
     all_scores = np.where(routes.filled, queries @ routes.means.T, -np.inf)
     for i, label in enumerate(routes.labels):
         entries, of_label = slice(routes.starts[i], routes.starts[i + 1]), np.flatnonzero(own == label)
-        without = np.where(routes.entry_filled[entries], queries[of_label] @ routes.entry_means[entries].T, -np.inf)
-        all_scores[np.ix_(of_label, routes.entry_lists[entries])] = without
+        without = np.where(routes.class_filled[entries], queries[of_label] @ routes.class_means[entries].T, -np.inf)
+        all_scores[np.ix_(of_label, routes.class_lists[entries])] = without
     expected = -np.sort(-all_scores, axis=1)[:, :nprobe]
     found = routes.lists(queries, own, nprobe)
     assert all(len(set(some)) == len(some) for some in (row[row >= 0].tolist() for row in found))
@@ -165,11 +165,11 @@ def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path)
     queries, own = unit(X[:300]), labels[:300].astype(np.int32)
     expected = index.routes().lists(queries, own, 8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routing, "MANY", 500)
+        patch.setattr(routing, "WORTH_CLUSTERS", 500)
         index._state = None  # worked out anew
         cfe.write_index(index, tmp_path / "regions.index")
         found = index.routes().lists(queries, own, 8)
-        assert len(index.routes().regions.means) == 30
+        assert len(index.routes().second_level.means) == 30
     shared = np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)])
     assert 0.9 < shared <= 1
     for flags in (0, faiss.IO_FLAG_MMAP):
@@ -182,12 +182,12 @@ def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path)
         assert_array_equal(index.search_evidence(few, own[: len(few)], 5, nprobe=8)[1][:, 0] >= 0, True)
 
 
-def test_every_list_is_in_one_region() -> None:
-    means = unit(np.random.default_rng(0).normal(size=(routing.MANY, 6)))
-    regions = Regions.of(means)
-    assert_array_equal(np.sort(regions.lists), np.arange(routing.MANY))
-    assert len(regions.starts) == len(regions.means) + 1 == 46
+def test_every_list_is_in_one_cluster() -> None:
+    means = unit(np.random.default_rng(0).normal(size=(routing.WORTH_CLUSTERS, 6)))
+    second_level = SecondLevel.of(means)
+    assert_array_equal(np.sort(second_level.lists), np.arange(routing.WORTH_CLUSTERS))
+    assert len(second_level.starts) == len(second_level.means) + 1 == 46
     for r in range(45):
-        members = regions.lists[regions.starts[r] : regions.starts[r + 1]]
-        assert_array_equal((means[members] @ regions.means.T).argmax(axis=1), r)
-    assert len(Regions.of(means[:-1]).means) == 0
+        members = second_level.lists[second_level.starts[r] : second_level.starts[r + 1]]
+        assert_array_equal((means[members] @ second_level.means.T).argmax(axis=1), r)
+    assert len(SecondLevel.of(means[:-1]).means) == 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import clustered, exact_rows, ranked_lists, routes_of, unit
 
 from cfe_faiss._native import ClassCentroids
-from cfe_faiss.coarse.class_centroids import Regions, Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 
 seeds = st.integers(0, 2**32 - 1)
 dimensions = st.sampled_from([1, 5, 40, 67])
@@ -26,13 +26,13 @@ def some_routes(rng: np.random.Generator, lists: int, classes: int, d: int, clus
     # What no query has makes some rows long, and their bytes coarse.
     if d > 1:
         routes.means[:, -1] *= rng.choice([1, 4096])
-        routes.entry_means[:, -1] *= rng.choice([1, 4096])
+        routes.class_means[:, -1] *= rng.choice([1, 4096])
     if clusters == 0:
         return routes
     of_lists = rng.integers(0, clusters, lists)
     order = np.argsort(of_lists, kind="stable")
     borders = np.append(0, np.cumsum(np.bincount(of_lists, minlength=clusters)))
-    return replace(routes, regions=Regions(exact_rows(rng, clusters, d), borders, order))
+    return replace(routes, second_level=SecondLevel(exact_rows(rng, clusters, d), borders, order))
 
 
 def some_queries(rng: np.random.Generator, routes: Routes, nq: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
@@ -54,7 +54,7 @@ def ranked(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], np
 
 def considered(routes: Routes, x: NDArray[np.float32], nprobe: int) -> NDArray[np.bool_]:
     """Return which lists are in the clusters that a query looks at."""
-    clusters, chosen = routes.regions, np.zeros(len(routes.means), bool)
+    clusters, chosen = routes.second_level, np.zeros(len(routes.means), bool)
     if len(clusters.means) == 0:
         return ~chosen
     for place, c in enumerate(np.argsort(-(clusters.means @ x), kind="stable")):
@@ -81,9 +81,12 @@ def test_ranks_are_those_of_a_plain_ranking_in_the_nearest_clusters(
     best = ranked(routes, X, labels, nprobe)
     for q in range(len(X)):
         here = considered(routes, X[q], nprobe)
-        of_entries = here[routes.entry_lists]
+        of_entries = here[routes.class_lists]
         nearest = replace(
-            routes, filled=routes.filled & here, entry_filled=routes.entry_filled & of_entries, regions=Regions.none(d)
+            routes,
+            filled=routes.filled & here,
+            class_filled=routes.class_filled & of_entries,
+            second_level=SecondLevel.none(d),
         )
         expected = ranked_lists(nearest, X[q : q + 1], labels[q : q + 1], lists)[0, :nprobe]
         assert_array_equal(best[q, : len(expected)], expected)
@@ -109,7 +112,7 @@ def test_all_lists_are_those_of_one_query_after_the_other(
         found = replace(routes, nlist=first).all_lists(X, labels, threads=threads)
         assert_array_equal(found, ranked_lists(routes, X, labels, first))
     for nprobe in {1, min(10, lists), lists}:
-        best = ranked(replace(routes, regions=Regions.none(5)), X, labels, nprobe)
+        best = ranked(replace(routes, second_level=SecondLevel.none(5)), X, labels, nprobe)
         assert_array_equal(best, expected[:, :nprobe])
 
 
@@ -133,9 +136,9 @@ def test_a_query_among_others_goes_where_it_goes_alone(
         filled=np.ones(lists, bool),
         labels=np.array([3], np.int32),
         starts=np.array([0, len(with_entry)]),
-        entry_lists=with_entry,
-        entry_means=unit(rng.normal(size=(len(with_entry), d))),
-        entry_filled=np.ones(len(with_entry), bool),
+        class_lists=with_entry,
+        class_means=unit(rng.normal(size=(len(with_entry), d))),
+        class_filled=np.ones(len(with_entry), bool),
     )
     # Many lists are as good as others but for their last bit.
     routes.means[1::2] = np.nextafter(routes.means[: 2 * (lists // 2) : 2], np.float32(1))
@@ -168,7 +171,7 @@ def test_lists_that_hardly_differ_are_told_apart(spread: float) -> None:
 def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(value: float, d: int, clusters: int) -> None:
     rng = np.random.default_rng(1)
     routes = some_routes(rng, 300, 3, d, clusters)
-    for array in (routes.means, routes.entry_means, routes.regions.means):
+    for array in (routes.means, routes.class_means, routes.second_level.means):
         array[rng.random(array.shape) < 0.02] = value
     X, labels = some_queries(rng, routes, 20)
     for nprobe in (12, 300):
@@ -186,8 +189,8 @@ def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:
     means = unit(X[:3000])
     none = np.empty(0, np.int32)
     routes = replace(routes_of(np.random.default_rng(0), 3000, 1, none, 48), means=means, filled=np.ones(3000, bool))
-    by_clusters = replace(routes, regions=Regions.of(means))
-    assert len(by_clusters.regions.means) == 54
+    by_clusters = replace(routes, second_level=SecondLevel.of(means))
+    assert len(by_clusters.second_level.means) == 54
     queries, labels = unit(X[3000:3200]), np.zeros(200, np.int32)
     expected, found = routes.lists(queries, labels, 8), by_clusters.lists(queries, labels, 8)
     shared = [len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
@@ -197,7 +200,7 @@ def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:
 def test_no_query_and_no_list() -> None:
     routes = some_routes(np.random.default_rng(0), 20, 2, 40, 0)
     assert routes.lists(np.empty((0, 40), np.float32), np.empty(0, np.int32), 3).shape == (0, 3)
-    empty = replace(routes, filled=np.zeros(20, bool), entry_filled=np.zeros(len(routes.entry_lists), bool))
+    empty = replace(routes, filled=np.zeros(20, bool), class_filled=np.zeros(len(routes.class_lists), bool))
     X, labels = unit(np.ones((2, 40))), routes.labels[:1].repeat(2)
     assert_array_equal(ranked(empty, X, labels, 3), -1)
     assert_array_equal(empty.all_lists(X, labels), -1)
@@ -215,19 +218,19 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"must|may"):
             routes.native.rank(wrong_X, wrong_labels, np.empty(found, np.int64), 1)
-    clusters = routes.regions
+    clusters = routes.second_level
     for change in (
         {"filled": routes.filled[1:]},
         {"starts": routes.starts[:-1]},
         {"starts": routes.starts[::-1]},
         {"labels": routes.labels[::-1]},
-        {"entry_lists": routes.entry_lists + 20},
-        {"entry_lists": routes.entry_lists - 20},
-        {"entry_means": routes.entry_means[1:]},
-        {"entry_filled": routes.entry_filled[1:]},
-        {"regions": replace(clusters, lists=np.zeros_like(clusters.lists))},
-        {"regions": replace(clusters, lists=clusters.lists + 1)},
-        {"regions": replace(clusters, starts=clusters.starts[1:])},
+        {"entry_lists": routes.class_lists + 20},
+        {"entry_lists": routes.class_lists - 20},
+        {"entry_means": routes.class_means[1:]},
+        {"entry_filled": routes.class_filled[1:]},
+        {"second_level": replace(clusters, lists=np.zeros_like(clusters.lists))},
+        {"second_level": replace(clusters, lists=clusters.lists + 1)},
+        {"second_level": replace(clusters, starts=clusters.starts[1:])},
     ):
         with pytest.raises(ValueError, match="must"):
             _ = replace(routes, **change).native

@@ -8,17 +8,17 @@ from reference import similarity, unit
 from stored_rows import StoredRows
 
 from cfe_faiss._native import sort_heaps
-from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import codecs
 from cfe_faiss.lists.topk import empty_heaps
 
-CODECS = {codes.FP16: faiss.ScalarQuantizer.QT_fp16, codes.SQ8: faiss.ScalarQuantizer.QT_8bit}
+CODECS = {codecs.FP16: faiss.ScalarQuantizer.QT_fp16, codecs.SQ8: faiss.ScalarQuantizer.QT_8bit}
 
 
 def quantizer(codec: int, X: np.ndarray) -> tuple[faiss.ScalarQuantizer, np.ndarray]:
     made = faiss.ScalarQuantizer(X.shape[1], CODECS[codec])
     made.train(X)
     levels = faiss.vector_to_array(made.trained)
-    return made, levels.reshape(2, -1) if codec == codes.SQ8 else codes.NO_LEVELS
+    return made, levels.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS
 
 
 def decoded(codec: int, levels: np.ndarray, coded: np.ndarray, d: int) -> np.ndarray:
@@ -35,47 +35,50 @@ def test_rows_decode_to_what_faiss_decodes(codec: int, d: int) -> None:
     X = np.random.default_rng(d).normal(size=(300, d)).astype(np.float32) * np.float32(0.3) + np.float32(0.1)
     made, levels = quantizer(codec, X[:100])
     coded = made.compute_codes(X)
-    assert codes.row_size(codec, d) == coded.shape[1]
+    assert codecs.row_size(codec, d) == coded.shape[1]
     expected = made.decode(coded)
     assert_allclose(decoded(codec, levels, coded, d), expected, atol=1e-6)
     # FAISS without these instructions rounds a multiple of 8 components twice, as it does here for other lengths.
-    if d % 8 or codec == codes.FP16 or "AVX2" in faiss.get_compile_options():
+    if d % 8 or codec == codecs.FP16 or "AVX2" in faiss.get_compile_options():
         assert_array_equal(decoded(codec, levels, coded, d), expected)
 
 
 @pytest.mark.parametrize("d", [1, 5, 15, 16, 21, 40])
 def test_every_half_is_read_as_it_is(d: int) -> None:
     halves = np.resize(np.arange(1 << 16).astype(np.uint16), (-(-(1 << 16) // d), d))
-    X, expected = decoded(codes.FP16, codes.NO_LEVELS, halves.view(np.uint8), d), halves.view(np.float16)
+    X, expected = decoded(codecs.FP16, codecs.NO_LEVELS, halves.view(np.uint8), d), halves.view(np.float16)
     assert_array_equal(np.isnan(X), np.isnan(expected))
     known = ~np.isnan(expected)
     assert_array_equal(X[known].view(np.uint32), expected[known].astype(np.float32).view(np.uint32))
 
 
 @given(
-    st.sampled_from([codes.FLAT, *CODECS]), st.integers(1, 150), st.integers(0, 2**32 - 1), st.sampled_from([0, 0.3, 5])
+    st.sampled_from([codecs.FLAT, *CODECS]),
+    st.integers(1, 150),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0, 0.3, 5]),
 )
 def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: float) -> None:
     """Also for rows outside of what the codec was trained for, and for queries that are decoded rows themselves."""
     rng = np.random.default_rng(seed)
     X = unit(np.repeat(rng.normal(size=(6, d)), 2, axis=0) + 1e-6 * rng.normal(size=(12, d)) + shift)
-    levels, coded, Y = codes.NO_LEVELS, X, X
-    if codec != codes.FLAT:
+    levels, coded, Y = codecs.NO_LEVELS, X, X
+    if codec != codecs.FLAT:
         made, levels = quantizer(codec, X[:6])
         coded = made.compute_codes(X)
         Y = decoded(codec, levels, coded, d)
-    assert np.linalg.norm(Y.astype(np.float64), axis=1).max() <= codes.norm_bound(codec, levels) + 1e-6
-    slack = codes.screening_error(d) * codes.screening_factor(codec, levels)
+    assert np.linalg.norm(Y.astype(np.float64), axis=1).max() <= codecs.norm_bound(codec, levels) + 1e-6
+    margin = codecs.screening_error(d) * codecs.screening_factor(codec, levels)
     for x in (*X[:3], *Y[:3]):
         for y in Y:
-            assert abs(float(x @ y) - float(similarity(x, y))) <= slack
+            assert abs(float(x @ y) - float(similarity(x, y))) <= margin
     # Rows that are equal up to rounding: what screening missed would be missed here.
     n, k = len(X), 3
     stored = StoredRows(coded, np.zeros(n, np.int32), d=d, codec=codec, levels=levels)
     queries = np.concatenate([X[:3], Y[:3]])
     D, I = empty_heaps(len(queries), k)
     lists, labels = np.zeros((len(queries), 1), np.int64), np.ones(len(queries), np.int32)
-    stored.scan().scan(queries, labels, lists, np.empty(0, bool), slack, D, I)
+    stored.scan().scan(queries, labels, lists, np.empty(0, bool), margin, D, I)
     sort_heaps(D, I)
     for q, x in enumerate(queries):
         scores = np.array([similarity(x, y) for y in Y])
@@ -85,4 +88,6 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
 
 
 def test_bounds_of_unit_rows_are_those_of_float32() -> None:
-    assert codes.norm_bound(codes.FLAT, codes.NO_LEVELS) == codes.screening_factor(codes.FLAT, codes.NO_LEVELS) == 1
+    assert (
+        codecs.norm_bound(codecs.FLAT, codecs.NO_LEVELS) == codecs.screening_factor(codecs.FLAT, codecs.NO_LEVELS) == 1
+    )

@@ -9,7 +9,7 @@ from reference import PADDING, similarity
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import codecs
 from cfe_faiss.lists.topk import empty_heaps
 
 EVERYTHING = np.empty(0, bool)
@@ -34,7 +34,7 @@ def test_the_best_of_given_lists(n: int, d: int, nlist: int, filtered: bool, ref
     lists = rng.integers(-1, len(members), (5, 3))
     lists = np.stack([np.where(np.isin(np.arange(3), np.unique(row, return_index=True)[1]), row, -1) for row in lists])
     D, I = empty_heaps(5, k)
-    margin = codes.screening_error(d) * max(1.0, float((np.abs(xq) @ np.abs(X).T).max()))
+    margin = codecs.screening_error(d) * max(1.0, float((np.abs(xq) @ np.abs(X).T).max()))
     stored.scan(references, reference_starts).scan(xq, labels_q, lists, allowed, margin, D, I)
     _native.sort_heaps(D, I)
     for q in range(5):

@@ -4,7 +4,7 @@ from numpy.testing import assert_array_equal
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.lists import codecs as codes
+from cfe_faiss.lists import codecs
 
 X = np.arange(24, dtype=np.float32).reshape(6, 4)
 LABELS = np.array([-1, 0, 2, 0, 1, 1], np.int32)
@@ -41,7 +41,7 @@ def test_a_view_is_of_rows_of_one_list(stored: StoredRows) -> None:
     assert_array_equal(view[1], IDS[3:5])
     for first, stop in ((2, 4), (0, 0), (-1, 1), (5, 7), (3, 2)):
         assert stored.rows.view(first, stop) is None
-    halves = StoredRows(X.astype(np.float16).view(np.uint8), LABELS[:1].repeat(6), d=4, codec=codes.FP16)
+    halves = StoredRows(X.astype(np.float16).view(np.uint8), LABELS[:1].repeat(6), d=4, codec=codecs.FP16)
     assert halves.rows.view(0, 2) is None
 
 
@@ -51,7 +51,7 @@ def test_rows_at_odd_addresses_are_copied() -> None:
     ids, one = np.arange(2), np.zeros(2, np.int32)
     at = np.array([raw.ctypes.data + 1], np.uint64), np.array([ids.ctypes.data], np.uint64)
     none = np.empty(0, np.float32), np.empty(0, np.uint64)
-    rows = _native.Rows(20, codes.FLAT, none[0], np.array([0, 2]), *at, one, none[1], 0)
+    rows = _native.Rows(20, codecs.FLAT, none[0], np.array([0, 2]), *at, one, none[1], 0)
     assert rows.view(0, 2) is None
     found, found_ids = np.empty((2, 20), np.float32), np.empty(2, np.int64)
     rows.gather(np.arange(2), found, found_ids)

@@ -9,9 +9,8 @@ from reference import Stored, clustered, evidence, stored_vectors, unit
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
-from cfe_faiss.index import ivf_base as inverted
-from cfe_faiss.search import batch, exact, grouping
-from cfe_faiss.search import searcher as probing
+from cfe_faiss.index import ivf_base
+from cfe_faiss.search import batch, exact, grouping, searcher
 from cfe_faiss.search.grouping import Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
@@ -19,7 +18,7 @@ ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 
 @pytest.fixture(params=ELEMENTS)
 def element(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(probing.Lists, "element", request.param)
+    monkeypatch.setattr(searcher.Lists, "element", request.param)
     return request.param
 
 
@@ -34,7 +33,7 @@ def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
 def grouped(
     index: cfe.IndexEvidenceIVF, queries: Queries, k: int, nprobe: int, complete: bool = False, **options: object
 ) -> tuple[np.ndarray, np.ndarray]:
-    return probing.search(index._all_lists(), queries, k, nprobe, complete=complete, batched=True, **options)
+    return searcher.search(index._all_lists(), queries, k, nprobe, complete=complete, batched=True, **options)
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
@@ -46,7 +45,7 @@ def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
 def test_all_lists_together_equal_brute_force(element: str, stored: Stored, nlist: int, partitions: int) -> None:
     index = built(stored, nlist, partitions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probing.Lists, "element", element)
+        patch.setattr(searcher.Lists, "element", element)
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
     expected_D, expected_I = evidence(stored)
     assert_array_equal(I, expected_I)
@@ -228,7 +227,7 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
     searched = []
     monkeypatch.setattr(
-        inverted, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
+        ivf_base, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
     )
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_members(None, 5, recall=0.999)
@@ -254,7 +253,7 @@ def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceI
 @needs_bytes
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
 def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing.Lists, "element", "byte")
+    monkeypatch.setattr(searcher.Lists, "element", "byte")
     X, labels = near_twins(700, 42, noise)
     found = []
     for rotated in (False, True):
@@ -277,7 +276,7 @@ def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.
 
 @needs_bytes
 def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing.Lists, "element", "byte")
+    monkeypatch.setattr(searcher.Lists, "element", "byte")
     monkeypatch.setattr(batch, "_WORTH_ROTATING", 500)
     rng, d, prefix = np.random.default_rng(0), 320, batch._PREFIX
     labels = rng.integers(0, 3, 600)

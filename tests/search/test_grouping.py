@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse.class_centroids import Regions, Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.parallel import num_threads
 from cfe_faiss.search import grouping
 from cfe_faiss.search.grouping import Groups, Queries, arranged, group, halve
@@ -134,10 +134,10 @@ def routes_with(entries: NDArray[np.bool_]) -> Routes:
         filled=np.ones(entries.shape[1], bool),
         labels=labels.astype(np.int32),
         starts=borders_of(entries[labels].sum(axis=1).tolist()),
-        entry_lists=lists.astype(np.int64),
-        entry_means=np.zeros((number, 1), np.float32),
-        entry_filled=np.ones(number, bool),
-        regions=Regions.none(1),
+        class_lists=lists.astype(np.int64),
+        class_means=np.zeros((number, 1), np.float32),
+        class_filled=np.ones(number, bool),
+        second_level=SecondLevel.none(1),
     )
 
 
