@@ -103,7 +103,7 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
     X, labels = clustered(2000, 10, 4)
     index = cfe.IndexEvidenceFlat(10)
     index.add_with_labels(X, labels)
-    monkeypatch.setattr(exact, "_PANEL", 64)
+    monkeypatch.setattr(exact, "_CHUNK", 64)
     monkeypatch.setattr(exact, "_TILE", 64 * 64)
     pending = []
     until_full = module._until_full
@@ -150,8 +150,8 @@ def test_per_node_is_algorithm_3(stored: Stored) -> None:
         assert listed(cfe.global_evidence(index, stored.k, per_node=True, exact=False, nprobe=8)) == expected
 
 
-def test_many_panels_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "_PANEL", 64)
+def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "_CHUNK", 64)
     monkeypatch.setattr(exact, "_TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
     X, labels = clustered(700, 10, 4)

@@ -69,8 +69,8 @@ def test_range_search_equals_brute_force(stored: Stored, threshold: float) -> No
     assert_array_equal(I, all_I[reaches])
 
 
-def test_many_panels_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "_PANEL", 64)
+def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "_CHUNK", 64)
     monkeypatch.setattr(exact, "_TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
     X, labels = clustered(1000, 24, 5)

@@ -116,7 +116,7 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
 def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
     d: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing, "MANY", many)
+    monkeypatch.setattr(routing, "WORTH_CLUSTERS", many)
     X, labels = clustered(6000, d, 4)
     index = filled(X, labels, NLIST)
     lists = index._all_lists()
