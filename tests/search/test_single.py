@@ -120,7 +120,7 @@ def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
     X, labels = clustered(6000, d, 4)
     index = filled(X, labels, NLIST)
     lists = index._all_lists()
-    assert (len(lists.routes.regions.means) > 0) == (many == NLIST)
+    assert (len(lists.routes.second_level.means) > 0) == (many == NLIST)
     units = cfe.checks.as_unit_rows("X", X)
     for q in range(0, 6000, 200):
         expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
