@@ -217,7 +217,8 @@ def _from_edges(edges: _Edges, n: int, directed: bool) -> Graph:
         raise ValueError(f"graph must have at least one edge between two different nodes, got none for {n} nodes")
     for block in edges():
         builder.place(block)
-    return Graph(*builder.finish(parallel.num_threads(builder.num_counted)))
+    indptr, indices = builder.finish(parallel.num_threads(builder.num_counted))
+    return Graph(indptr.view(np.int64), indices)  # of two integers of 64 bits NumPy prints one without its name
 
 
 def _check_num_nodes(n: int, num_nodes: int | None) -> None:

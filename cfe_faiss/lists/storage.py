@@ -87,7 +87,7 @@ class Storage:
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
-                return view
+                return view[0], view[1].view(np.int64)  # of two integers of 64 bits NumPy prints one without its name
         X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
         self.native.gather(np.ascontiguousarray(rows, np.int64), X, copied_ids)
         return X, copied_ids
