@@ -103,8 +103,8 @@ template <class Number>
 nb::ndarray<nb::numpy, Number, nb::ndim<1>> as_shared_array(const Number* data, std::size_t size,
                                                             std::shared_ptr<const void> owner) {
   auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
-  nb::capsule capsule(kept.get(), [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
-  static_cast<void>(kept.release());  // the capsule frees it
+  nb::capsule capsule(kept.release(),
+                      [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
   return {const_cast<Number*>(data), {size}, capsule};
 }
 
