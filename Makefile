@@ -51,12 +51,12 @@ levels: $(READY)
 		echo "CFE_SIMD=$$level"; CFE_SIMD=$$level $(BIN)/pytest -q $(CORE_TESTS); done
 
 asan: $(READY)
-	$(CMAKE_TESTS) -B $(BUILD)/asan -DCFE_SANITIZE=address,undefined
+	$(CMAKE_TESTS) -B $(BUILD)/asan -DCFE_SANITIZE=address,undefined $(if $(ONLY),-DCFE_ONLY=$(ONLY))
 	$(BIN)/cmake --build $(BUILD)/asan
 	$(BUILD)/asan/cfe_tests
 
 tsan: $(READY)
-	$(CMAKE_TESTS) -B $(BUILD)/tsan -DCFE_SANITIZE=thread
+	$(CMAKE_TESTS) -B $(BUILD)/tsan -DCFE_SANITIZE=thread -DCFE_ONLY=generic # threads are the same at every level
 	$(BIN)/cmake --build $(BUILD)/tsan
 	$(BUILD)/tsan/cfe_tests
 
