@@ -87,7 +87,7 @@ wheel: $(READY)
 	cp $(WHEEL)/built/*.tar.gz dist
 	$(BIN)/auditwheel show dist/*.whl
 	$(PYTHON) -m venv $(WHEEL)/env
-	cp -r tests pyproject.toml $(WHEEL)
+	cp -r tests benchmarks pyproject.toml $(WHEEL)
 	PATH=$(WHEEL)/env/bin python -m pip install $(PIP_OPTIONS) -c constraints.txt --only-binary :all: "$$(echo dist/*.whl)[test]"
 	cd $(WHEEL) && PATH=$(WHEEL)/env/bin pytest -q $(WHEEL_TESTS)
 
