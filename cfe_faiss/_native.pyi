@@ -456,15 +456,6 @@ class ClassCentroids:
 def sort_heaps(D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
     """Turn each row's heap, (nq, k), into FAISS's order in place: best first, then padding with id -1."""
 
-def write_sorted(
-    D: NDArray[np.float32],
-    I: NDArray[np.int64],
-    order: NDArray[np.int64],
-    found_D: NDArray[np.float32],
-    found_I: NDArray[np.int64],
-) -> None:
-    """Sort each row's heap q, as :func:`sort_heaps` does, and write it to the row ``order[q]`` of what was found."""
-
 def push(
     D: NDArray[np.float32],
     I: NDArray[np.int64],

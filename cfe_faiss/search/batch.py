@@ -9,12 +9,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import _native
 from cfe_faiss._native import Blocks, GroupedSearcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
@@ -22,16 +20,14 @@ from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import native_progress, num_threads, run
 from cfe_faiss.search import grouping
+from cfe_faiss.search.element import Element
 from cfe_faiss.search.grouping import Groups, Queries
-
-Element = Literal["float", "byte"]
 
 MEMORY = 1 << 31
 """Bytes for copies of vectors, unless the caller says otherwise."""
 
 ROWS_OF_BLOCK = 16
 
-_WORTH_BYTES = 32  # dimensions
 _STATISTICS = 6  # words for each row of bytes
 _PREFIX = 64  # dimensions that are looked at before the length of the others alone may tell enough
 _WORTH_ROTATING = 1 << 16  # rows; among fewer, to rotate the queries takes more than it saves
@@ -65,22 +61,20 @@ class Places:
         return Places(self.starts[: nlist + 1], self.references[:0], self.reference_starts[:0])
 
 
-def element_for(storage: Storage) -> Element:
-    """Return what the numbers of blocks are to be: bytes pay where rows are long."""
-    return "byte" if _native.has_bytes() and storage.d >= _WORTH_BYTES else "float"
-
-
 def bytes_of_block(d: int, element: Element) -> int:
     """Return how much memory a block takes at most: its words, labels, and where its rows are."""
     words = -(-d // 4) + _STATISTICS if element == "byte" else d
     return ROWS_OF_BLOCK * 4 * (words + 2) + 12
 
 
-def all_blocks(storage: Storage, places: Places, element: Element | None = None) -> Blocks | None:
+def bytes_of_all(d: int, places: Places, element: Element) -> int:
+    """Return how much memory the blocks of all lists take at most."""
+    return int((-(-np.diff(places.starts) // ROWS_OF_BLOCK)).sum()) * bytes_of_block(d, element)
+
+
+def all_blocks(storage: Storage, places: Places, element: Element) -> Blocks | None:
     """Return blocks to be kept, of all lists of an index with one partition; None where that is too much."""
-    element = element or element_for(storage)
-    number = int((-(-np.diff(places.starts) // ROWS_OF_BLOCK)).sum())
-    size = number * bytes_of_block(storage.d, element)
+    size = bytes_of_all(storage.d, places, element)
     if storage.codec != FLAT or places.rows > storage.n or size > MEMORY:
         return None
     return blocks_of(storage, places, element)
@@ -169,11 +163,11 @@ def search(
     found_D: NDArray[np.float32],
     found_I: NDArray[np.int64],
     *,
+    element: Element,
     allowed: NDArray[np.bool_] | None = None,
     memory: int = MEMORY,
     ready: Blocks | None = None,
     group: Callable[[Queries, Routes], Groups] = grouping.group,
-    element: Element | None = None,
     progress: str | None = None,
 ) -> None:
     """Write the evidence of the ``pending`` queries, (m,) of them, to their rows of D and I, (nq, k).
@@ -215,7 +209,6 @@ def search(
 
     groups, lists = grouping.routed(routes, queries, nprobe)
     order = groups.order if len(queries) == len(source) else pending[groups.order]
-    element = element or element_for(storage)
 
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)

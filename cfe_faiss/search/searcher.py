@@ -90,8 +90,7 @@ class Lists:
     def element(self) -> Element:
         """What the numbers of blocks are to be: what a sample of the rows is searched faster with."""
         storage, places = self.storage, self.places
-        number = int((-(-np.diff(places.starts) // batch.ROWS_OF_BLOCK)).sum())
-        kinds = usable(number * batch.bytes_of_block(storage.d, "float"), batch.MEMORY)
+        kinds = usable(batch.bytes_of_all(storage.d, places, "float"), batch.MEMORY)
         if len(kinds) == 1 or self.routes is None:
             return kinds[0]
         sample = Sample(storage, self.routes)
