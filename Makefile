@@ -100,5 +100,5 @@ $(READY): pyproject.toml constraints.txt $(SOURCES)
 	@$(PYTHON) -c "import os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')" 2>/dev/null || { \
 		echo "cfe_faiss is built from C++: install Python's headers first (Debian: apt-get install python3-dev)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e ".[all,integrations,dev]"
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e ".[all,dev]"
 	touch $@

@@ -1,0 +1,1 @@
+"""Evidence search in the vector stores of others: LangChain, LlamaIndex, Haystack. Each is loaded when it is imported."""

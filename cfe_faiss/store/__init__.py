@@ -1,0 +1,1 @@
+"""Documents with string ids, metadata and class names over an evidence index."""
