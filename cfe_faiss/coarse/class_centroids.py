@@ -6,6 +6,7 @@ of every list and, for every class with a share in it that matters, the mean of 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -150,6 +151,28 @@ class Routes:
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
         second_level = SecondLevel.of(means)
         return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, second_level)
+
+    @classmethod
+    def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp]) -> "Routes":
+        """Return the routes of all lists of an index that lies in parts, of which list j is in ``owners[j]`` only."""
+        nlist = len(owners)
+        every = np.arange(nlist)
+        labels = np.concatenate([np.repeat(part.labels, np.diff(part.starts)) for part in parts])
+        lists = np.concatenate([part.class_lists for part in parts])
+        order = np.lexsort((lists, labels))
+        classes, counts = np.unique(labels, return_counts=True)
+        means = np.stack([part.means for part in parts])[owners, every]
+        return cls(
+            nlist,
+            means,
+            np.stack([part.filled for part in parts])[owners, every],
+            classes,
+            np.append(0, np.cumsum(counts)).astype(np.int64),
+            lists[order],
+            np.concatenate([part.class_means for part in parts])[order],
+            np.concatenate([part.class_filled for part in parts])[order],
+            SecondLevel.of(means),
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a file keeps, with names; flags as bytes."""

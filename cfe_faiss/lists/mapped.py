@@ -6,9 +6,9 @@ import faiss
 
 
 def is_mapped(index: Any) -> bool:
-    """Whether the lists of an index are in a file; an index without lists is taken as in memory."""
+    """Whether the lists of an index are in files; an index without lists is taken as in memory."""
     return isinstance(index, faiss.IndexIVF) and isinstance(
-        faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists
+        faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists | faiss.HStackInvertedLists
     )
 
 
