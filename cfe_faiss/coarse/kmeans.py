@@ -55,9 +55,8 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
     cp
         ``faiss.ClusteringParameters``: iterations, runs, size of the training sample.
     """
-    most = cp.max_points_per_centroid * nlist
-    if len(X) > most:
-        chosen = _permutation(len(X), seed)[:most]
+    chosen = training_rows(len(X), nlist, cp, seed)
+    if chosen is not None:
         X, weights = X[chosen], weights[chosen]
     X, weights = np.ascontiguousarray(X), np.ascontiguousarray(weights)
     runs = []
@@ -66,6 +65,12 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
         total = _native.move_centroids(X, weights, centroids, cp.niter, cp.nredo > 1, num_threads())
         runs.append((total, centroids))
     return max(runs, key=lambda run: run[0])[1]
+
+
+def training_rows(n: int, nlist: int, cp: Any, seed: int) -> Numbers | None:
+    """Return which of n vectors the clustering looks at, in order; None for all of them."""
+    most = cp.max_points_per_centroid * nlist
+    return _permutation(n, seed)[:most] if n > most else None
 
 
 def _permutation(n: int, seed: int) -> Numbers:

@@ -1,0 +1,150 @@
+"""From KS vectors in blocks to shards of an evidence index, and to the evidence of every node."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_labels, as_unit_rows
+from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
+from cfe_faiss.disk import release
+from cfe_faiss.files.format import write_index
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.pairs import evidence_pairs, global_evidence
+from cfe_faiss.scale import tables
+from cfe_faiss.scale.sharded import MANIFEST, ShardedEvidenceIndex, manifest_of, owners_of
+from cfe_faiss.scale.work import Work
+
+INDEX = "index"
+
+
+def vectors(work: Work, block: int) -> NDArray[np.float32]:
+    """Return the KS vectors of a block, as an index stores them."""
+    stored = work.read("vectors", block, "X")
+    X = as_unit_rows("X", stored)
+    release(stored)
+    return X
+
+
+def train(work: Work, _: int) -> Mapping[str, Any]:
+    """Write the centroids of all lists: those that ``IndexEvidenceIVF.train`` finds of all vectors."""
+    settings = work.settings
+    cp = IndexEvidenceIVF(settings.d, settings.nlist).cp
+    chosen = training_rows(settings.n, settings.nlist, cp, cp.seed)
+    rows = np.arange(settings.n) if chosen is None else chosen.astype(np.int64)
+    X = np.empty((len(rows), settings.d), np.float32)
+    for block, (places, within) in _by_block(work, rows):
+        X[places] = vectors(work, block)[within]
+    centroids = spherical_kmeans(X, settings.nlist, np.ones(len(X), np.float32), cp, cp.seed)
+    work.write("train", 0, centroids=centroids)
+    return {}
+
+
+def assign(work: Work, block: int) -> Mapping[str, Any]:
+    """Write the list of each vector of a block."""
+    centroids = np.asarray(work.read("train", 0, "centroids"))
+    work.write("assign", block, lists=nearest_numbers(vectors(work, block), centroids))
+    return {}
+
+
+def place(work: Work, _: int) -> Mapping[str, Any]:
+    """Write which shard holds each list."""
+    settings = work.settings
+    sizes = np.zeros(settings.nlist, np.int64)
+    for block in range(settings.blocks):
+        sizes += np.bincount(work.read("assign", block, "lists"), minlength=settings.nlist)
+    shards = min(settings.shards, int(np.count_nonzero(sizes)))
+    owners = owners_of(np.asarray(work.read("train", 0, "centroids")), sizes, shards)
+    work.write("place", 0, owners=owners.astype(np.int32))
+    return {"shards": shards}
+
+
+def shard(work: Work, number: int) -> Mapping[str, Any]:
+    """Write the index file of a shard."""
+    settings = work.settings
+    owners, lists, rows = work.read("place", 0, "owners"), [], []
+    for block in range(settings.blocks):
+        of_block = work.read("assign", block, "lists")
+        own = np.flatnonzero(owners[of_block] == number)
+        rows.append(own + settings.rows(block)[0])
+        lists.append(np.asarray(of_block[own]))
+    ids = np.concatenate(rows)
+    X = np.empty((len(ids), settings.d), np.float32)
+    for block, (places, within) in _by_block(work, ids):
+        X[places] = vectors(work, block)[within]
+    labels = as_labels("labels", np.asarray(work.inputs["labels"].array()[ids]), len(ids), unknown=True)
+    index = IndexEvidenceIVF(settings.d, settings.nlist)
+    index._take_centroids(np.array(work.read("train", 0, "centroids"))[None])
+    index._append(index._faiss_lists(), X.view(np.uint8), None, labels, ids, np.concatenate(lists)[None], [])
+    path = shard_path(work.folder, number)
+    path.parent.mkdir(exist_ok=True)
+    write_index(index, path)
+    work.written.append(path)
+    return {"vectors": len(ids)}
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Return where the file of a shard lies."""
+    return folder / INDEX / f"shard-{number:06d}.index"
+
+
+def join(work: Work, _: int) -> Mapping[str, Any]:
+    """Write which shards belong together, and how many lists are probed for the recall that is wanted."""
+    settings = work.settings
+    shards = int(np.asarray(work.read("place", 0, "owners")).max()) + 1
+    path = work.folder / INDEX / MANIFEST
+    with new_file(path) as file:
+        file.write(manifest_of([shard_path(work.folder, number) for number in range(shards)]))
+    work.written.append(path)
+    index = ShardedEvidenceIndex.open(path.parent)
+    recall = settings.recall
+    return {"nprobe": index.nlist if recall is None else index.nprobe_for_all(recall, settings.k)}
+
+
+def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
+    """Write the evidence of the vectors of a shard, as if all were searched at once."""
+    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    ids, D, I = index.search_shard(number, work.settings.k, nprobe, memory=work.memory // 2)
+    path = work.path("evidence", number, "parquet")
+    path.parent.mkdir(exist_ok=True)
+    tables.write(path, tables.evidence_batches(ids, D, I))
+    work.written.append(path)
+    return {"nodes": len(ids), "rows": int((I >= 0).sum())}
+
+
+def top_pairs(work: Work, _: int) -> Mapping[str, Any]:
+    """Write the most similar pairs of all nodes, exactly."""
+    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    pairs = global_evidence(index, work.settings.pairs)
+    path = work.path("pairs", 0, "parquet")
+    path.parent.mkdir(exist_ok=True)
+    tables.write(path, [tables.pairs_batch(pairs)])
+    work.written.append(path)
+    return {"pairs": len(pairs)}
+
+
+def pairs_above(work: Work, _: int) -> Mapping[str, Any]:
+    """Write all pairs above a similarity."""
+    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    assert work.settings.threshold is not None
+    path = work.path("above", 0, "parquet")
+    path.parent.mkdir(exist_ok=True)
+    count = tables.write(path, (tables.pairs_batch(pairs) for pairs in evidence_pairs(index, work.settings.threshold)))
+    work.written.append(path)
+    return {"pairs": count}
+
+
+def _by_block(
+    work: Work, rows: NDArray[np.int64]
+) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.int64]]]]:
+    """Yield the blocks that some rows lie in: places among the rows, and their rows within the block."""
+    blocks = rows // work.settings.block_rows
+    order = np.argsort(blocks, kind="stable")
+    borders = np.searchsorted(blocks[order], np.arange(work.settings.blocks + 1))
+    for block in range(work.settings.blocks):
+        places = order[borders[block] : borders[block + 1]]
+        if len(places):
+            yield block, (places, rows[places] - work.settings.rows(block)[0])

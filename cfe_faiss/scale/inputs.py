@@ -1,0 +1,143 @@
+"""What a job is given: features, edges and predicted classes, as files that every worker can read by blocks.
+
+Arrays that lie in no file are written into the folder of the job; Parquet files are written as arrays there, a row
+group at a time.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_array
+from cfe_faiss.extras import extra
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.scale.manifest import digest_of
+
+Source = str | os.PathLike[str] | NDArray[Any] | Any
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file that a job reads.
+
+    Attributes
+    ----------
+    path
+        Where it is.
+    size, modified, digest
+        Its bytes, when it was last written (ns), and the BLAKE2 hash of its content.
+    """
+
+    path: str
+    size: int
+    modified: int
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> "Input":
+        """Return a file as it is now."""
+        status = path.stat()
+        return cls(str(path), status.st_size, status.st_mtime_ns, digest_of(path))
+
+    def array(self) -> NDArray[Any]:
+        """Return the array in the file, mapped."""
+        array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        return array
+
+    def change(self) -> str | None:
+        """Return what is different about the file now, or None; its content is read only if its time is another."""
+        path = Path(self.path)
+        if not path.exists():
+            return f"{path} is missing"
+        status = path.stat()
+        if status.st_size != self.size:
+            return f"{path} has {status.st_size} bytes, not {self.size}"
+        if status.st_mtime_ns != self.modified and digest_of(path) != self.digest:
+            return f"{path} has another content than when the job was made"
+        return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the job's file keeps."""
+        return asdict(self)
+
+
+def stored(name: str, source: Source, folder: Path) -> Input:
+    """Return the file of an input: the one that is named, or a new one in ``folder`` with what is in an array or table.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a path names no file.
+    ValueError
+        If a file is neither ``.npy`` nor Parquet.
+    """
+    path = _path_of(source)
+    if path is None:
+        return Input.of(_written(folder / f"{name}.npy", as_array(name, source)))
+    if not path.exists():
+        raise FileNotFoundError(f"{name}: there is no file {path}")
+    if path.suffix == ".npy":
+        return Input.of(path.resolve())
+    if path.suffix in (".parquet", ".pq"):
+        return Input.of(_from_parquet(name, path, folder / f"{name}.npy"))
+    raise ValueError(f"{name} must be an array, or a .npy or .parquet file, got {path}")
+
+
+def _path_of(source: Source) -> Path | None:
+    if isinstance(source, str | os.PathLike):
+        return Path(source)
+    mapped = source if isinstance(source, np.memmap) else None
+    if mapped is None or not isinstance(mapped.filename, Path | str) or not str(mapped.filename).endswith(".npy"):
+        return None
+    whole = np.load(mapped.filename, mmap_mode="r", allow_pickle=False)
+    same = whole.shape == mapped.shape and whole.dtype == mapped.dtype and whole.strides == mapped.strides
+    return Path(mapped.filename) if same else None  # a view of a part is an array like others
+
+
+def _written(path: Path, array: NDArray[Any]) -> Path:
+    with new_file(path) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    return path
+
+
+def _from_parquet(name: str, path: Path, target: Path) -> Path:
+    """Write the columns of a Parquet file as one array: (rows,) of one column, else (rows, columns)."""
+    with extra("store"):
+        import pyarrow.parquet as pq
+    with pq.ParquetFile(path) as table:
+        blocks = (_columns(name, table.read_row_group(group)) for group in range(table.num_row_groups))
+        first = next(blocks, None)
+        if first is None:
+            raise ValueError(f"{name} must hold rows, got an empty {path}")
+        shape = (table.metadata.num_rows, *first.shape[1:])
+        with new_file(target) as file:
+            header = {"descr": first.dtype.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in _chained(first, blocks):
+                file.write(np.ascontiguousarray(block, first.dtype).tobytes())
+    return target
+
+
+def _chained(first: NDArray[Any], rest: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    yield first
+    yield from rest
+
+
+def _columns(name: str, table: Any) -> NDArray[Any]:
+    columns = []
+    for column in table.columns:
+        flat = column.combine_chunks()
+        values = flat.flatten() if hasattr(flat, "flatten") and flat.type.num_fields else flat
+        if values.null_count:
+            raise ValueError(f"{name} must have no missing values, got {values.null_count}")
+        array = values.to_numpy(zero_copy_only=False)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"{name} must hold numbers, got a column of {column.type}")
+        columns.append(array.reshape(len(column), -1) if flat.type.num_fields else array[:, None])
+    matrix = np.concatenate(columns, axis=1)
+    return matrix[:, 0] if matrix.shape[1] == 1 else matrix

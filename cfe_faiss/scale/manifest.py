@@ -1,0 +1,213 @@
+"""What a folder knows of its job: what it is about, and which tasks are finished, with the files that they have written.
+
+``job.json`` is written once. ``done.jsonl`` gets a line when a task is finished, after its files have their names; only
+the process that drives the job writes to either, and it holds a lock while it does.
+"""
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cfe_faiss.files.new_file import new_file
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
+
+FORMAT, VERSION = "cfe_faiss job", 1
+_SPECIFICATION, _DONE, _LOCK = "job.json", "done.jsonl", ".lock"
+_BLOCK = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file of a finished task: its path in the folder, its bytes, and their CRC-32."""
+
+    path: str
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished task.
+
+    Attributes
+    ----------
+    stage, block
+        What it was.
+    files
+        What it has written.
+    result
+        Numbers that later stages need.
+    seconds, peak_bytes
+        How long it took, and the most memory that its process had beside mapped files.
+    """
+
+    stage: str
+    block: int
+    files: tuple[WrittenFile, ...]
+    result: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+def checksum_of(path: Path) -> int:
+    """Return the CRC-32 of a file."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def digest_of(path: Path) -> str:
+    """Return the BLAKE2 hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def written_file(folder: Path, path: Path) -> WrittenFile:
+    """Return a file of the folder as the manifest keeps it."""
+    return WrittenFile(str(path.relative_to(folder)), path.stat().st_size, checksum_of(path))
+
+
+class Manifest:
+    """The job of a folder, and its finished tasks.
+
+    Parameters
+    ----------
+    folder
+        Its folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.finished: dict[tuple[str, int], Finished] = {}
+        for line in self._lines():
+            entry = json.loads(line)
+            files = tuple(WrittenFile(**file) for file in entry.pop("files"))
+            finished = Finished(**entry, files=files)
+            self.finished[finished.stage, finished.block] = finished
+
+    # --- what the job is about ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, specification: dict[str, Any]) -> "Manifest":
+        """Return the manifest of a new job, in a folder that holds none."""
+        content = {"format": FORMAT, "version": VERSION, **specification}
+        with new_file(folder / _SPECIFICATION) as file:
+            file.write(json.dumps(content, indent=1).encode())
+        return cls(folder)
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Return whether there is a job in a folder."""
+        return (folder / _SPECIFICATION).exists()
+
+    @staticmethod
+    def specification(folder: Path) -> dict[str, Any]:
+        """Return what the job of a folder is about.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no job.
+        ValueError
+            If it is not one of this version.
+        """
+        path = folder / _SPECIFICATION
+        try:
+            content = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"{path} is not that of a cfe_faiss job")
+        if content.get("version") != VERSION:
+            raise ValueError(f"{path} has version {content.get('version')}, this cfe_faiss reads version {VERSION}")
+        return content
+
+    # --- finished tasks -----------------------------------------------------------------------------------------------
+
+    def enter(self, finished: Finished) -> None:
+        """Take over a finished task: it is in the file, and synced, before this returns."""
+        line = json.dumps(asdict(finished), separators=(",", ":")).encode() + b"\n"
+        with (self.folder / _DONE).open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self.finished[finished.stage, finished.block] = finished
+
+    def forget(self, tasks: Iterable[tuple[str, int]]) -> None:
+        """Take finished tasks back, whose files are lost or damaged."""
+        gone = set(tasks)
+        kept = {key: finished for key, finished in self.finished.items() if key not in gone}
+        with new_file(self.folder / _DONE) as file:
+            for finished in kept.values():
+                file.write(json.dumps(asdict(finished), separators=(",", ":")).encode() + b"\n")
+        self.finished = kept
+
+    def damaged(self, tasks: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
+        """Return which of the finished tasks have files that are lost or damaged, and what is wrong; reads them all."""
+        wrong = {}
+        for key in tasks:
+            for file in self.finished[key].files:
+                reason = _fault(self.folder / file.path, file)
+                if reason:
+                    wrong[key] = f"{file.path} {reason}"
+                    break
+        return wrong
+
+    def files(self, stage: str) -> list[Path]:
+        """Return the files that a stage has written, in order of its blocks."""
+        own = sorted((key[1], finished) for key, finished in self.finished.items() if key[0] == stage)
+        return [self.folder / file.path for _, finished in own for file in finished.files]
+
+    def results(self, stage: str) -> list[dict[str, Any]]:
+        """Return the numbers that a stage has found, in order of its blocks."""
+        own = sorted((key[1], key) for key in self.finished if key[0] == stage)
+        return [self.finished[key].result for _, key in own]
+
+    def _lines(self) -> Iterator[bytes]:
+        path = self.folder / _DONE
+        if not path.exists():
+            return
+        content = path.read_bytes()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):  # the process that wrote the last line was ended before it was whole
+            with path.open("r+b") as file:
+                file.truncate(end)
+        yield from content[:end].splitlines()
+
+    # --- the lock -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """Hold the lock of the folder; RuntimeError if another process drives the job."""
+        with (self.folder / _LOCK).open("wb") as file:
+            if _HAS_LOCKS:
+                try:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    raise RuntimeError(f"another process runs the job in {self.folder}") from error
+            yield
+
+
+def _fault(path: Path, expected: WrittenFile) -> str | None:
+    if not path.exists():
+        return "is missing"
+    size = path.stat().st_size
+    if size != expected.size:
+        return f"has {size} bytes, not {expected.size}"
+    if checksum_of(path) != expected.crc32:
+        return "has another checksum than when it was written"
+    return None

@@ -1,0 +1,77 @@
+"""Results of jobs as Parquet files."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.extras import extra
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.pairs import Pairs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS = 1 << 17  # nodes in a batch
+
+
+def evidence_schema() -> "pa.Schema":
+    """Return the columns of evidence: node, evidence, rank (from 1), similarity."""
+    with extra("store"):
+        import pyarrow as pa
+    return pa.schema(
+        [("node", pa.int64()), ("evidence", pa.int64()), ("rank", pa.int32()), ("similarity", pa.float32())]
+    )
+
+
+def pairs_schema() -> "pa.Schema":
+    """Return the columns of pairs: source, target, similarity."""
+    with extra("store"):
+        import pyarrow as pa
+    return pa.schema([("source", pa.int64()), ("target", pa.int64()), ("similarity", pa.float32())])
+
+
+def evidence_batches(
+    ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
+) -> Iterator["pa.RecordBatch"]:
+    """Yield the results of nodes, (n,), D and I, (n, k), without padding, in ascending order of the nodes."""
+    import pyarrow as pa
+
+    order = np.argsort(ids, kind="stable")
+    for first in range(0, len(order), _ROWS):
+        chosen = order[first : first + _ROWS]
+        row, rank = np.nonzero(I[chosen] >= 0)
+        columns: list[NDArray[Any]] = [
+            ids[chosen][row],
+            I[chosen][row, rank],
+            (rank + 1).astype(np.int32),
+            D[chosen][row, rank],
+        ]
+        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=evidence_schema())
+
+
+def pairs_batch(pairs: Pairs) -> "pa.RecordBatch":
+    """Return pairs as they are."""
+    import pyarrow as pa
+
+    columns = [pa.array(column) for column in (pairs.source, pairs.target, pairs.similarity)]
+    return pa.RecordBatch.from_arrays(columns, schema=pairs_schema())
+
+
+def write(path: Path, batches: Iterable["pa.RecordBatch"]) -> int:
+    """Write batches of one kind into a Parquet file, whole or not at all; return how many rows it has."""
+    with extra("store"):
+        import pyarrow.parquet as pq
+    rows, writer = 0, None
+    with new_file(path) as file:
+        for batch in batches:
+            writer = writer or pq.ParquetWriter(file, batch.schema)
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None:
+            schema = pairs_schema() if path.parent.name in ("pairs", "above") else evidence_schema()
+            writer = pq.ParquetWriter(file, schema)
+        writer.close()
+    return rows
