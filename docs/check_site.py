@@ -1,3 +1,4 @@
+# ruff: noqa: T201 - a script
 """Check a built site: ``python docs/check_site.py build/docs/html``.
 
 Every link to a page, a heading or a file of the site leads somewhere; nothing is loaded from the network; and, where

@@ -1,4 +1,4 @@
-"""The documentation site. `make docs` builds it; nothing in it is loaded from the network, by the build or by readers."""
+"""The documentation site, which `make docs` builds. Nothing in it is loaded from the network, by build or reader."""
 
 import re
 import sys
@@ -9,11 +9,13 @@ from sphinx_gallery.sorting import ExplicitOrder
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
 
-import cfe_faiss  # noqa: E402 - after the extensions' folder, like what follows
 from public_members import public_methods, public_properties  # noqa: E402
 
+import cfe_faiss  # noqa: E402 - after the extensions' folder, like what follows
+
 project = "cfe_faiss"
-author = copyright = "the cfe_faiss maintainers"
+author = "the cfe_faiss maintainers"
+copyright = author  # noqa: A001 - Sphinx's name for it
 version = release = cfe_faiss.__version__
 
 extensions = [

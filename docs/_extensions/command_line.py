@@ -26,6 +26,7 @@ class CommandsDirective(SphinxDirective):
     """Sections with the help of every command."""
 
     def run(self) -> list[nodes.Node]:
+        """Return them."""
         found: list[nodes.Node] = []
         for name, command in _commands(parser()).items():
             section = nodes.section(ids=[f"cfe-faiss-{name}"], names=[f"cfe-faiss {name}"])
