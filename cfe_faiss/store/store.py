@@ -17,11 +17,11 @@ from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.lists.faiss_functions import setting
 from cfe_faiss.lists.id_map import UnknownIdError
-from cfe_faiss.store import disk, searching
+from cfe_faiss.store import disk, searching, tables
 from cfe_faiss.store.filters import Mask, mask_of
 from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import NewRows, Table
-from cfe_faiss.store.tables import as_vectors
+from cfe_faiss.store.tables import Columns, as_vectors
 from cfe_faiss.store.values import (
     as_class,
     check_distinct,
@@ -359,19 +359,70 @@ class EvidenceStore:
                 rows = rows[rows >= 0]
             else:
                 rows = self._known_rows_of(names)
-            return Rows(
-                table.ids[rows].tolist(),
-                self._index.reconstruct_batch(table.keys[rows]),
-                table.class_of(rows),
-                table.metadata_of(rows),
-                table.documents[rows].tolist(),
-            )
+            return self._rows(rows)
+
+    def _rows(self, rows: NDArray[np.int64]) -> Rows:
+        table = self._table
+        return Rows(
+            table.ids[rows].tolist(),
+            self._index.reconstruct_batch(table.keys[rows]),
+            table.class_of(rows),
+            table.metadata_of(rows),
+            table.documents[rows].tolist(),
+        )
 
     def count(self, where: Any = None) -> int:
         """Return how many rows a filter selects."""
         with self._lock.reading():
             mask = self._mask(where)
             return len(self._table) if mask is None else int(np.count_nonzero(mask))
+
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name of the column
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+        index: EvidenceIndex | str | None = None,
+    ) -> Self:
+        """Return a store of the rows of a table."""
+        rows = tables.rows_of(table, Columns(id, vector, label, document))
+        store = cls(tables.length_of(vector, rows[1]), index)
+        store.add(*rows)
+        return store
+
+    def upsert_table(
+        self,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name of the column
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+    ) -> None:
+        """Add the rows of a table, in place of those with the same ids."""
+        self.upsert(*tables.rows_of(table, Columns(id, vector, label, document)))
+
+    def to_arrow(self) -> Any:
+        """Return all rows as a ``pyarrow.Table``."""
+        with self._lock.reading():
+            rows, names = self._rows(np.arange(len(self._table))), self._table.class_names
+        return tables.to_arrow(rows, str if names and isinstance(names[0], str) else int)
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return all rows as a polars DataFrame."""
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
 
     # --- files ------------------------------------------------------------------------------------------------------
 
