@@ -107,7 +107,7 @@ def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     found = listed("metadata", metadata)
     if len(found) != len(ids):
         raise ValueError(f"metadata must hold {len(ids)} mappings, one for each id, got {len(found)}")
-    if _are_flat(found):
+    if _are_right(found):
         return [one.copy() for one in found]
     return [_checked_mapping(one, id_) for one, id_ in zip(found, ids, strict=True)]
 
@@ -139,12 +139,17 @@ def _are_unicode(texts: Iterable[str]) -> bool:
     return True
 
 
-def _are_flat(metadata: list[Any]) -> bool:
+def are_flat(metadata: list[Metadata]) -> bool:
+    """Return whether all values are plain, so that a shallow copy is as good as a deep one."""
+    return set(map(type, chain.from_iterable(map(dict.values, metadata)))) <= _PLAIN
+
+
+def _are_right(metadata: list[Any]) -> bool:
     """Return whether all are dicts of plain values as they should be, as most are."""
-    if set(map(type, metadata)) != {dict}:
+    if set(map(type, metadata)) != {dict} or not are_flat(metadata):
         return False
     keys, values = set(chain.from_iterable(metadata)), list(chain.from_iterable(map(dict.values, metadata)))
-    if not (set(map(type, keys)) <= {str} and _are_unicode(keys) and set(map(type, values)) <= _PLAIN):
+    if not (set(map(type, keys)) <= {str} and _are_unicode(keys)):
         return False
     try:
         finite = all(map(math.isfinite, (value for value in values if type(value) is not str and value is not None)))
