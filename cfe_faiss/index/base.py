@@ -74,11 +74,11 @@ class EvidenceMixin(Generic[StateT]):
         """Add unit vectors with ids that are known to be new, and do what is to be done in the same moment."""
         raise NotImplementedError
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
         """Remove the storage rows that are marked, (n,); ``ids`` are those of the rows that stay."""
         raise NotImplementedError
 
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
+    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         """Take over new labels of all storage rows."""
         raise NotImplementedError
 
@@ -230,7 +230,7 @@ class EvidenceMixin(Generic[StateT]):
         """
         with self._changing():
             state = self._snapshot()
-            self._relabel(id_map.relabelled(state.storage, state.members, labels, ids))
+            self._relabel(id_map.relabelled(state.storage, state.members, labels, ids), [])
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many.
@@ -250,7 +250,7 @@ class EvidenceMixin(Generic[StateT]):
             state = self._snapshot()
             gone = selected(x, state, "x")
             if gone.any():
-                self._remove(gone, state.storage.row_ids[~gone])
+                self._remove(gone, state.storage.row_ids[~gone], [])
         return int(gone.sum())
 
     def reset(self) -> None:

@@ -102,17 +102,17 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
             self._mapping_ids(),
         ]
 
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
+    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         self._commit(
             self._table.relabelling(labels),
             self._faiss_lists(),
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[setting(self, "_sorted", len(labels)), self._mapping_ids()],
+            after=[setting(self, "_sorted", len(labels)), self._mapping_ids(), *also],
         )
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
         kept = self._sorted - int(gone[: self._sorted].sum())
         self._commit(
             self._table.removal(gone.view(np.uint8)),
@@ -120,7 +120,7 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept)],
+            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept), *also],
         )
 
     def _emptying(self) -> list[Step]:

@@ -365,16 +365,16 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         """Keep a map from ids to places, or none, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
+    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         lists = self._faiss_lists()
         self._check_lists(lists)
         mapping = self._mapping(self._snapshot().storage.row_ids)
-        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], mapping)
+        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], [*mapping, *also])
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
         lists = self._faiss_lists()
         self._check_lists(lists)
-        after = [total(self, len(ids)), *self._mapping(ids)]
+        after = [total(self, len(ids)), *self._mapping(ids), *also]
         self._commit(self._table.removal(gone.view(np.uint8)), lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
