@@ -13,6 +13,7 @@ from cfe_faiss import startup  # noqa: F401 - it loads the core, or says why not
 from cfe_faiss import metrics
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
+from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -44,6 +45,8 @@ __all__ = [
     "Pairs",
     "Tuning",
     "__version__",
+    "clone_index",
+    "deserialize_index",
     "evidence_pairs",
     "global_evidence",
     "index_factory",
@@ -52,6 +55,7 @@ __all__ = [
     "metrics",
     "read_header",
     "read_index",
+    "serialize_index",
     "show_versions",
     "tune",
     "verify_index",
