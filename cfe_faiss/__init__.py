@@ -23,6 +23,7 @@ from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.metapath import metapath_graph
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
+from cfe_faiss.store import EvidenceStore
 from cfe_faiss.tuning import Tuning, tune
 from cfe_faiss.versions import show_versions
 
@@ -36,6 +37,7 @@ __all__ = [
     "EvidenceFinder",
     "EvidenceNeighbors",
     "EvidenceParameters",
+    "EvidenceStore",
     "IndexEvidenceFlat",
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",

@@ -68,6 +68,7 @@ def test_one_edge_type_between_nodes_of_one_type(data):
     assert cfe.metapath_graph(data, [("paper", "paper")], weighted=True).edge_weight.tolist() == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of torch, in their transform
 @given(st.integers(0, 1000), st.booleans(), st.booleans())
 def test_the_same_as_pyg(seed, weighted, with_weights):
     """The edges and weights of PyG's transform, which keeps some edges twice where edges are parallel."""
@@ -97,6 +98,7 @@ def test_the_same_as_pyg(seed, weighted, with_weights):
     assert graph.num_edges == (expected > 0).sum()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of torch, in their transform
 def test_the_same_as_pyg_on_its_own_data():
     torch.manual_seed(0)
     data = FakeHeteroDataset(num_node_types=2, num_edge_types=4, edge_dim=0)[0]
