@@ -22,6 +22,7 @@ from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.metapath import metapath_graph
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.store import EvidenceStore
 from cfe_faiss.tuning import Tuning, tune
@@ -52,6 +53,7 @@ __all__ = [
     "index_factory",
     "ks_similarity",
     "ks_vectors",
+    "metapath_graph",
     "metrics",
     "read_header",
     "read_index",
