@@ -101,7 +101,7 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
     work.written.append(path)
     index = ShardedEvidenceIndex.open(path.parent)
     recall = settings.recall
-    return {"nprobe": index.nlist if recall is None else index.nprobe_for_all(recall, settings.k)}
+    return {"nprobe": index.nlist if recall is None else index.nprobe_for(recall, settings.k)}
 
 
 def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:

@@ -34,6 +34,11 @@ class LocalExecutor:
         """How many tasks run at once."""
         return self._workers
 
+    @property
+    def workers_of_a_machine(self) -> int:
+        """How many of them share the memory of a machine: all."""
+        return self._workers
+
     def submit(self, call: Call, block: int) -> "Future[Finished]":
         """Start ``call(block)``, in a new set of processes if one of the present set has died."""
         with self._lock:

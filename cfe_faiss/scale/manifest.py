@@ -190,16 +190,17 @@ class Manifest:
 
     # --- the lock -----------------------------------------------------------------------------------------------------
 
+    @classmethod
     @contextmanager
-    def driven(self) -> Iterator[None]:
-        """Hold the lock of the folder; RuntimeError if another process drives the job."""
-        with (self.folder / _LOCK).open("wb") as file:
+    def driven(cls, folder: Path) -> Iterator["Manifest"]:
+        """Hold the lock of a folder, and yield its manifest; RuntimeError if another process drives the job."""
+        with (folder / _LOCK).open("wb") as file:
             if _HAS_LOCKS:
                 try:
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
-                    raise RuntimeError(f"another process runs the job in {self.folder}") from error
-            yield
+                    raise RuntimeError(f"another process runs the job in {folder}") from error
+            yield cls(folder)
 
 
 def _fault(path: Path, expected: WrittenFile) -> str | None:

@@ -23,9 +23,11 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.state import ListsState
 from cfe_faiss.lists.faiss_functions import raw, total
+from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search.plan import SearchArguments, plan
 
 _FORMAT, _VERSION = "cfe_faiss shards", 1
-_MANIFEST = "shards.json"
+MANIFEST = "shards.json"
 _PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
 
 
@@ -86,7 +88,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             If one of them is damaged, of another version, or does not belong to the others.
         """
         folder = Path(path).resolve()
-        manifest = _read_manifest(folder / _MANIFEST)
+        manifest = _read_manifest(folder / MANIFEST)
         index = cls.__new__(cls)
         index._open(folder, manifest, [_read_shard(folder, shard) for shard in manifest["shards"]])
         return index
@@ -132,6 +134,43 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             resize=None,
             numbered=True,
         )
+
+    def search_shard(
+        self, number: int, k: int, nprobe: int, *, memory: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Return the evidence of the vectors of one shard, with the bits of a search of all stored vectors.
+
+        Parameters
+        ----------
+        number
+            Of the shard, 0 to the number of shards less 1.
+        k, nprobe, memory
+            As in :meth:`search_members`.
+
+        Returns
+        -------
+        ids
+            Of the shard's vectors, (m,), in order of their lists.
+        D, I
+            Their evidence, (m, k) both.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        number, k = as_count("number", number, 0), as_count("k", k)
+        if number >= len(self._shards):
+            raise ValueError(f"number must be below {len(self._shards)}, the number of shards, got {number}")
+        arguments = SearchArguments.of(nprobe, None, False, memory)
+        with self._lock.reading():
+            state = self._snapshot()
+            starts = state.storage.starts
+            rows = np.flatnonzero(np.repeat(self._owners == number, np.diff(starts)))
+            lists = self._searcher(state)
+            made = plan(lists, state.storage.n, k, arguments, nprobe)  # as for all of them
+            D, I = self._carried_out(state, Queries.of_rows(state.storage, rows), k, made, None)
+            return state.storage.row_ids[rows], D, I
 
     def _of_shard(self, function: Callable[..., Any], number: int) -> Any:
         return function(self._shards[self._owners[number]].invlists, number)
@@ -186,22 +225,27 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
         filled = int(np.count_nonzero(sizes))
         if number > filled:
             raise ValueError(f"shards must be at most the {filled} lists that hold vectors, got {number}")
-        owners = _owners(state.centroids[0], sizes, number)
+        owners = owners_of(state.centroids[0], sizes, number)
         names = []
         for shard in range(number):
             names.append(f"shard-{token}-{shard:04d}.index")
             write_index(_part(index, state, owners == shard), folder / names[-1])
-    entries = [{"file": name, **_identity(folder / name)} for name in names]
-    manifest = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "parameters": {name: getattr(index, name) for name in _PARAMETERS},
-        "shards": entries,
-    }
-    with new_file(folder / _MANIFEST) as file:
-        file.write(json.dumps(manifest, indent=1).encode())
+    with new_file(folder / MANIFEST) as file:
+        file.write(manifest_of([folder / name for name in names]))
     for path_before in before:
         path_before.unlink(missing_ok=True)
+
+
+def manifest_of(paths: Sequence[Path]) -> bytes:
+    """Return what a folder says of its shards, given their files."""
+    first = read_index(paths[0], faiss.IO_FLAG_MMAP)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "parameters": {name: getattr(first, name) for name in _PARAMETERS},
+        "shards": [{"file": path.name, **_identity(path)} for path in paths],
+    }
+    return json.dumps(content, indent=1).encode()
 
 
 def _part(index: IndexEvidenceIVF, state: ListsState, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:
@@ -220,10 +264,11 @@ def _part(index: IndexEvidenceIVF, state: ListsState, wanted: NDArray[np.bool_])
     return part
 
 
-def _owners(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
-    """Return the shard of each list, (nlist,): lists are halved along their principal direction until there are enough.
+def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
+    """Return the shard of each list, (nlist,), given how many vectors each holds.
 
-    Each shard gets at least one list that holds vectors.
+    Lists are halved along their principal direction until there are enough
+    shards, each with about as many vectors; each shard gets at least one list that holds vectors.
     """
     owners = np.zeros(len(centroids), np.intp)
     runs = [(np.arange(len(centroids)), shards)]
@@ -262,7 +307,7 @@ def _sizes_of(folder: Path, parameters: dict[str, Any], shards: Sequence[IndexEv
     for shard in shards:
         wrong = next((name for name in _PARAMETERS if getattr(shard, name) != parameters[name]), None)
         if wrong is not None:
-            raise _damaged(folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {_MANIFEST}")
+            raise _damaged(folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}")
         if not np.array_equal(shard.centroids(), centroids):
             raise _damaged(folder, "its shards have different centroids")
     sizes = np.array([np.diff(shard.storage().starts) for shard in shards])

@@ -38,6 +38,10 @@ class Executor(Protocol):
     def workers(self) -> int:
         """How many tasks run at once."""
 
+    @property
+    def workers_of_a_machine(self) -> int:
+        """How many of them share the memory of a machine."""
+
     def submit(self, call: Call, block: int) -> "Future[Finished]":
         """Start ``call(block)``; the future raises :class:`WorkerDied` if its worker did."""
 

@@ -19,6 +19,28 @@ Run = Callable[["Work", int], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of a job.
+
+    Attributes
+    ----------
+    name
+        What it is called, and the folder of its files.
+    blocks
+        How many tasks it has.
+    run
+        What each of them does.
+    reads
+        The stages whose files it reads.
+    """
+
+    name: str
+    blocks: int
+    run: "Run"
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What a job computes, and in which blocks; the parameters are those of :class:`cfe_faiss.scale.Job`."""
 
