@@ -17,11 +17,12 @@ from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.lists.faiss_functions import setting
 from cfe_faiss.lists.id_map import UnknownIdError
-from cfe_faiss.store import disk, searching
+from cfe_faiss.search import exact
+from cfe_faiss.store import disk, searching, tables
 from cfe_faiss.store.filters import Mask, mask_of
 from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import NewRows, Table
-from cfe_faiss.store.tables import as_vectors
+from cfe_faiss.store.tables import Columns, as_vectors
 from cfe_faiss.store.values import (
     as_class,
     check_distinct,
@@ -148,7 +149,7 @@ class EvidenceStore:
 
     def _known_rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         rows = self._rows_of(ids)
-        if len(rows) and rows.min() < 0:
+        if min(rows.tolist(), default=0) < 0:
             raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
         return rows
 
@@ -298,28 +299,27 @@ class EvidenceStore:
         with self._lock.reading():
             asked = self._of_ids(names or []) if vectors is None else _of_vectors(vectors)
             labels = self._labels_of(asked, label, single)
-            # An id that is given a class of its own choice might find itself.
-            more = int(label is not None and vectors is None)
             mask = self._mask(where)
-            D, I = searching.evidence(self._index, self._table, asked.X, labels, k + more, mask)
-            found = []
-            for d, i, own in zip(D, I, asked.keys.tolist(), strict=True):
-                others = i != own
-                found.append(self._hits(d[others][:k], i[others][:k], with_vectors))
+            if label is None or vectors is not None:
+                D, I = searching.evidence(self._index, self._table, asked.X, labels, k, mask)
+            else:  # an id that is given another class may find itself
+                D, I = searching.evidence(self._index, self._table, asked.X, labels, k + 1, mask)
+                D, I = _without(asked.keys, D, I)
+            found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
     def _of_ids(self, names: list[str]) -> "_Asked":
         table, rows = self._table, self._known_rows_of(names)
         keys = table.keys[rows]
-        return _Asked(self._index.reconstruct_batch(keys), keys, table.labels[rows])
+        return _Asked(searching.vectors_of(self._index, keys), keys, table.labels[rows])
 
     def _labels_of(self, asked: "_Asked", label: Any, single: bool) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
-        labels, n = asked.labels, len(asked.labels)
+        labels = asked.labels
         if label is not None:
-            given = np.array([self._table.class_number(one) for one in _given_labels(label, n, single)], np.int32)
-            labels = np.where(given == UNKNOWN, labels, given)
-        if n and labels.min() == UNKNOWN:
+            given = [self._table.class_number(one) for one in _given_labels(label, len(labels), single)]
+            labels = np.array(given, np.int32) if UNKNOWN not in given else np.where(np.array(given) < 0, labels, given)
+        if UNKNOWN in labels.tolist():
             name = "a vector" if asked.keys[np.argmin(labels)] < 0 else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
         return labels
@@ -330,16 +330,17 @@ class EvidenceStore:
         return as_unit_rows(name, array[None] if single else array, self.d), single
 
     def _hits(self, D: NDArray[np.float32], I: NDArray[np.int64], with_vectors: bool) -> Hits:
-        found = I >= 0
-        keys, table = I[found], self._table
-        rows = table.rows_of(keys)
+        if I[-1] < 0:
+            D, I = D[I >= 0], I[I >= 0]
+        table = self._table
+        rows = table.keys.searchsorted(I)
         return Hits(
             table.ids[rows].tolist(),
-            D[found],
+            D,
             table.class_of(rows),
             table.metadata_of(rows),
             table.documents[rows].tolist(),
-            self._index.reconstruct_batch(keys) if with_vectors else None,
+            searching.vectors_of(self._index, I) if with_vectors else None,
         )
 
     # --- reading it -------------------------------------------------------------------------------------------------
@@ -359,19 +360,70 @@ class EvidenceStore:
                 rows = rows[rows >= 0]
             else:
                 rows = self._known_rows_of(names)
-            return Rows(
-                table.ids[rows].tolist(),
-                self._index.reconstruct_batch(table.keys[rows]),
-                table.class_of(rows),
-                table.metadata_of(rows),
-                table.documents[rows].tolist(),
-            )
+            return self._rows(rows)
+
+    def _rows(self, rows: NDArray[np.int64]) -> Rows:
+        table = self._table
+        return Rows(
+            table.ids[rows].tolist(),
+            searching.vectors_of(self._index, table.keys[rows]),
+            table.class_of(rows),
+            table.metadata_of(rows),
+            table.documents[rows].tolist(),
+        )
 
     def count(self, where: Any = None) -> int:
         """Return how many rows a filter selects."""
         with self._lock.reading():
             mask = self._mask(where)
             return len(self._table) if mask is None else int(np.count_nonzero(mask))
+
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name of the column
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+        index: EvidenceIndex | str | None = None,
+    ) -> Self:
+        """Return a store of the rows of a table."""
+        rows = tables.rows_of(table, Columns(id, vector, label, document))
+        store = cls(tables.length_of(vector, rows[1]), index)
+        store.add(*rows)
+        return store
+
+    def upsert_table(
+        self,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name of the column
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+    ) -> None:
+        """Add the rows of a table, in place of those with the same ids."""
+        self.upsert(*tables.rows_of(table, Columns(id, vector, label, document)))
+
+    def to_arrow(self) -> Any:
+        """Return all rows as a ``pyarrow.Table``."""
+        with self._lock.reading():
+            rows, names = self._rows(np.arange(len(self._table))), self._table.class_names
+        return tables.to_arrow(rows, str if names and isinstance(names[0], str) else int)
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return all rows as a polars DataFrame."""
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -399,6 +451,14 @@ class _Asked:
 
 def _of_vectors(X: NDArray[np.float32]) -> _Asked:
     return _Asked(X, np.full(len(X), -1), np.full(len(X), UNKNOWN, np.int32))
+
+
+def _without(own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> exact.Results:
+    """Return D, I, (nq, k + 1), without the query's own key in each row, or else without its last: (nq, k)."""
+    drop = own[:, None] == I
+    drop[:, -1] |= ~drop.any(axis=1)
+    shape = len(I), I.shape[1] - 1
+    return D[~drop].reshape(shape), I[~drop].reshape(shape)
 
 
 def _as_ids(values: Any) -> list[str] | None:
