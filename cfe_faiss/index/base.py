@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
+from cfe_faiss.checks import as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.constraints import Constraints
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding, selected
+from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss.index.selection import allowed_by, selected
 from cfe_faiss.index.state import State
 from cfe_faiss.lists import codecs, id_map
 from cfe_faiss.lists.faiss_functions import Step, raw, setting
@@ -73,11 +74,11 @@ class EvidenceMixin(Generic[StateT]):
         """Add unit vectors with ids that are known to be new, and do what is to be done in the same moment."""
         raise NotImplementedError
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
         """Remove the storage rows that are marked, (n,); ``ids`` are those of the rows that stay."""
         raise NotImplementedError
 
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
+    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         """Take over new labels of all storage rows."""
         raise NotImplementedError
 
@@ -229,7 +230,7 @@ class EvidenceMixin(Generic[StateT]):
         """
         with self._changing():
             state = self._snapshot()
-            self._relabel(id_map.relabelled(state.storage, state.members, labels, ids))
+            self._relabel(id_map.relabelled(state.storage, state.members, labels, ids), [])
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many.
@@ -237,13 +238,19 @@ class EvidenceMixin(Generic[StateT]):
         Parameters
         ----------
         x
-            Their ids, (n,) int64 (those that are not stored are passed over), or a ``faiss.IDSelector``.
+            What ``sel`` of :class:`EvidenceParameters` may be: their ids (those that are not stored are passed over), a
+            mask of the stored vectors in ascending order of their ids, or a ``faiss.IDSelector``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``x`` is none of these; nothing is removed then.
         """
         with self._changing():
-            stored = self._snapshot().storage.ids()
-            gone = _chosen(x, stored)
+            state = self._snapshot()
+            gone = selected(x, state, "x")
             if gone.any():
-                self._remove(gone, stored[~gone])
+                self._remove(gone, state.storage.row_ids[~gone], [])
         return int(gone.sum())
 
     def reset(self) -> None:
@@ -299,7 +306,7 @@ class EvidenceMixin(Generic[StateT]):
 
     # --- searching it -----------------------------------------------------------------------------------------------
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float) -> Ranges:
+    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
         """Return all evidence with similarity >= ``threshold``, wherever in the index it is.
 
         Parameters
@@ -308,6 +315,9 @@ class EvidenceMixin(Generic[StateT]):
             Query vectors, (nq, d), normalised in a copy, and their predicted classes, (nq,).
         threshold
             Lowest similarity wanted.
+        sel
+            Only vectors that it selects are evidence: what ``sel`` of :class:`EvidenceParameters` may be, such as a
+            mask or ids.
 
         Returns
         -------
@@ -324,7 +334,8 @@ class EvidenceMixin(Generic[StateT]):
         labels = as_labels("labels_q", labels_q, len(X))
         number = as_number("threshold", threshold, -np.inf, np.inf)
         with self._lock.reading():
-            return exact.range_search(self._snapshot().storage, X, labels, number)
+            state = self._snapshot()
+            return exact.range_search(state.storage, X, labels, number, allowed=allowed_by(sel, state))
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
@@ -361,7 +372,7 @@ class EvidenceMixin(Generic[StateT]):
         k = as_count("k", k)
         with self._lock.reading():
             state = self._snapshot()
-            allowed = params.allowed(state.storage)
+            allowed = params.allowed(state)
             if params.where is None:
                 found = self._search(state, X, labels, k, params.nprobe, allowed)
             else:
@@ -385,7 +396,7 @@ class EvidenceMixin(Generic[StateT]):
         number = as_number("thresh", thresh, -np.inf, np.inf)
         with self._lock.reading():
             state = self._snapshot()
-            storage, allowed = state.storage, params.allowed(state.storage)
+            storage, allowed = state.storage, params.allowed(state)
             if params.where is None:
                 return exact.range_search(storage, X, labels, number, allowed=allowed)
             made, queries = params.under(storage, state.members, X, labels)
@@ -503,13 +514,3 @@ def _written(name: str, result: NDArray[Any], out: NDArray[Any] | None) -> NDArr
         raise ValueError(f"{name} must be a {result.dtype} array of shape {result.shape}, got {out!r}")
     out[:] = result
     return out
-
-
-def _chosen(x: Any, stored: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the stored ids, (n,), are to be removed."""
-    if isinstance(x, faiss.IDSelector):
-        return selected(x, stored, "x")
-    ids = as_array("x", x)
-    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
-        raise TypeError(f"x must be a faiss.IDSelector or integers of shape (n,), got {ids.dtype} of shape {ids.shape}")
-    return np.isin(stored, ids.astype(np.int64))

@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CONTRAST = """\
+urgent: My card was charged twice for one order
+  but routine: My card was charged, please send me the receipt
+  but routine: How do I change the card of my account
+routine: How do I change my address after the update
+  but urgent: The app crashes after the update and my order is lost
+  but urgent: Somebody else changed the address of my account
+"""
 EVIDENCE = """\
 urgent: My card was charged twice for one order
   but routine, similarity 0.64: My card was charged, please send me the receipt
@@ -31,9 +39,13 @@ def needs(package: str) -> None:
 
 
 def test_langchain(tmp_path: Path) -> None:
-    needs("langchain_community")
+    needs("langchain_core")
+    needs("pyarrow")
     assert output_of("langchain_evidence.py", tmp_path) == (
-        EVIDENCE + "after loading: IndexEvidenceFlat(d=256, ntotal=8)\n"
+        CONTRAST
+        + "0.75 routine: My card was charged, please send me the receipt\n"
+        + "0.54 routine: Please change the address of my account\n"
+        + "after loading: Please change the address of my account\n"
     )
 
 
