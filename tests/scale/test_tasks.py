@@ -1,0 +1,109 @@
+"""Tasks on real worker processes, which are killed, hang and fail."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import scale_calls
+
+from cfe_faiss.scale import tasks
+from cfe_faiss.scale.local import LocalExecutor
+from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.tasks import JobError, run_stage
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    running = LocalExecutor(2)
+    yield running
+    running.close()
+
+
+def begun(folder: Path, block: int) -> int:
+    return len(list(folder.glob(f"{block}.*")))
+
+
+def test_each_task_is_done_once(executor: LocalExecutor, tmp_path: Path) -> None:
+    done: list[Finished] = []
+    run_stage("double", partial(scale_calls.double, folder=tmp_path), range(9), executor, done.append)
+    assert sorted((one.block, one.result["value"]) for one in done) == [(i, 2 * i) for i in range(9)]
+    assert [begun(tmp_path, i) for i in range(9)] == [1] * 9
+
+
+def test_the_task_of_a_killed_worker_is_done_again(executor: LocalExecutor, tmp_path: Path) -> None:
+    done: list[Finished] = []
+    run_stage("killed", partial(scale_calls.killed_once, folder=tmp_path), range(6), executor, done.append)
+    assert sorted(one.block for one in done) == list(range(6))
+    assert begun(tmp_path, 1) == 2
+
+
+def test_a_task_that_kills_every_worker_ends_the_job(executor: LocalExecutor, tmp_path: Path) -> None:
+    done: list[Finished] = []
+    with pytest.raises(JobError, match=r"stage killed, block 1: its worker died 4 times"):
+        run_stage("killed", partial(scale_calls.always_killed, folder=tmp_path), range(2), executor, done.append)
+    assert begun(tmp_path, 1) == 4
+
+
+def test_an_error_ends_the_job_with_its_cause_and_keeps_what_runs_beside(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    done: list[Finished] = []
+    with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
+        run_stage("failing", partial(scale_calls.failing, folder=tmp_path), [1, 2, 3, 4, 5], executor, done.append)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert [one.block for one in done] == [1]
+    assert begun(tmp_path, 5) == 0
+
+
+def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_AT_LEAST", 0.5)
+    executor, done = LocalExecutor(2), list[Finished]()
+    try:
+        run_stage("hanging", partial(scale_calls.hanging_once, folder=tmp_path), range(4), executor, done.append)
+    finally:
+        start = time.monotonic()
+        executor.close()
+    assert time.monotonic() - start < 10
+    assert sorted(one.block for one in done) == [0, 1, 2, 3]
+    assert begun(tmp_path, 3) == 2
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path[:0] = {path!r}\n"
+        "from functools import partial\n"
+        "from pathlib import Path\n"
+        "import scale_calls\n"
+        "from cfe_faiss.scale.local import LocalExecutor\n"
+        "from cfe_faiss.scale.tasks import run_stage\n"
+        "if __name__ == '__main__':\n"
+        "    call = partial(scale_calls.sleeping, folder=Path({folder!r}))\n"
+        "    run_stage('sleeping', call, [0], LocalExecutor(1), print)\n"
+    )
+    script = tmp_path / "driver.py"
+    script.write_text(code.format(path=[str(Path(__file__).parents[1])], folder=str(tmp_path)))
+    driver = subprocess.Popen([sys.executable, script])
+    try:
+        pid = int(waited_for(tmp_path / "pid"))
+    finally:
+        driver.kill()
+        driver.wait()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def waited_for(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text():
+            return path.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"{path} did not come")

@@ -1,0 +1,53 @@
+"""Calls that the workers of tests make; in a module of its own, since workers import it."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from cfe_faiss.scale.manifest import Finished
+
+
+def count(folder: Path, block: int) -> int:
+    """Note that a task has begun, and return how often it has now."""
+    marks = list(folder.glob(f"{block}.*"))
+    (folder / f"{block}.{len(marks)}.{os.getpid()}").touch()
+    return len(marks) + 1
+
+
+def double(block: int, folder: Path) -> Finished:
+    count(folder, block)
+    return Finished("double", block, (), {"value": 2 * block})
+
+
+def killed_once(block: int, folder: Path) -> Finished:
+    if count(folder, block) == 1 and block == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Finished("killed", block, (), {"value": 2 * block})
+
+
+def always_killed(block: int, folder: Path) -> Finished:
+    count(folder, block)
+    if block == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Finished("killed", block, ())
+
+
+def failing(block: int, folder: Path) -> Finished:
+    count(folder, block)
+    if block == 2:
+        raise OSError(28, "No space left on device")
+    time.sleep(0.5)
+    return Finished("failing", block, ())
+
+
+def hanging_once(block: int, folder: Path) -> Finished:
+    if count(folder, block) == 1 and block == 3:
+        time.sleep(600)
+    return Finished("hanging", block, (), {"value": 2 * block})
+
+
+def sleeping(block: int, folder: Path) -> Finished:
+    (folder / "pid").write_text(str(os.getpid()))
+    time.sleep(600)
+    return Finished("sleeping", block, ())
