@@ -31,7 +31,7 @@ from cfe_faiss.versions import show_versions
 if TYPE_CHECKING:
     from cfe_faiss.neighbors import EvidenceNeighbors
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Constraints",

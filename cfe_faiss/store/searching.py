@@ -46,12 +46,18 @@ def evidence(
 
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the vectors of keys that are in the index, (n, d): ``reconstruct_batch`` without its checks."""
+    """Return the vectors of some keys, (n, d)."""
     X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
+    if not len(keys):
+        return X
     with index._lock.reading():
         state = index._snapshot()
         members = state.members
-        state.storage.native.gather(members.rows[members.ids.searchsorted(keys)], X, ids)
+        places = members.ids.searchsorted(keys)
+        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+        state.storage.native.gather(rows, X, ids)
+    if not np.array_equal(ids, keys):
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
     return X
 
 
