@@ -61,7 +61,7 @@ for axes, other in ((alike, target), (apart, ordinary)):
     axes.plot(finder.vectors[source], "o-", markersize=3, label=f"node {source}")
     axes.plot(finder.vectors[other], "s--", markersize=3, label=f"node {other}")
     axes.set_title(f"similarity {cfe.ks_similarity(finder.vectors, source, other):.2f}", loc="left", fontsize=10)
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(loc="upper center", ncols=2, fontsize=8)
     axes.axhline(0, color="grey", linewidth=0.5)
 apart.set_xlabel("component of the KS vector, one for each feature")
 plt.tight_layout()

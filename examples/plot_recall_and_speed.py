@@ -6,7 +6,7 @@ Evidence of a FAISS index by hand, and of an evidence index. A stock ``faiss.Ind
 the query's class out scans lists that hold mostly vectors of that class, since these are near. The evidence index ranks
 lists by their members of *other* classes. Needs the extra ``plot``.
 
-The pages of `Measurements` compare more peers, each tuned, on real graphs; this is one made-up data set and one thread.
+This is one made-up data set and one thread. More peers, each tuned, on real graphs: see the measurements of the site.
 """
 
 import time
