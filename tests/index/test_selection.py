@@ -186,7 +186,7 @@ def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> No
     assert np.isin(I, CHOSEN).all()
     assert_array_equal(I[certified], exact[certified])
     few = CHOSEN[:3]
-    D, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=few)
+    _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=few)
     _, exact = index.search_members(k=5, exact=True, sel=few)
     assert_array_equal(I, exact)
     assert certified.all()  # a row that holds all there is
