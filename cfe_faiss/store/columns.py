@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -147,7 +148,7 @@ class Column:
         """
         chosen = np.zeros(len(self.used), bool)
         for code in np.flatnonzero(self.used).tolist():
-            chosen[code] = bool(predicate(self.dictionary.values[code] if code else None))
+            chosen[code] = bool(predicate(deepcopy(self.dictionary.values[code]) if code else None))
         return self.where(chosen)
 
     def where(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
