@@ -89,7 +89,7 @@ def test_threads_may_share_parameters(kind: str) -> None:
 
     def search() -> None:
         for _ in range(100):
-            found.append(index.search(X[:50], 5, params=shared)[1])  # noqa: PERF401 - one after the other
+            found.append(index.search(X[:50], 5, params=shared)[1])
             index.range_search(X[:5], 0.9, params=shared)
 
     threads = [threading.Thread(target=search) for _ in range(4)]
