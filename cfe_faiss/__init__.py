@@ -22,6 +22,7 @@ from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.metapath import metapath_graph
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.store import EvidenceStore
 from cfe_faiss.tuning import Tuning, tune
@@ -30,7 +31,7 @@ from cfe_faiss.versions import show_versions
 if TYPE_CHECKING:
     from cfe_faiss.neighbors import EvidenceNeighbors
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Constraints",
@@ -52,6 +53,7 @@ __all__ = [
     "index_factory",
     "ks_similarity",
     "ks_vectors",
+    "metapath_graph",
     "metrics",
     "read_header",
     "read_index",

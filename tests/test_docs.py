@@ -62,7 +62,8 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     test = doctest.DocTest(examples, {"__name__": "__main__"}, page.name, str(page), 0, text)
     complaints: list[str] = []
     doctest.DocTestRunner(optionflags=options).run(test, out=complaints.append)
-    assert "".join(complaints) == ""
+    if complaints:
+        pytest.fail("".join(complaints), pytrace=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

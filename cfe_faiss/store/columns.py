@@ -1,7 +1,7 @@
 """Columns of values, each different value kept once: what filters compare."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -121,11 +121,26 @@ class Column:
         return Column(codes, self.dictionary) if len(self.dictionary.values) <= 2 * len(codes) + 1024 else None
 
     @cached_property
-    def kinds(self) -> frozenset[int]:
-        """The kinds of values that rows have."""
+    def used(self) -> NDArray[np.bool_]:
+        """Which of the values some row has, (m,) bool."""
         used = np.zeros(len(self.dictionary.values), bool)
         used[self.codes] = True
-        return frozenset(self.dictionary.kinds[: len(used)][used].tolist())
+        return used
+
+    @cached_property
+    def kinds(self) -> frozenset[int]:
+        """The kinds of values that rows have."""
+        return frozenset(self.dictionary.kinds[: len(self.used)][self.used].tolist())
+
+    def matching(self, predicate: Callable[[Any], Any]) -> NDArray[np.bool_]:
+        """Return which rows have a value of which ``predicate`` is true, (n,) bool; it is asked once for each value.
+
+        A missing value is None. What it raises goes through.
+        """
+        chosen = np.zeros(len(self.used), bool)
+        for code in np.flatnonzero(self.used).tolist():
+            chosen[code] = bool(predicate(self.dictionary.values[code] if code else None))
+        return self.where(chosen)
 
     def where(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which rows have one of the chosen values, (m,) bool."""

@@ -122,15 +122,21 @@ def _write_rows(table: Table, path: Path) -> None:
             "id": pa.array(table.ids.tolist(), pa.large_string()),
             "label": table.labels,
             "document": pa.array(table.documents.tolist(), pa.large_string()),
-            "metadata": pa.array(map(_encode, table.metadata.tolist()), pa.large_string(), size=len(table)),
+            "metadata": pa.array(_encoded(table.metadata.tolist()), pa.large_string()),
         }
     )
     with new_file(path) as file:
         pq.write_table(rows, file, compression="zstd", compression_level=1, use_dictionary=["label"])
 
 
-def _encode(metadata: dict[str, Any]) -> str:
-    return _ENCODER.encode(metadata) if metadata else "{}"
+def _encoded(metadata: list[Any]) -> list[str]:
+    """Return the JSON of each mapping. One call for all of them takes a fifth of the time of a call for each."""
+    if not metadata:
+        return []
+    border = secrets.token_hex(16)
+    together: list[Any] = [border] * (2 * len(metadata) - 1)
+    together[::2] = metadata
+    return _ENCODER.encode(together)[1:-1].split(f',"{border}",')
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))

@@ -6,6 +6,7 @@ A filter is a mapping of conditions, all of which must hold::
     {"lang": ["de", "en"]}                        one of
     {"year": {"$gte": 2020, "$lt": 2024}}         operators
     {"$or": [{"lang": "de"}, {"$not": {"topic": "sports"}}]}
+    {"lang": lambda lang: lang != "de"}           a function of the value, None where it is missing
 
 or a mask, ids, or a function of the metadata of a row.
 """
@@ -103,6 +104,8 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
         if not value:
             raise ValueError(f"where: {key!r} must have an operator, got an empty mapping")
         return _combined(np.logical_and, [_compared(key, name, one, column) for name, one in value.items()], table)
+    if callable(value):
+        return column.matching(value)
     if isinstance(value, list | tuple | set | frozenset | np.ndarray):
         return _compared(key, "$in", value, column)
     return _compared(key, "$eq", value, column)

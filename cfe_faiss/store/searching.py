@@ -45,8 +45,26 @@ def evidence(
         return _scanned(state.storage, X, labels, k, allowed)
 
 
+def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the vectors of some keys, (n, d)."""
+    X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
+    if not len(keys):
+        return X
+    with index._lock.reading():
+        state = index._snapshot()
+        members = state.members
+        places = members.ids.searchsorted(keys)
+        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+        state.storage.native.gather(rows, X, ids)
+    if not np.array_equal(ids, keys):
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
+    return X
+
+
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
-    if not isinstance(index, IndexEvidenceIVFPQ) or not len(X) or not index.ntotal:
+    if not index.ntotal:  # and perhaps not trained
+        return padded(*empty_heaps(len(X), 0), k)
+    if not isinstance(index, IndexEvidenceIVFPQ):
         found: Results = index.search(X, k)
         return found
     # FAISS returns similarities to codes; the vectors beside them say which of some more are best.
@@ -79,4 +97,4 @@ def _allowed(state: State, table: Table, mask: Mask | None) -> Mask | None:
         return None if mask is None else mask[state.members.places]
     rows = table.rows_of(storage.row_ids)  # what an interrupted change has left in the index belongs to no row
     allowed: Mask = rows >= 0
-    return allowed if mask is None else allowed & mask[rows]
+    return allowed if mask is None else allowed & np.append(mask, False)[rows]

@@ -11,7 +11,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.store.columns import Column, values_of
 from cfe_faiss.store.growing import appended, objects
 from cfe_faiss.store.results import Label, Metadata
-from cfe_faiss.store.values import copied
+from cfe_faiss.store.values import are_flat, copied
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
 """What filters call the columns that are no metadata."""
@@ -43,6 +43,8 @@ class Table:
         Class number of each row, or -1, (n,) int32.
     columns
         Columns that a filter has asked for, by name; they are kept up to date from then on.
+    is_flat
+        Whether no metadata has a list or mapping in it, so that a plain copy is one of all of it.
     """
 
     class_names: tuple[str | int, ...] = ()
@@ -52,6 +54,7 @@ class Table:
     metadata: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     documents: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     columns: dict[str, Column] = field(default_factory=dict)
+    is_flat: bool = True
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -97,16 +100,17 @@ class Table:
 
     def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each key, -1 for one that no row has."""
-        rows = np.searchsorted(self.keys, keys)
         if not len(self.keys):
             return np.full(len(keys), -1)
-        rows[rows == len(self.keys)] = 0
-        rows[self.keys[rows] != keys] = -1
+        rows = self.keys.searchsorted(keys)
+        missing = self.keys.take(rows, mode="clip") != keys
+        rows[missing] = -1
         return rows
 
     def metadata_of(self, rows: NDArray[np.int64]) -> list[Metadata]:
         """Return copies of the metadata of some rows."""
-        return [copied(one) for one in self.metadata[rows]]
+        some = self.metadata[rows].tolist()
+        return [one.copy() for one in some] if self.is_flat else [copied(one) for one in some]
 
     def column(self, name: str) -> Column:
         """Return a column for filters: of a metadata key, or ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) the first time."""
@@ -141,6 +145,7 @@ class Table:
             self.metadata[keep],
             self.documents[keep],
             {name: column for name, column in kept.items() if column is not None},
+            self.is_flat,
         )
 
     def with_rows(self, keys: NDArray[np.int64], rows: NewRows) -> "Table":
@@ -154,6 +159,7 @@ class Table:
             appended(self.metadata, objects(rows.metadata)),
             appended(self.documents, objects(rows.documents)),
             columns,
+            self.is_flat and are_flat(rows.metadata),
         )
 
     def with_labels(self, rows: NDArray[np.int64], labels: NDArray[np.int32]) -> "Table":

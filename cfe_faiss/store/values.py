@@ -1,7 +1,8 @@
 """Checks of what is stored: ids, predicted classes, metadata and texts; copies out, or an error that names the row."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain, filterfalse
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,7 +12,6 @@ from cfe_faiss.checks import as_array
 from cfe_faiss.store.results import Label, Metadata
 
 _DEEPEST = 64
-_LARGEST = 1 << 1024  # beyond, a number is no float, and takes thousands of digits
 
 
 def listed(name: str, values: Any) -> list[Any]:
@@ -32,6 +32,8 @@ def checked_ids(ids: Any) -> list[str]:
     if isinstance(ids, str):
         raise TypeError(f"ids must be a sequence of texts, got one text: {ids!r}")
     found = listed("ids", ids)
+    if _are_plain(found):
+        return found
     for i, value in enumerate(found):
         if type(value) is not str:
             if not isinstance(value, str):
@@ -59,6 +61,8 @@ def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
     found = listed(name, labels)
     if len(found) != n:
         raise ValueError(f"{name} must hold {n} predicted classes, one for each row, got {len(found)}")
+    if set(map(type, found)) == {int} or _are_plain(found):
+        return found
     return [as_class(name, value) for value in found]
 
 
@@ -84,6 +88,8 @@ def checked_documents(documents: Any, ids: list[str]) -> list[str | None]:
     found = listed("documents", documents)
     if len(found) != len(ids):
         raise ValueError(f"documents must hold {len(ids)} texts, one for each id, got {len(found)}")
+    if _are_plain(found):
+        return found
     for i, text in enumerate(found):
         if text is not None:
             if not isinstance(text, str):
@@ -101,6 +107,8 @@ def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     found = listed("metadata", metadata)
     if len(found) != len(ids):
         raise ValueError(f"metadata must hold {len(ids)} mappings, one for each id, got {len(found)}")
+    if _are_right(found):
+        return [one.copy() for one in found]
     return [_checked_mapping(one, id_) for one, id_ in zip(found, ids, strict=True)]
 
 
@@ -115,6 +123,39 @@ def _copied(value: Any) -> Any:
     if type(value) is dict:
         return copied(value)
     return value
+
+
+def _are_plain(texts: list[Any]) -> bool:
+    """Return whether all are texts as they should be, as most are, which is quickly told of all at once."""
+    return set(map(type, texts)) == {str} and _are_unicode(texts)
+
+
+def _are_unicode(texts: Iterable[str]) -> bool:
+    try:
+        for text in filterfalse(str.isascii, texts):
+            text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def are_flat(metadata: list[Metadata]) -> bool:
+    """Return whether all values are plain, so that a shallow copy is as good as a deep one."""
+    return set(map(type, chain.from_iterable(map(dict.values, metadata)))) <= _PLAIN
+
+
+def _are_right(metadata: list[Any]) -> bool:
+    """Return whether all are dicts of plain values as they should be, as most are."""
+    if set(map(type, metadata)) != {dict} or not are_flat(metadata):
+        return False
+    keys, values = set(chain.from_iterable(metadata)), list(chain.from_iterable(map(dict.values, metadata)))
+    if not (set(map(type, keys)) <= {str} and _are_unicode(keys)):
+        return False
+    try:
+        finite = all(map(math.isfinite, (value for value in values if type(value) is not str and value is not None)))
+    except OverflowError:  # an integer that is larger than any float
+        return False
+    return finite and _are_unicode(value for value in values if type(value) is str)
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -171,11 +212,15 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     )
 
 
-def _number(value: float, where: tuple[Any, ...]) -> float:
-    if not -_LARGEST < value < _LARGEST:  # NaN is not, either
+def _number(value: Any, where: tuple[Any, ...]) -> Any:
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
         raise ValueError(
-            f"{_named(where)} must be a finite number, got {str(value)[:60]}; None stands for a missing one"
-        )
+            f"{_named(where)} must be below 2**1024, got an integer of {value.bit_length()} bits"
+        ) from None
+    if not finite:
+        raise ValueError(f"{_named(where)} must be a finite number, got {value}; None stands for a missing one")
     return value
 
 
