@@ -2,11 +2,14 @@
 #
 #   demo, test    what README starts with
 #   check         formats, lints and types, of Python and of C++, and which way imports run
+#   docs          the documentation site in build/docs/html, and whether its links and pages are in order
 #   levels        the tests of everything that computes, once at each instruction set of this processor
 #   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
 #   asan-python   the tests of the index with the extension under the address sanitizer
 #   neon          the core's own tests for 64-bit ARM, in an emulator (Debian: g++-aarch64-linux-gnu qemu-user)
 #   wheel         a source distribution and a wheel in dist/, checked, and tested where there is no compiler
+#   release       these and the documentation; what they hold is compared with the repository, and the wheel is installed
+#                 and tried in clean environments: in the Pythons of the PATH (or PYTHONS="..."), and with each extra
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
@@ -21,11 +24,13 @@ CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search test
 # Without leaks: CPython keeps what it needs until the end.
 ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
 WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/test_graph.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
+# Haystack reports its use to its makers otherwise.
+export HAYSTACK_TELEMETRY_ENABLED := False
 PIP_OPTIONS := --disable-pip-version-check --quiet
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test check levels asan tsan asan-python neon wheel clean
+.PHONY: demo test check docs levels asan tsan asan-python neon wheel release clean
 
 demo: $(READY)
 	$(BIN)/cfe-faiss demo
@@ -38,12 +43,19 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/check $(CMAKE_OPTIONS) -DCFE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	$(BIN)/cmake --build $(BUILD)/check
 	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/check
 	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -config-file $(NATIVE)/.clang-tidy \
 		-p $(BUILD)/check -quiet -extra-arg=-Wno-deprecated-declarations '$(NATIVE)/(bindings|core|kernels|tests)/'
+
+docs: $(READY)
+	rm -rf docs/reference/generated
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
+	$(BIN)/python docs/check_site.py build/docs/html
+	$(BIN)/pytest -q tests/test_docs.py
 
 levels: $(READY)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \
@@ -90,6 +102,11 @@ wheel: $(READY)
 	cp -r tests benchmarks pyproject.toml $(WHEEL)
 	PATH=$(WHEEL)/env/bin python -m pip install $(PIP_OPTIONS) -c constraints.txt --only-binary :all: "$$(echo dist/*.whl)[test]"
 	cd $(WHEEL) && PATH=$(WHEEL)/env/bin pytest -q $(WHEEL_TESTS)
+
+release: wheel docs
+	$(BIN)/python .ci/check_dist.py dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python .ci/try_wheel.py dist $(if $(PYTHONS),--pythons $(PYTHONS))
 
 clean:
 	rm -rf $(VENV) build dist demo-output

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from cfe_faiss import parallel
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("cfe-faiss", "faiss-cpu", "numpy", "scikit-learn", "scipy", "torch", "torch_geometric")
+PACKAGES = (
+    "cfe-faiss",
+    "faiss-cpu",
+    "langchain-community",
+    "langchain-core",
+    "numpy",
+    "pyarrow",
+    "scikit-learn",
+    "scipy",
+    "torch",
+    "torch_geometric",
+)
 
 
 def environment() -> dict[str, Any]:

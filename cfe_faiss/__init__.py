@@ -13,6 +13,7 @@ from cfe_faiss import startup  # noqa: F401 - it loads the core, or says why not
 from cfe_faiss import metrics
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
+from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -21,20 +22,23 @@ from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.metapath import metapath_graph
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
+from cfe_faiss.store import EvidenceStore
 from cfe_faiss.tuning import Tuning, tune
 from cfe_faiss.versions import show_versions
 
 if TYPE_CHECKING:
     from cfe_faiss.neighbors import EvidenceNeighbors
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Constraints",
     "EvidenceFinder",
     "EvidenceNeighbors",
     "EvidenceParameters",
+    "EvidenceStore",
     "IndexEvidenceFlat",
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
@@ -42,14 +46,18 @@ __all__ = [
     "Pairs",
     "Tuning",
     "__version__",
+    "clone_index",
+    "deserialize_index",
     "evidence_pairs",
     "global_evidence",
     "index_factory",
     "ks_similarity",
     "ks_vectors",
+    "metapath_graph",
     "metrics",
     "read_header",
     "read_index",
+    "serialize_index",
     "show_versions",
     "tune",
     "verify_index",

@@ -1,30 +1,48 @@
 """Evidence search as a scikit-learn estimator; loaded when first used, since it loads scikit-learn."""
 
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import assert_all_finite
+from scipy.sparse import csr_array, issparse
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone, is_classifier
+from sklearn.utils import assert_all_finite, gen_batches, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.checks import as_count
+from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.finder import empty_index
 from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.kinds import EvidenceIndex
+
+_BLOCK = 1 << 24
+"""How many numbers are read from the index or from a sparse matrix at a time: 64 MiB."""
+
+_ROUNDING = 1e-6
+"""A threshold is lowered by so much, so that rounding loses no neighbour before distances are compared."""
+
+Mode = Literal["connectivity", "distance"]
+Distances = NDArray[np.float32]
+Indices = NDArray[np.int64]
 
 
-class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
+class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Nearest samples of other classes, in the manner of ``sklearn.neighbors.NearestNeighbors``.
 
     Where ``NearestNeighbors`` returns the fitted samples that are most similar to a query, this returns the most
-    similar ones that a classifier treats differently: the query's counterfactual evidence.
+    similar ones that a classifier treats differently: the query's counterfactual evidence. The classes are those that
+    the classifier predicts, handed in as ``y`` and ``labels``, or asked of ``estimator``.
 
     Parameters
     ----------
     n_neighbors
         Neighbours returned for each query by default, >= 1.
+    radius
+        Largest cosine distance of :meth:`radius_neighbors` by default, >= 0.
     index
         What to search with, as :func:`cfe_faiss.index_factory` describes it: ``"EvidenceFlat"`` is exact,
         ``"EvidenceIVF<nlist>,Flat"`` approximate and faster for many samples. None: exact up to 100,000 samples and
@@ -32,11 +50,17 @@ class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
     nprobe
         Lists that an inverted file probes for each query, >= 1; None for its own default. The exact index has no
         lists and compares all vectors.
+    estimator
+        The classifier that the evidence is about. ``fit`` fits a clone of it to ``X, y``, and its predictions are the
+        labels of samples and queries. One that is fitted already stays as it is as
+        ``sklearn.frozen.FrozenEstimator(classifier)``. None: predictions are handed in.
 
     Attributes
     ----------
     classes_
         The distinct labels seen in ``fit``, (n_classes,), ascending.
+    estimator_
+        The fitted classifier; None without ``estimator``.
     index_
         The evidence index that holds the normalised samples: a sample's id is its row in ``X``, its label a position
         in ``classes_``.
@@ -53,6 +77,12 @@ class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
     multiplies: take them as accurate to 1e-6. A sample of zeros has distance 1 to everything. Features that
     differ in scale should be scaled first, as for any distance.
 
+    ``X`` may be a SciPy sparse matrix or array of any format wherever it is taken. The index holds dense vectors,
+    ``4 * n_samples * n_features`` bytes for ``"EvidenceFlat"``, about twice as much while ``fit`` fills it. Beside it,
+    rows are dense in blocks of 64 MiB only, and those that an inverted file is trained on, at most 256 a list. Results
+    are those of the same values in a dense array. Texts with many thousands of terms are better reduced first, by
+    ``TruncatedSVD`` for example.
+
     Examples
     --------
     >>> import cfe_faiss as cfe
@@ -68,28 +98,67 @@ class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
     array([0.4, 1. ], dtype=float32)
     >>> neighbors.kneighbors([[1, 1]], ["bad"], n_neighbors=1, return_distance=False)
     array([[1]])
+
+    With the classifier inside, as the last step of a pipeline:
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> evidence = cfe.EvidenceNeighbors(n_neighbors=1, estimator=LogisticRegression())
+    >>> pipeline = make_pipeline(StandardScaler(), evidence).fit(X, ["good", "good", "bad", "bad"])
+    >>> pipeline.transform([[1, 0.2], [0.4, 0.5]]).round(3)
+    array([[1.707],
+           [1.124]], dtype=float32)
     """
 
-    def __init__(self, n_neighbors: int = 10, *, index: str | None = "EvidenceFlat", nprobe: int | None = None) -> None:
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        *,
+        radius: float = 0.1,
+        index: str | None = "EvidenceFlat",
+        nprobe: int | None = None,
+        estimator: Any = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
+        self.radius = radius
         self.index = index
         self.nprobe = nprobe
+        self.estimator = estimator
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
+        classifier = None if self.estimator is None else get_tags(self.estimator)
+        tags.target_tags.required = classifier is None or classifier.target_tags.required
+        tags.input_tags.sparse = classifier is None or classifier.input_tags.sparse
+        tags.transformer_tags.preserves_dtype = []  # distances are float32, whatever X is
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def get_metadata_routing(self) -> Any:
+        """Return how metadata is routed: ``labels`` to ``transform``, and what ``fit`` gets to the classifier's.
+
+        Returns
+        -------
+        routing
+            A ``sklearn.utils.metadata_routing.MetadataRouter``.
+        """
+        to_fit = MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router if self.estimator is None else router.add(estimator=self.estimator, method_mapping=to_fit)
+
+    def fit(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Self:
         """Store the samples with their labels.
 
         Parameters
         ----------
         X
-            Samples, (n_samples, n_features), dense and finite in float32; normalised in a copy.
+            Samples, (n_samples, n_features), dense or sparse and finite in float32; normalised in a copy.
         y
-            Labels, (n_samples,): the class that a model predicts for each sample, as numbers or strings. Named ``y``
-            as in every scikit-learn estimator.
+            Without ``estimator`` the labels, (n_samples,): the class that a model predicts for each sample, as numbers
+            or strings; named ``y`` as in every scikit-learn estimator. With ``estimator`` what its ``fit`` learns:
+            the true classes.
+        **fit_params
+            What else the ``fit`` of ``estimator`` takes, such as ``sample_weight``.
 
         Returns
         -------
@@ -102,58 +171,72 @@ class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
             If an argument or a parameter of the constructor is not as described, or the index needs more samples to
             be trained.
         """
-        if not (self.index is None or isinstance(self.index, str)):
-            raise TypeError(f"index must be a description or None, got {self.index!r}")
-        as_count("n_neighbors", self.n_neighbors)
-        if self.nprobe is not None:
-            as_count("nprobe", self.nprobe)
-        samples, targets = validate_data(self, X, y, dtype=np.float32)
+        self._check_parameters(fit_params)
+        classifier = None
+        if self.estimator is not None:
+            routed = process_routing(self, "fit", **fit_params).estimator.fit if _routes() else fit_params
+            classifier = clone(self.estimator).fit(X, y, **routed)
+            y = classifier.predict(X)
+        samples, targets = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
         check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
         index = empty_index(self.index, *samples.shape)
         if not index.is_trained:
-            if len(samples) < index.nlist:
-                raise ValueError(f"X must hold a sample per list, {index.nlist}, got n_samples = {len(samples)}")
-            index.train(samples)
-        index.add_with_labels(samples, labels)
-        self.classes_, self.index_, self.n_samples_fit_ = classes, index, len(samples)
+            index.train(_training_rows(samples, index))
+        for rows in _blocks(samples):
+            index.add_with_labels(_dense(samples[rows]), labels[rows])
+        self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = classes, classifier, index, len(targets)
         return self
+
+    def _check_parameters(self, fit_params: dict[str, Any]) -> None:
+        if not (self.index is None or isinstance(self.index, str)):
+            raise TypeError(f"index must be a description or None, got {self.index!r}")
+        as_count("n_neighbors", self.n_neighbors)
+        as_number("radius", self.radius, 0, np.inf)
+        if self.nprobe is not None:
+            as_count("nprobe", self.nprobe)
+        if self.estimator is None and fit_params:
+            raise TypeError(f"fit takes {', '.join(fit_params)} only for an estimator, got estimator=None")
+        if self.estimator is not None and not is_classifier(self.estimator):
+            raise TypeError(f"estimator must be a classifier, got {self.estimator!r}")
 
     @overload
     def kneighbors(
         self,
-        X: ArrayLike | None = None,
+        X: Any = None,
         labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         return_distance: Literal[True] = True,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+    ) -> tuple[Distances, Indices]: ...
 
     @overload
     def kneighbors(
         self,
-        X: ArrayLike | None = None,
+        X: Any = None,
         labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         *,
         return_distance: Literal[False],
-    ) -> NDArray[np.int64]: ...
+    ) -> Indices: ...
 
     def kneighbors(
         self,
-        X: ArrayLike | None = None,
+        X: Any = None,
         labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         return_distance: bool = True,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | NDArray[np.int64]:
+    ) -> tuple[Distances, Indices] | Indices:
         """Return the nearest fitted samples of other classes than the query's.
 
         Parameters
         ----------
         X
-            Queries, (n_queries, n_features); by default all fitted samples, each with the label it was fitted with.
+            Queries, (n_queries, n_features), dense or sparse; by default all fitted samples, each with the label it
+            was fitted with. A sample is never its own neighbour, since it is of its own class.
         labels
-            Class that the model predicts for each query, (n_queries,), in the same terms as in ``fit``; given if and
-            only if ``X`` is. A label that ``fit`` has not seen leaves nothing out: all samples are of other classes.
+            Class that the model predicts for each query, (n_queries,), in the same terms as in ``fit``; for ``X``
+            only. By default what the ``estimator`` predicts; without one they must be given. A label that ``fit`` has
+            not seen leaves nothing out: all samples are of other classes.
         n_neighbors
             Neighbours wanted for each query, >= 1; by default the ``n_neighbors`` of the constructor.
         return_distance
@@ -179,18 +262,205 @@ class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
         k = as_count("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
         options: dict[str, Any] = {} if isinstance(self.index_, IndexEvidenceFlat) else {"nprobe": self.nprobe}
         if X is None:
-            if labels is not None:
-                raise ValueError("labels must be given with X only: the fitted samples have their own")
+            _check_no_labels(labels)
             D, I = self.index_.search_members(None, k, **options)
         else:
-            queries = validate_data(self, X, dtype=np.float32, reset=False)
-            D, I = self.index_.search_evidence(queries, self._encoded(labels, len(queries)), k, **options)
+            found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
+            D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
         return (_distances(D, I), I) if return_distance else I
 
-    def _encoded(self, labels: ArrayLike | None, n: int) -> NDArray[np.int64]:
-        """Return the place of each label in ``classes_``, or one that no sample has where the label is new."""
+    def kneighbors_graph(
+        self,
+        X: Any = None,
+        labels: ArrayLike | None = None,
+        n_neighbors: int | None = None,
+        mode: Mode = "connectivity",
+    ) -> csr_array:
+        """Return the nearest fitted samples of other classes as a sparse graph.
+
+        Parameters
+        ----------
+        X, labels, n_neighbors
+            As in :meth:`kneighbors`.
+        mode
+            ``"connectivity"``: each neighbour is a 1. ``"distance"``: its cosine distance, where 0 is an entry, too.
+
+        Returns
+        -------
+        graph
+            CSR array, (n_queries, n_samples_fit), float32; the entries of a row by ascending distance. A row has fewer
+            than ``n_neighbors`` where fewer samples are of other classes.
+
+        Raises
+        ------
+        NotFittedError
+            If ``fit`` has not been called.
+        TypeError, ValueError
+            If an argument is not as described.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> neighbors = cfe.EvidenceNeighbors(1).fit([[1, 0], [0.6, 0.8], [0, 1]], ["good", "bad", "bad"])
+        >>> neighbors.kneighbors_graph(mode="distance").toarray().round(2)
+        array([[0. , 0.4, 0. ],
+               [0.4, 0. , 0. ],
+               [1. , 0. , 0. ]], dtype=float32)
+        """
+        _check_mode(mode)
+        distances, indices = self.kneighbors(X, labels, n_neighbors)
+        found = indices >= 0
+        lims = np.concatenate(([0], np.cumsum(found.sum(axis=1))))
+        return self._graph(lims, distances[found], indices[found], mode)
+
+    def radius_neighbors(
+        self,
+        X: Any = None,
+        labels: ArrayLike | None = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+    ) -> tuple[NDArray[np.object_], NDArray[np.object_]] | NDArray[np.object_]:
+        """Return all fitted samples of other classes within a distance of the query.
+
+        It is exact with every index, since all samples are compared: time grows with n_queries times n_samples_fit.
+
+        Parameters
+        ----------
+        X, labels
+            As in :meth:`kneighbors`.
+        radius
+            Largest cosine distance, >= 0 and itself included; by default the ``radius`` of the constructor.
+        return_distance
+            Whether to return the distances too.
+
+        Returns
+        -------
+        distances
+            For each query an array of its cosine distances, float32, ascending: (n_queries,) of objects. Left out if
+            ``return_distance`` is False.
+        indices
+            For each query an array of rows of the fitted ``X``, int64, in the same order; equal similarity: smaller
+            index first. (n_queries,) of objects.
+
+        Raises
+        ------
+        NotFittedError
+            If ``fit`` has not been called.
+        TypeError, ValueError
+            If an argument is not as described.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> neighbors = cfe.EvidenceNeighbors(radius=0.5).fit([[1, 0], [0.6, 0.8], [0, 1]], ["good", "bad", "bad"])
+        >>> neighbors.radius_neighbors(return_distance=False).tolist()
+        [array([1]), array([0]), array([], dtype=int64)]
+        """
+        lims, distances, indices = self._within(X, labels, radius)
+        rows = _per_query(lims, indices)
+        return (_per_query(lims, distances), rows) if return_distance else rows
+
+    def radius_neighbors_graph(
+        self,
+        X: Any = None,
+        labels: ArrayLike | None = None,
+        radius: float | None = None,
+        mode: Mode = "connectivity",
+    ) -> csr_array:
+        """Return all fitted samples of other classes within a distance of the query as a sparse graph.
+
+        Parameters
+        ----------
+        X, labels, radius
+            As in :meth:`radius_neighbors`.
+        mode
+            ``"connectivity"``: each neighbour is a 1. ``"distance"``: its cosine distance, where 0 is an entry, too.
+
+        Returns
+        -------
+        graph
+            CSR array, (n_queries, n_samples_fit), float32; the entries of a row by ascending distance.
+
+        Raises
+        ------
+        NotFittedError
+            If ``fit`` has not been called.
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        _check_mode(mode)
+        return self._graph(*self._within(X, labels, radius), mode)
+
+    def transform(self, X: Any, labels: ArrayLike | None = None) -> Distances:
+        """Return the distances to the nearest samples of other classes as features.
+
+        Parameters
+        ----------
+        X, labels
+            As in :meth:`kneighbors`. In a pipeline ``labels`` are metadata, which are asked for with
+            ``set_transform_request(labels=True)``; with ``estimator`` they are not needed.
+
+        Returns
+        -------
+        distances
+            (n_queries, n_neighbors) float32, ascending; infinity where fewer samples are of other classes. As a frame
+            after ``set_output``.
+
+        Raises
+        ------
+        NotFittedError
+            If ``fit`` has not been called.
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        check_is_fitted(self, "index_")
+        if X is None:
+            raise ValueError("X must be given: kneighbors() searches the fitted samples")
+        return self.kneighbors(X, labels)[0]
+
+    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Distances:
+        """Fit, and return the distances of the fitted samples to the nearest samples of other classes.
+
+        Parameters
+        ----------
+        X, y, **fit_params
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        distances
+            As :meth:`transform` returns them for ``X`` with the labels it was fitted with.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter of the constructor is not as described.
+        """
+        return self.fit(X, y, **fit_params).kneighbors()[0]
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_neighbors
+
+    def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[NDArray[np.float32], NDArray[np.integer]]]:
+        """Yield the queries as dense vectors with encoded labels, a block at a time."""
+        if X is None:
+            _check_no_labels(labels)
+            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels
+            for rows in gen_batches(len(ids), max(1, _BLOCK // self.n_features_in_)):
+                yield self.index_.reconstruct_batch(ids[rows]), fitted[rows]
+            return
+        queries = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         if labels is None:
-            raise ValueError("labels must be given with X: the predicted class of each query, got None")
+            if self.estimator_ is None:
+                raise ValueError("labels must be given with X: the predicted class of each query, got None")
+            labels = self.estimator_.predict(X)
+        codes = self._encoded(labels, queries.shape[0])
+        for rows in _blocks(queries):
+            yield _dense(queries[rows]), codes[rows]
+
+    def _encoded(self, labels: ArrayLike, n: int) -> Indices:
+        """Return the place of each label in ``classes_``, or one that no sample has where the label is new."""
         array = np.asarray(labels)
         if array.shape != (n,):
             raise ValueError(f"labels must have shape ({n},), one label per query, got {array.shape}")
@@ -203,7 +473,68 @@ class EvidenceNeighbors(BaseEstimator):  # type: ignore[misc]
         codes = {label: code for code, label in enumerate(known)}
         return np.array([codes.get(label, len(codes)) for label in asked], dtype=np.int64)
 
+    def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Indices, Distances, Indices]:
+        """Return what lies within a distance, as FAISS's range search does: lims, distances, indices."""
+        check_is_fitted(self, "index_")
+        most = as_number("radius", self.radius if radius is None else radius, 0, np.inf)
+        counts, distances, indices = [], [], []
+        for vectors, codes in self._queries(X, labels):
+            lims, D, I = self.index_.range_search_evidence(vectors, codes, 1 - most - _ROUNDING)
+            found = _distances(D, I)
+            near = found <= most
+            counts.append(np.diff(np.concatenate(([0], np.cumsum(near)))[lims]))
+            distances.append(found[near])
+            indices.append(I[near])
+        lims = np.concatenate(([0], np.cumsum(np.concatenate(counts))))
+        return lims, np.concatenate(distances), np.concatenate(indices)
+
+    def _graph(self, lims: Indices, distances: Distances, indices: Indices, mode: Mode) -> csr_array:
+        values = distances if mode == "distance" else np.ones_like(distances)
+        return csr_array((values, indices, lims), shape=(len(lims) - 1, self.n_samples_fit_))
+
+
+def _check_no_labels(labels: ArrayLike | None) -> None:
+    if labels is not None:
+        raise ValueError("labels must be given with X only: the fitted samples have their own")
+
+
+def _check_mode(mode: Mode) -> None:
+    if mode not in ("connectivity", "distance"):
+        raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
+
+
+def _routes() -> bool:
+    return bool(get_config()["enable_metadata_routing"])
+
+
+def _blocks(X: Any) -> Iterator[slice]:
+    """Yield the rows of a matrix by blocks: all at once where they are dense already."""
+    n, d = X.shape
+    yield from gen_batches(n, max(1, _BLOCK // d) if issparse(X) else n)
+
+
+def _dense(X: Any) -> NDArray[np.float32]:
+    dense: NDArray[np.float32] = X.toarray() if hasattr(X, "toarray") else X
+    return dense
+
+
+def _training_rows(X: Any, index: EvidenceIndex) -> NDArray[np.float32]:
+    """Return the samples that an inverted file is trained on, dense: no more than its k-means uses."""
+    n = X.shape[0]
+    if n < index.nlist:
+        raise ValueError(f"X must hold a sample per list, {index.nlist}, got n_samples = {n}")
+    most = index.nlist * index.cp.max_points_per_centroid
+    if not 0 < most < n:
+        return _dense(X)
+    return _dense(X[np.sort(np.random.default_rng(0).choice(n, most, replace=False))])
+
 
 def _distances(D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.float32]:
     # Rounding takes similarities a little beyond 1 and -1.
     return np.where(I < 0, np.float32(np.inf), np.clip(1 - D, 0, 2))
+
+
+def _per_query(lims: Indices, values: NDArray[Any]) -> NDArray[np.object_]:
+    rows = np.empty(len(lims) - 1, object)
+    rows[:] = np.split(values, lims[1:-1])
+    return rows

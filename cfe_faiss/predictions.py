@@ -4,9 +4,12 @@ from typing import Any
 
 from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.estimators import is_estimator, predictions_of_estimator
+from cfe_faiss.node_types import nodes_of
 
 
-def predictions_of(model: Any, data: Any, features: Any = None) -> Predictions:
+def predictions_of(
+    model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None
+) -> Predictions:
     """Return what ``model`` predicts for every node of ``data``.
 
     Parameters
@@ -21,9 +24,12 @@ def predictions_of(model: Any, data: Any, features: Any = None) -> Predictions:
           ``data.x``; any other gets ``data.x``;
         - ready predictions; see :func:`cfe_faiss.classes.as_predictions`. Texts are ``data.class_names``.
     data
-        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E).
+        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``.
     features
         Attributes of all nodes, as :func:`cfe_faiss.attributes.as_attributes` takes them; for estimators only.
+    node_type, loader
+        For ``HeteroData``, the node type that is predicted; batches of the graph, where the model is not to be called
+        with all of it. See :func:`cfe_faiss.models.predict`.
 
     Raises
     ------
@@ -42,10 +48,13 @@ def predictions_of(model: Any, data: Any, features: Any = None) -> Predictions:
     >>> found.labels, found.class_names, found.scores.shape
     (array([1, 1, 0, 0], dtype=int32), ('high', 'low'), (4, 2))
     """
-    if is_estimator(model):
-        return predictions_of_estimator(model, data, features)
+    nodes = nodes_of(data, node_type)
     if callable(model):
         from cfe_faiss.models.prediction import called
 
-        return called(model, data)
-    return as_predictions(model, node_count(data), class_names_of(data), "model (the predictions)")
+        return called(model, data, node_type, loader)
+    if loader is not None:
+        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
+    if is_estimator(model):
+        return predictions_of_estimator(model, nodes, features)
+    return as_predictions(model, node_count(nodes), class_names_of(nodes), "model (the predictions)")

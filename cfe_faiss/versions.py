@@ -23,6 +23,10 @@ _DEPENDENCIES = (
     "pandas",
     "matplotlib",
     "networkx",
+    "pyarrow",
+    "langchain-core",
+    "llama-index-core",
+    "haystack-ai",
 )
 
 

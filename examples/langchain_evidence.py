@@ -1,16 +1,22 @@
-"""The most similar tickets that a classifier labels differently, in LangChain. Needs cfe-faiss[integrations]."""
+"""
+Evidence in LangChain
+=====================
+
+The most similar tickets that a classifier labels differently, from a LangChain vector store. Needs the extra
+``langchain``, and no network: the embedding counts pieces of words.
+"""
 
 import tempfile
-from pathlib import Path
 
-from langchain_community.docstore.in_memory import InMemoryDocstore
-from langchain_community.vectorstores import FAISS
-from langchain_community.vectorstores.utils import DistanceStrategy
+from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
 
-import cfe_faiss as cfe
+from cfe_faiss.integrations.langchain import EvidenceVectorStore
+
+# %%
+# Tickets, an embedding and a classifier of texts. In your application all three are there already.
 
 ROUTINE = [
     "My card was charged, please send me the receipt",
@@ -24,7 +30,6 @@ URGENT = [
     "I cannot log in to my account since the update",
     "The app crashes after the update and my order is lost",
 ]
-NAMES = ["routine", "urgent"]
 vectorizer = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False)
 
 
@@ -36,24 +41,38 @@ class TextEmbeddings(Embeddings):
         return self.embed_documents([text])[0]
 
 
-texts, embeddings = ROUTINE + URGENT, TextEmbeddings()
-classifier = LogisticRegression(C=10).fit(embeddings.embed_documents(texts), [0] * len(ROUTINE) + [1] * len(URGENT))
+model = LogisticRegression(C=10).fit(
+    vectorizer.transform(ROUTINE + URGENT), ["routine"] * len(ROUTINE) + ["urgent"] * len(URGENT)
+)
 
-options = {"distance_strategy": DistanceStrategy.MAX_INNER_PRODUCT}
-store = FAISS(embeddings, cfe.IndexEvidenceFlat(256), InMemoryDocstore(), {}, **options)
-store.add_texts(texts)  # LangChain adds vectors without their classes,
-store.index.relabel(classifier.predict(embeddings.embed_documents(texts)))  # so they are told afterwards
 
+def classify(text: str) -> str:
+    return str(model.predict(vectorizer.transform([text]))[0])
+
+
+# %%
+# Documents go into the store with the classes that are predicted for them. A retriever of evidence then takes a text,
+# asks the classifier for its class, and returns the most similar documents of another one.
+
+documents = [Document(text, metadata={"label": classify(text)}) for text in ROUTINE + URGENT]
+store = EvidenceVectorStore.from_documents(documents, TextEmbeddings(), ids=[f"ticket-{i}" for i in range(8)])
+retriever = store.as_retriever(search_type="evidence", classifier=classify, search_kwargs={"k": 2})
 for ticket in ["My card was charged twice for one order", "How do I change my address after the update"]:
-    label = int(classifier.predict([embeddings.embed_query(ticket)])[0])
-    contrast = FAISS(embeddings, store.index.excluding(label), store.docstore, store.index_to_docstore_id, **options)
-    print(f"{NAMES[label]}: {ticket}")
-    for document, similarity in contrast.similarity_search_with_score(ticket, k=2):
-        print(f"  but {NAMES[1 - label]}, similarity {similarity:.2f}: {document.page_content}")
+    print(f"{classify(ticket)}: {ticket}")
+    for document in retriever.invoke(ticket):
+        print(f"  but {document.metadata['label']}: {document.page_content}")
 
+# %%
+# Documents that are stored are asked for by their ids, here with similarities. Any metadata can filter.
+
+for document, similarity in store.evidence_search_with_score("ticket-4", k=2):
+    print(f"{similarity:.2f} {document.metadata['label']}: {document.page_content}")
+
+# %%
+# When the classifier is trained anew, only classes change: vectors and texts stay. Files keep the classes, too.
+
+store.relabel({"ticket-0": "urgent"})
 with tempfile.TemporaryDirectory() as folder:
     store.save_local(folder)
-    cfe.write_index(store.index, Path(folder) / "index.faiss")  # the same file, with the labels behind it
-    loaded = FAISS.load_local(folder, embeddings, allow_dangerous_deserialization=True)
-    loaded.index = cfe.read_index(Path(folder) / "index.faiss")  # LangChain itself reads a stock index
-    print("after loading:", loaded.index)
+    loaded = EvidenceVectorStore.load_local(folder, TextEmbeddings())
+print("after loading:", loaded.evidence_search("ticket-4", k=1)[0].page_content)

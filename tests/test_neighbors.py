@@ -11,14 +11,18 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from reference import Stored, clustered, evidence, stored_vectors
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics.pairwise import cosine_distances
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cfe_faiss as cfe
@@ -26,9 +30,35 @@ import cfe_faiss as cfe
 SAMPLES = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]])
 NAMES = np.array(["good", "good", "bad", "bad"])
 PROBED_FULLY = cfe.EvidenceNeighbors(n_neighbors=5, index="EvidenceIVF6x2,Flat", nprobe=12)
+WITH_CLASSIFIER = cfe.EvidenceNeighbors(n_neighbors=2, estimator=LogisticRegression())
+TRANSFORMING_CHECKS = (
+    "check_dict_unchanged",
+    "check_dtype_object",
+    "check_estimators_dtypes",
+    "check_estimators_pickle",
+    "check_f_contiguous_array_estimator",
+    "check_fit_idempotent",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_transformer_data_not_an_array",
+    "check_transformer_general",
+)
 
 
-@parametrize_with_checks([cfe.EvidenceNeighbors(), cfe.EvidenceNeighbors(index=None), PROBED_FULLY])
+def expected_failures(estimator: cfe.EvidenceNeighbors) -> dict[str, str]:
+    """Return the checks that call ``transform(X)``, where it needs more: what a classifier predicts for X."""
+    return {} if estimator.estimator else dict.fromkeys(TRANSFORMING_CHECKS, "transform needs labels beside X")
+
+
+@parametrize_with_checks(
+    [
+        cfe.EvidenceNeighbors(),
+        PROBED_FULLY,
+        WITH_CLASSIFIER,
+        cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB())),
+    ],
+    expected_failed_checks=expected_failures,
+)
 def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
     check(estimator)
 
@@ -205,7 +235,8 @@ def test_samples_are_left_as_they_were() -> None:
         (([[1, 0, 0]], ["good"]), ValueError, "X has 3 features, but EvidenceNeighbors is expecting 2"),
         (([[1, np.nan]], ["good"]), ValueError, "X contains NaN"),
         (([[1, 1e300]], ["good"]), ValueError, "infinity or a value too large"),
-        ((csr_array([[1.0, 0]]), ["good"]), TypeError, "Sparse data"),
+        ((csr_array([[1.0, 0, 0]]), ["good"]), ValueError, "X has 3 features"),
+        ((csr_array([[1.0, np.inf]]), ["good"]), ValueError, "contains infinity"),
         (([[1, 0]], ["good"], 0), ValueError, "n_neighbors must be at least 1, got 0"),
         ((None, None, 1.5), TypeError, "n_neighbors must be an integer, got 1.5"),
     ],
@@ -230,6 +261,10 @@ def test_strings_are_no_numbers() -> None:
     [
         ({"n_neighbors": 0}, NAMES, ValueError, "n_neighbors must be at least 1"),
         ({"nprobe": 0}, NAMES, ValueError, "nprobe must be at least 1"),
+        ({"radius": -0.1}, NAMES, ValueError, r"radius must lie in \[0, inf\], got -0.1"),
+        ({"estimator": KMeans(2)}, NAMES, TypeError, r"estimator must be a classifier, got KMeans"),
+        ({"estimator": LogisticRegression()}, None, ValueError, "requires y to be passed"),
+        ({"estimator": LinearRegression()}, [0, 0, 1, 1], TypeError, "estimator must be a classifier"),
         ({"index": "Flat"}, NAMES, ValueError, "description must begin with"),
         ({"index": cfe.IndexEvidenceFlat(2)}, NAMES, TypeError, "index must be a description or None"),
         ({"index": "EvidenceIVF9,Flat"}, NAMES, ValueError, "a sample per list, 9, got n_samples = 4"),
@@ -244,6 +279,238 @@ def test_wrong_fits(parameters: dict[str, Any], labels: Any, error: type[Excepti
         neighbors.fit(SAMPLES, labels)
     with pytest.raises(NotFittedError):
         neighbors.kneighbors()
+
+
+# --- graphs and radii -------------------------------------------------------------------------------------------------
+
+
+@given(stored_vectors(least=1, arbitrary_ids=False), st.sampled_from([0, 0.05, 0.5, 1, 1.5, 2, np.inf]))
+def test_radius_neighbors_equal_brute_force(stored: Stored, radius: float) -> None:
+    assume(len(stored.xq) > 0)
+    distances, indices = expected(stored._replace(k=len(stored.X)))
+    near = distances <= radius
+    near[indices < 0] = False
+    neighbors = fit(stored)
+    for found, truth in zip(
+        neighbors.radius_neighbors(stored.xq, stored.labels_q, radius), (distances, indices), strict=True
+    ):
+        assert found.shape == (len(stored.xq),)
+        for row, wanted, within in zip(found, truth, near, strict=True):
+            assert row.dtype == truth.dtype
+            assert_array_equal(row, wanted[within])
+    graph = neighbors.radius_neighbors_graph(stored.xq, stored.labels_q, radius, mode="distance")
+    assert_array_equal(np.diff(graph.indptr), near.sum(axis=1))
+    assert_array_equal(graph.data, distances[near])
+
+
+def test_radius_is_included_and_read_at_query_time(fitted: cfe.EvidenceNeighbors) -> None:
+    distances = fitted.kneighbors()[0]
+    at = float(distances[0, 0])
+    assert [list(row) for row in fitted.radius_neighbors(radius=at, return_distance=False)] == [
+        [2],
+        [2, 3],
+        [1, 0],
+        [1],
+    ]
+    below = np.nextafter(np.float32(at), np.float32(0))
+    assert 2 not in fitted.radius_neighbors(radius=below, return_distance=False)[0]
+    wide = clone(fitted).set_params(radius=np.inf).fit(SAMPLES, NAMES)
+    assert [len(row) for row in wide.radius_neighbors()[0]] == [2, 2, 2, 2]
+    assert [len(row) for row in wide.set_params(radius=0).radius_neighbors()[0]] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8,SQfp16"])
+def test_fitted_rows_within_a_radius_are_those_of_queries(index: str) -> None:
+    X, labels = clustered(300, 8, 3)
+    neighbors = cfe.EvidenceNeighbors(radius=0.4, index=index).fit(X, labels)
+    stored = neighbors.index_.reconstruct_batch(np.arange(300))
+    for one, two in zip(neighbors.radius_neighbors(), neighbors.radius_neighbors(stored, labels), strict=True):
+        for own, asked, label in zip(one, two, labels, strict=True):
+            assert_array_equal(own, asked)
+            assert own.dtype == np.float32 or (labels[own] != label).all()
+
+
+@pytest.mark.parametrize("method", ["kneighbors_graph", "radius_neighbors_graph"])
+def test_graphs(method: str) -> None:
+    X, labels = clustered(60, 5, 3)
+    neighbors = cfe.EvidenceNeighbors(70, radius=np.inf).fit(X, labels)
+    near, far = getattr(neighbors, method)(mode="connectivity"), getattr(neighbors, method)(mode="distance")
+    assert near.shape == far.shape == (60, 60)
+    assert near.format == far.format == "csr"
+    assert near.dtype == far.dtype == np.float32
+    assert_array_equal(near.toarray(), labels[:, None] != labels)
+    assert_allclose(far.toarray(), np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6)
+    for start, stop in zip(far.indptr, far.indptr[1:], strict=False):
+        assert (np.diff(far.data[start:stop]) >= 0).all()
+    with pytest.raises(ValueError, match=r"mode must be .* got 'minkowski'"):
+        getattr(neighbors, method)(mode="minkowski")
+
+
+def test_equal_samples_of_other_classes_are_entries_of_the_graph() -> None:
+    graph = cfe.EvidenceNeighbors(1).fit([[1.0, 0], [1, 0]], [0, 1]).kneighbors_graph(mode="distance")
+    assert graph.nnz == 2
+    assert_array_equal(graph.data, [0, 0])
+
+
+# --- sparse samples ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "lil", "dok", "bsr"])
+@pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
+def test_sparse_samples_are_as_dense_ones(layout: str, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = random_array((90, 40), density=0.2, format=layout, rng=rng, dtype=np.float64)
+    labels, xq, labels_q = rng.integers(3, size=90), X.tocsr()[:17], rng.integers(3, size=17)
+    monkeypatch.setattr("cfe_faiss.neighbors._BLOCK", 7 * 40)  # blocks of 7 rows
+    sparse = cfe.EvidenceNeighbors(4, radius=0.6, index=index).fit(X, labels)
+    monkeypatch.undo()
+    dense = cfe.EvidenceNeighbors(4, radius=0.6, index=index).fit(X.toarray(), labels)
+    monkeypatch.setattr("cfe_faiss.neighbors._BLOCK", 7 * 40)
+    for one, two in [
+        (sparse.kneighbors(), dense.kneighbors()),
+        (sparse.kneighbors(xq.asformat(layout), labels_q), dense.kneighbors(xq.toarray(), labels_q)),
+    ]:
+        assert_array_equal(one[0], two[0])
+        assert_array_equal(one[1], two[1])
+    for arguments in ((None, None), (xq, labels_q)):
+        one = sparse.radius_neighbors_graph(*arguments, mode="distance")
+        two = dense.radius_neighbors_graph(
+            None if arguments[0] is None else xq.toarray(), arguments[1], mode="distance"
+        )
+        assert_array_equal(one.toarray(), two.toarray())
+        assert one.nnz == two.nnz
+
+
+def test_sparse_samples_are_never_all_dense_beside_the_index() -> None:
+    code = (
+        "import resource, numpy as np, cfe_faiss as cfe\n"
+        "from scipy.sparse import csr_array\n"
+        "n, d = 10_000, 4_000\n"
+        "X = csr_array((np.ones(n), np.arange(n) % d, np.arange(n + 1)), shape=(n, d))\n"
+        "y = np.arange(n) % 2\n"
+        "neighbors = cfe.EvidenceNeighbors(1).fit(X[:10], y[:10])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "neighbors.fit(X, y).kneighbors(X[:1000], y[:1000])\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "unit = 1 if sys.platform == 'darwin' else 1024\n"
+        "print(unit * (after - before) / (4 * n * d))"
+    )
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=True)
+    # A dense copy, its normalised copy and the index would be three.
+    assert 1 < float(done.stdout) < 2.5
+
+
+def test_training_takes_no_more_rows_than_it_uses() -> None:
+    X, labels = clustered(1200, 6, 3)
+    neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
+    assert neighbors.index_.ntotal == 1200
+    assert_array_equal(neighbors.kneighbors()[1], cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1])
+
+
+# --- with a classifier, in pipelines ----------------------------------------------------------------------------------
+
+
+def test_estimator_predicts_the_labels() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    classifier = LogisticRegression().fit(X[:300], y[:300])
+    given = cfe.EvidenceNeighbors(3).fit(X[:300], classifier.predict(X[:300]))
+    for inside in (LogisticRegression(), FrozenEstimator(classifier)):
+        neighbors = cfe.EvidenceNeighbors(3, estimator=inside).fit(X[:300], y[:300])
+        assert_array_equal(neighbors.estimator_.predict(X), classifier.predict(X))
+        for one, two in [
+            (neighbors.kneighbors(), given.kneighbors()),
+            (neighbors.kneighbors(X[300:]), given.kneighbors(X[300:], classifier.predict(X[300:]))),
+            (neighbors.kneighbors(X[300:], 1 - y[300:]), given.kneighbors(X[300:], 1 - y[300:])),
+        ]:
+            assert_array_equal(one[0], two[0])
+            assert_array_equal(one[1], two[1])
+    # A fitted classifier needs no classes: its predictions are all there is to know.
+    frozen = cfe.EvidenceNeighbors(3, estimator=FrozenEstimator(classifier)).fit(X[:300])
+    assert_array_equal(frozen.kneighbors()[1], given.kneighbors()[1])
+    assert given.estimator_ is None
+
+
+def test_pipeline_with_a_classifier_inside() -> None:
+    data = load_breast_cancer(as_frame=True)
+    evidence = cfe.EvidenceNeighbors(3, estimator=LogisticRegression())
+    pipeline = make_pipeline(StandardScaler(), evidence)
+    found = pipeline.fit_transform(data.data, data.target)
+    assert_array_equal(found, pipeline.transform(data.data))
+    assert_array_equal(found, pipeline[-1].kneighbors()[0])
+    expected = ["evidenceneighbors0", "evidenceneighbors1", "evidenceneighbors2"]
+    assert list(pipeline.get_feature_names_out()) == expected
+    frame = clone(pipeline).set_output(transform="pandas").fit(data.data, data.target).transform(data.data[5:9])
+    assert list(frame.columns) == expected
+    assert list(frame.index) == [5, 6, 7, 8]
+    assert_array_equal(frame, found[5:9])
+    copied = pickle.loads(pickle.dumps(pipeline))
+    assert_array_equal(copied.transform(data.data), found)
+
+
+def test_distances_to_evidence_are_features_for_what_follows() -> None:
+    data = load_breast_cancer()
+    evidence = cfe.EvidenceNeighbors(3, estimator=LogisticRegression())
+    pipeline = make_pipeline(StandardScaler(), evidence, LogisticRegression())
+    assert pipeline.fit(data.data, data.target).predict(data.data).shape == (569,)
+    assert pipeline[-1].n_features_in_ == 3
+
+
+def test_predictions_are_fitted_as_y_by_a_pipeline() -> None:
+    data = load_breast_cancer()
+    predicted = make_pipeline(StandardScaler(), LogisticRegression()).fit(data.data, data.target).predict(data.data)
+    pipeline = make_pipeline(StandardScaler(), cfe.EvidenceNeighbors(3)).fit(data.data, predicted)
+    distances, indices = pipeline[-1].kneighbors(pipeline[:-1].transform(data.data), predicted)
+    assert_array_equal(distances, pipeline.fit_transform(data.data, predicted))
+    assert (predicted[indices] != predicted[:, None]).all()
+
+
+class Weighed(LogisticRegression):
+    """What it was fitted with is kept."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        self.weights_ = sample_weight
+        return super().fit(X, y, sample_weight)
+
+
+def test_metadata_reaches_the_classifier_and_transform() -> None:
+    X, labels = clustered(50, 4, 2)
+    weights = np.linspace(0.5, 2, 50)
+    plain = cfe.EvidenceNeighbors(2, estimator=Weighed()).fit(X, labels, sample_weight=weights)
+    assert_array_equal(plain.estimator_.weights_, weights)
+    with config_context(enable_metadata_routing=True):
+        requested = cfe.EvidenceNeighbors(2, estimator=Weighed().set_fit_request(sample_weight=True))
+        pipeline = make_pipeline(MinMaxScaler(), requested).fit(X, labels, sample_weight=weights)
+        assert_array_equal(pipeline[-1].estimator_.weights_, weights)
+        with pytest.raises(ValueError, match=r"sample_weight.* are passed but are not explicitly set as requested"):
+            cfe.EvidenceNeighbors(2, estimator=Weighed()).fit(X, labels, sample_weight=weights)
+        given = cfe.EvidenceNeighbors(2).set_transform_request(labels=True)
+        pipeline = make_pipeline(StandardScaler(), given).fit(X, labels)
+        assert_array_equal(pipeline.transform(X, labels=labels), pipeline[-1].kneighbors()[0])
+    with pytest.raises(TypeError, match="fit takes sample_weight only for an estimator"):
+        cfe.EvidenceNeighbors(2).fit(X, labels, sample_weight=weights)
+
+
+def test_grids_reach_the_classifier() -> None:
+    parameters = cfe.EvidenceNeighbors(estimator=LogisticRegression()).get_params()
+    assert parameters["estimator__C"] == 1
+    assert cfe.EvidenceNeighbors(estimator=LogisticRegression()).set_params(estimator__C=3).estimator.C == 3
+
+
+def test_sparse_samples_reach_the_classifier() -> None:
+    X = random_array((80, 30), density=0.3, format="csr", rng=np.random.default_rng(1))
+    y = np.arange(80) % 2
+    sparse = cfe.EvidenceNeighbors(3, estimator=LogisticRegression()).fit(X, y)
+    dense = cfe.EvidenceNeighbors(3, estimator=LogisticRegression()).fit(X.toarray(), y)
+    assert_allclose(sparse.transform(X), dense.transform(X.toarray()), atol=1e-6)
+
+
+def test_transform_needs_labels_or_an_estimator(fitted: cfe.EvidenceNeighbors) -> None:
+    with pytest.raises(ValueError, match="labels must be given with X"):
+        fitted.transform(SAMPLES)
+    with pytest.raises(ValueError, match="X must be given"):
+        fitted.transform(None)
+    assert_array_equal(fitted.transform(SAMPLES, NAMES), fitted.kneighbors()[0])
 
 
 def test_scikit_learn_is_loaded_with_the_estimator_only() -> None:

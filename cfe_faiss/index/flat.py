@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.checks import as_count, as_labels, as_matrix, as_unit_rows
 from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.selection import allowed_by
 from cfe_faiss.index.state import State
 from cfe_faiss.lists.faiss_functions import Step, list_of, raw, setting, total
 from cfe_faiss.lists.layout import stable_order
@@ -101,17 +102,17 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
             self._mapping_ids(),
         ]
 
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
+    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         self._commit(
             self._table.relabelling(labels),
             self._faiss_lists(),
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[setting(self, "_sorted", len(labels)), self._mapping_ids()],
+            after=[setting(self, "_sorted", len(labels)), self._mapping_ids(), *also],
         )
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
         kept = self._sorted - int(gone[: self._sorted].sum())
         self._commit(
             self._table.removal(gone.view(np.uint8)),
@@ -119,7 +120,7 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept)],
+            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept), *also],
         )
 
     def _emptying(self) -> list[Step]:
@@ -134,7 +135,7 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
     # --- searching it -----------------------------------------------------------------------------------------------
 
     def search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, k: int, *, progress: str | None = None
+        self, xq: ArrayLike, labels_q: ArrayLike, k: int, *, sel: Any = None, progress: str | None = None
     ) -> exact.Results:
         """Return the k most similar stored vectors of other classes than the query's.
 
@@ -146,6 +147,9 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
             Predicted class of each query, (nq,).
         k
             Results wanted for each query, >= 1.
+        sel
+            Only vectors that it selects are evidence: what ``sel`` of :class:`EvidenceParameters` may be, such as a
+            mask or ids.
         progress
             What to call a progress bar; None for none.
 
@@ -167,10 +171,11 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         X = as_unit_rows("xq", xq, self.d)
         labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
         with self._lock.reading():
-            return exact.search(self._snapshot().storage, X, labels, k, progress=progress)
+            state = self._snapshot()
+            return exact.search(state.storage, X, labels, k, allowed=allowed_by(sel, state), progress=progress)
 
     def search_members(
-        self, ids: ArrayLike | None = None, k: int = 10, *, progress: str | None = None
+        self, ids: ArrayLike | None = None, k: int = 10, *, sel: Any = None, progress: str | None = None
     ) -> exact.Results:
         """Return the evidence of stored vectors, as :meth:`search_evidence` does.
 
@@ -178,8 +183,8 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         ----------
         ids
             Stored ids, (nq,); by default all of them in ascending order. Each unordered pair is then multiplied once.
-        k, progress
-            As in :meth:`search_evidence`.
+        k, sel, progress
+            As in :meth:`search_evidence`; ``sel`` is about the evidence, not about the queries.
 
         Returns
         -------
@@ -193,17 +198,24 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         """
         k = as_count("k", k)
         with self._lock.reading():
-            return self._evidence_of(self._snapshot(), ids, k, None, progress)
+            state = self._snapshot()
+            return self._members_evidence(state, ids, k, allowed_by(sel, state), progress)
 
     def _evidence_of(
         self, state: State, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
     ) -> exact.Results:
+        return self._members_evidence(state, ids, k, None, progress)
+
+    def _members_evidence(
+        self, state: State, ids: ArrayLike | None, k: int, allowed: NDArray[np.bool_] | None, progress: str | None
+    ) -> exact.Results:
         storage, known = state.storage, state.members
-        if ids is None:
+        if ids is None and allowed is None:
             D, I = exact.search_all(storage, k, progress=progress)
             return D[known.rows], I[known.rows]
-        rows = known.find(ids)
-        return exact.search(storage, storage.rows(rows)[0], storage.labels[rows], k, progress=progress)
+        rows = known.rows if ids is None else known.find(ids)
+        X, labels = storage.rows(rows)[0], storage.labels[rows]
+        return exact.search(storage, X, labels, k, allowed=allowed, progress=progress)
 
     def _search(
         self,
@@ -215,6 +227,18 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         allowed: NDArray[np.bool_] | None,
     ) -> exact.Results:
         return exact.search(state.storage, X, labels, k, allowed=allowed)
+
+    # --- codes, which FAISS's id map does not make -------------------------------------------------------------------
+
+    def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
+        """Return vectors, (n, d), as the bytes of their numbers, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
+        encoded: NDArray[np.uint8] = faiss.downcast_index(self.index).sa_encode(as_matrix("x", x, self.d), codes)
+        return encoded
+
+    def sa_decode(self, codes: NDArray[np.uint8], x: Any = None) -> NDArray[np.float32]:
+        """Return the vectors, (n, d) float32, that codes stand for."""
+        decoded: NDArray[np.float32] = faiss.downcast_index(self.index).sa_decode(codes, x)
+        return decoded
 
     # --- files ------------------------------------------------------------------------------------------------------
 

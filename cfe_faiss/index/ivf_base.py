@@ -12,7 +12,9 @@ from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.selection import allowed_by
 from cfe_faiss.index.state import ListsState
+from cfe_faiss.index.stock import as_numeric, reading
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
@@ -215,20 +217,22 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
-    def train(self, x: ArrayLike) -> None:
+    def train(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Cluster training vectors into the index's partitions.
 
         Parameters
         ----------
         x
             Vectors, (n, d), n >= nlist; normalised in a copy. At most ``cp.max_points_per_centroid`` a list are used.
+        numeric_type
+            FAISS's: the type that numbers are rounded to before.
 
         Raises
         ------
         TypeError, ValueError
             If ``x`` is not as described, or the index holds vectors already.
         """
-        X = as_unit_rows("x", x, self.d)
+        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         if len(X) < self.nlist:
             raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
         with self._changing():
@@ -364,16 +368,16 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         """Keep a map from ids to places, or none, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, labels: NDArray[np.int32]) -> None:
+    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         lists = self._faiss_lists()
         self._check_lists(lists)
         mapping = self._mapping(self._snapshot().storage.row_ids)
-        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], mapping)
+        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], [*mapping, *also])
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64]) -> None:
+    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
         lists = self._faiss_lists()
         self._check_lists(lists)
-        after = [total(self, len(ids)), *self._mapping(ids)]
+        after = [total(self, len(ids)), *self._mapping(ids), *also]
         self._commit(self._table.removal(gone.view(np.uint8)), lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
@@ -420,6 +424,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         *,
         recall: float | None = None,
         exact: bool = False,
+        sel: Any = None,
         memory: int | None = None,
         progress: str | None = None,
     ) -> Results:
@@ -430,14 +435,15 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
         Parameters
         ----------
-        xq, labels_q, k, progress
+        xq, labels_q, k, sel, progress
             As in :meth:`IndexEvidenceFlat.search_evidence`.
         nprobe
             Lists probed, of all partitions together; by default the index's own ``nprobe``. From partitions *
             nlist on the result is exact.
         recall
             In place of ``nprobe``: the recall@k wanted, in (0, 1]. The number of lists that reaches it is measured once
-            for the index as it is, on up to 2,000 stored vectors that are searched exactly; 1 is exact.
+            for the index as it is, on up to 2,000 stored vectors that are searched exactly; 1 is exact. With ``sel`` it
+            is measured at each call, and up to 2,000 queries are searched exactly, which takes less.
         exact
             In place of ``nprobe``: whether to return the exact result.
         memory
@@ -455,7 +461,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         TypeError, ValueError
             If an argument is not as described.
         """
-        if not exact and memory is None and (recall is None or nprobe is None):
+        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
             found = self._at_once(xq, labels_q, k, nprobe, recall)
             if found is not None:
                 return found
@@ -463,7 +469,8 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
         arguments = SearchArguments.of(nprobe, recall, exact, memory)
         with self._lock.reading():
-            return self._of_vectors(self._snapshot(), X, labels, k, arguments, None, progress)
+            state = self._snapshot()
+            return self._of_vectors(state, X, labels, k, arguments.among(allowed_by(sel, state)), progress)
 
     def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
         """Return the evidence of one query if it is handed in as it is searched, else None: nothing is refused here.
@@ -502,6 +509,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         *,
         recall: float | None = None,
         exact: bool = False,
+        sel: Any = None,
         memory: int | None = None,
         progress: str | None = None,
     ) -> Results:
@@ -511,8 +519,8 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         ----------
         ids
             Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, memory, progress
-            As in :meth:`search_evidence`.
+        k, nprobe, recall, exact, sel, memory, progress
+            As in :meth:`search_evidence`; ``sel`` is about the evidence, not about the queries.
 
         Returns
         -------
@@ -526,7 +534,8 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         """
         k, arguments = as_count("k", k), SearchArguments.of(nprobe, recall, exact, memory)
         with self._lock.reading():
-            return self._members_evidence(self._snapshot(), ids, k, arguments, progress)
+            state = self._snapshot()
+            return self._members_evidence(state, ids, k, arguments.among(allowed_by(sel, state)), progress)
 
     def _evidence_of(
         self, state: ListsState, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
@@ -538,7 +547,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
     ) -> Results:
         storage, members = state.storage, state.members
         if ids is not None:
-            return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, arguments, None, progress)
+            return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, arguments, progress)
         if storage.n == 0:
             return padded(*empty_heaps(0, 0), k)
         made = plan(self._searcher(state), storage.n, k, arguments, self._own_nprobe(), all_rows=True)
@@ -546,7 +555,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             D, I = search_all(storage, k, progress=progress)
             return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
         queries = Queries.of_rows(storage, members.rows, members.places)
-        return self._carried_out(state, queries, k, made, None, progress)
+        return self._carried_out(state, queries, k, made, progress)
 
     def search_certified(
         self,
@@ -554,6 +563,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         k: int = 10,
         nprobe: int | None = None,
         *,
+        sel: Any = None,
         memory: int | None = None,
         progress: str | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
@@ -561,7 +571,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
         Parameters
         ----------
-        ids, k, nprobe, memory, progress
+        ids, k, nprobe, sel, memory, progress
             As in :meth:`search_members`.
 
         Returns
@@ -590,8 +600,8 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             if storage.n == 0:
                 return *padded(*empty_heaps(0, 0), k), np.ones(0, np.bool_)
             lists = self._searcher(state)
-            made = plan(lists, len(queries), k, arguments, self._own_nprobe())
-            D, I = self._carried_out(state, queries, k, made, None, progress)
+            made = plan(lists, len(queries), k, arguments.among(allowed_by(sel, state)), self._own_nprobe())
+            D, I = self._carried_out(state, queries, k, made, progress)
             return D, I, certified(lists, queries, made, D, I)
 
     def _search(
@@ -603,7 +613,8 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         nprobe: int | None,
         allowed: NDArray[np.bool_] | None,
     ) -> Results:
-        return self._of_vectors(state, X, labels, k, SearchArguments.of(nprobe, None, False, None), allowed, None)
+        arguments = SearchArguments.of(nprobe, None, False, None).among(allowed)
+        return self._of_vectors(state, X, labels, k, arguments, None)
 
     def _of_vectors(
         self,
@@ -612,37 +623,22 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         labels: NDArray[np.int32],
         k: int,
         arguments: SearchArguments,
-        allowed: NDArray[np.bool_] | None,
         progress: str | None,
     ) -> Results:
         if state.storage.n == 0:  # and perhaps not trained
             return padded(*empty_heaps(len(X), 0), k)
         queries = Queries.of_vectors(X, labels, state.centroids[0])
-        return self._searched(state, queries, k, arguments, allowed, progress)
+        return self._searched(state, queries, k, arguments, progress)
 
     def _searched(
-        self,
-        state: ListsState,
-        queries: Queries,
-        k: int,
-        arguments: SearchArguments,
-        allowed: NDArray[np.bool_] | None,
-        progress: str | None,
+        self, state: ListsState, queries: Queries, k: int, arguments: SearchArguments, progress: str | None
     ) -> Results:
         if state.storage.n == 0:
             return padded(*empty_heaps(len(queries), 0), k)
         made = plan(self._searcher(state), len(queries), k, arguments, self._own_nprobe())
-        return self._carried_out(state, queries, k, made, allowed, progress)
+        return self._carried_out(state, queries, k, made, progress)
 
-    def _carried_out(
-        self,
-        state: ListsState,
-        queries: Queries,
-        k: int,
-        made: Plan,
-        allowed: NDArray[np.bool_] | None,
-        progress: str | None,
-    ) -> Results:
+    def _carried_out(self, state: ListsState, queries: Queries, k: int, made: Plan, progress: str | None) -> Results:
         return searcher.search(
             self._searcher(state),
             queries,
@@ -650,13 +646,17 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             made.nprobe,
             batched=made.batched,
             complete=self.complete,
-            allowed=allowed,
+            allowed=made.allowed,
             memory=made.memory,
             progress=progress,
         )
 
     def _own_nprobe(self) -> int:
         return as_count("nprobe", self.nprobe)
+
+    search_and_return_codes = reading("search_and_return_codes")
+    search_preassigned = reading("search_preassigned")
+    range_search_preassigned = reading("range_search_preassigned")
 
     # --- files ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes import as_attributes
 from cfe_faiss.checks import as_array, as_labels
 from cfe_faiss.constraints import Constraints
+from cfe_faiss.index.selection import selected
+from cfe_faiss.index.state import State
 from cfe_faiss.lists.id_map import Members
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.search.conditions import Conditions, with_queries
@@ -28,7 +30,9 @@ class EvidenceParameters:
     nprobe
         Lists probed; by default the index's own ``nprobe``. The exact index has no lists.
     sel
-        A ``faiss.IDSelector``: only the ids that it selects are evidence.
+        Only vectors that it selects are evidence: a ``faiss.IDSelector`` of any kind, by id; a mask, (ntotal,) of bool,
+        of the stored vectors in ascending order of their ids (where ids are 0, 1, ... simply by id); or ids, (m,)
+        integers, a set or range of them, or one. Ids that are not stored are passed over.
     targets
         Classes, (c,): only vectors of these are evidence. By default all known ones.
     where
@@ -49,6 +53,8 @@ class EvidenceParameters:
     >>> D, I = index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=faiss.IDSelectorRange(2, 4)))
     >>> I
     array([[ 2,  3, -1]])
+    >>> index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=[False, True, False, True]))[1]
+    array([[ 1,  3, -1]])
     >>> params = cfe.EvidenceParameters(
     ...     labels=0,
     ...     where=cfe.Constraints(caliper={"age": 5}),
@@ -83,8 +89,9 @@ class EvidenceParameters:
         labels = as_array("params.labels", self.labels)
         return as_labels("params.labels", np.full(nq, labels) if labels.ndim == 0 else labels, nq)
 
-    def allowed(self, storage: Storage) -> NDArray[np.bool_] | None:
+    def allowed(self, state: State) -> NDArray[np.bool_] | None:
         """Return which storage rows may be evidence at all, (n,), or None where nothing is ruled out."""
+        storage = state.storage
         if self.sel is None and self.targets is None:
             return None
         allowed = np.ones(storage.n, bool)
@@ -92,7 +99,7 @@ class EvidenceParameters:
             targets = as_array("params.targets", self.targets)
             allowed &= np.isin(storage.labels, as_labels("params.targets", targets, targets.size))
         if self.sel is not None:
-            allowed &= selected(self.sel, storage.ids())
+            allowed &= selected(self.sel, state, "params.sel")
         return allowed
 
     def under(
@@ -120,20 +127,6 @@ class EvidenceParameters:
     @property
     def _queries_are_ids(self) -> bool:
         return np.ndim(self.queries) == 1 and not hasattr(self.queries, "columns")
-
-
-def selected(sel: Any, ids: NDArray[np.int64], name: str = "params.sel") -> NDArray[np.bool_]:
-    """Return which of ``ids``, (n,), a ``faiss.IDSelector`` of any kind selects."""
-    if not isinstance(sel, faiss.IDSelector):
-        raise TypeError(f"{name} must be a faiss.IDSelector, got {type(sel).__name__}")
-    if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
-        # FAISS ends the process then.
-        raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
-    # A selector answers for one id at a time in Python; a range search that reaches everything asks it in C++.
-    everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
-    everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)
-    _, _, found = everything.range_search(np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel))
-    return np.isin(ids, found)
 
 
 class Excluding:

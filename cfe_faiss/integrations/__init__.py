@@ -1,1 +1,1 @@
-"""Evidence search in the vector stores of others: LangChain, LlamaIndex, Haystack. Each is loaded when it is imported."""
+"""Evidence search in the vector stores of others, each loaded when it is imported: LangChain, LlamaIndex, Haystack."""

@@ -10,8 +10,10 @@ with extra("gnn"):
     import torch
 
 _EDGE_VALUES = ("edge_weight", "edge_attr", "edge_type")
-_WHOLE = ("data", "batch", "graph", "g")
-_FEATURES = ("x", "input", "inputs", "features", "feature", "h", "X")
+WHOLE = ("data", "batch", "graph", "g")
+"""Names of a first parameter that takes the whole graph."""
+FEATURES = ("x", "input", "inputs", "features", "feature", "h", "X")
+"""Names of a first parameter that takes features, also where it is the only one."""
 
 
 def call(model: Callable[..., Any], data: Any) -> Any:
@@ -28,7 +30,7 @@ def call(model: Callable[..., Any], data: Any) -> Any:
 
 def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what a model is called with; errors as of :func:`call`."""
-    parameters = _parameters(model)
+    parameters = parameters_of(model)
     named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     required = [one.name for one in parameters if one.default is one.empty and one.kind not in _VARIADIC]
@@ -36,7 +38,7 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
     is_open = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if positional and "edge_index" not in names and not is_open:
         first, second = positional[0], positional[1] if len(positional) > 1 else None
-        if first.name in _WHOLE or (second is None and first.name not in _FEATURES):
+        if first.name in WHOLE or (second is None and first.name not in FEATURES):
             return (data,), _required(required[1:], data)
         if second is None or (second.default is not second.empty and not second.name.startswith(("edge", "adj"))):
             return (data.x,), _required(required[1:], data)
@@ -57,8 +59,8 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _parameters(model: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a call; where Python cannot say, those of any function."""
+def parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a call of a model; where Python cannot say, those of any function."""
     called: Any = model
     if isinstance(model, torch.nn.Module):
         called = getattr(model, "_orig_mod", model).forward  # what torch.compile wraps says more than its wrapper
@@ -83,8 +85,8 @@ def _edge_values(model: Any, data: Any, takes: Callable[[str], bool]) -> dict[st
         # PyG's own networks take both arguments, and drop the one that their layers do not support.
         if not takes(name) or not getattr(model, f"supports_{name}", True):
             raise ValueError(
-                f"data has {name}, which {_name(model)} does not take: hand in a model that does, a function of data "
-                f"that says what to do with it (lambda data: model(data.x, data.edge_index)), or data without it"
+                f"data has {name}, which {model_name(model)} does not take: hand in a model that does, a function of "
+                f"data that says what to do with it (lambda data: model(data.x, data.edge_index)), or data without it"
             )
         values[name] = value
     return values
@@ -92,11 +94,14 @@ def _edge_values(model: Any, data: Any, takes: Callable[[str], bool]) -> dict[st
 
 def _required(names: list[str], data: Any) -> dict[str, Any]:
     values = {name: getattr(data, name, None) for name in names}
+    if "batch" in values and values["batch"] is None:
+        values["batch"] = torch.zeros(len(data.x), dtype=torch.int64, device=data.x.device)  # all nodes of one graph
     for name, value in values.items():
         if value is None:
             raise ValueError(f"data must have {name}, which the model requires, got {type(data).__name__}")
     return values
 
 
-def _name(model: Any) -> str:
+def model_name(model: Any) -> str:
+    """Return what errors call a model: the name of a function, or of its class."""
     return getattr(model, "__name__", None) or type(model).__name__

@@ -1,7 +1,6 @@
 """The class that a model predicts for each node."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,17 @@ from cfe_faiss.checks import as_array
 from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.estimators import is_estimator, predictions_of_estimator
 from cfe_faiss.extras import extra
-from cfe_faiss.models.call import call
-from cfe_faiss.models.rng import seeded
+from cfe_faiss.models.batches import called_by_batches
+from cfe_faiss.models.inference import inference, output_of
+from cfe_faiss.node_types import nodes_of
 
 with extra("gnn"):
     import torch
 
 
-def predict(model: Any, data: Any, features: Any = None) -> NDArray[np.int64]:
+def predict(
+    model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None
+) -> NDArray[np.int64]:
     """Return the class that ``model`` predicts for every node of ``data``.
 
     A module runs in evaluation mode and without gradients, and is left as it was found: the mode of every part and the
@@ -34,15 +36,30 @@ def predict(model: Any, data: Any, features: Any = None) -> NDArray[np.int64]:
         - ``model(x)``, where it takes no edges;
         - ``model(x, edge_index)`` otherwise. Then ``edge_weight``, ``edge_attr`` and ``edge_type``, where ``data`` has
           them, are handed over by name, or refused where the model does not take them: they are never ignored. So are
-          other parameters without a default, which ``data`` must have.
+          other parameters without a default, which ``data`` must have; ``batch`` is 0 for all nodes of a single graph;
+        - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, whatever the
+          model calls them.
 
         It returns logits or probabilities of shape (n, C), C at least 2, or classes of shape (n,), as a tensor or an
-        array. A plain function that wraps a module must see to that module's mode itself. Or a fitted scikit-learn
-        estimator, or the predictions themselves, see :func:`cfe_faiss.predictions.predictions_of`.
+        array; for ``HeteroData`` those of ``node_type``, or a dict that has them. A plain function that wraps a module
+        must see to that module's mode itself. Or a fitted scikit-learn estimator, or the predictions themselves, see
+        :func:`cfe_faiss.predictions.predictions_of`.
     data
-        The graph, PyG ``Data``, on the device of the model.
+        The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
     features
         Attributes of the nodes, for estimators that were fitted on a DataFrame.
+    node_type
+        The node type whose classes are asked for; for ``HeteroData``, and for it only.
+    loader
+        Batches of the graph, where the model is not to be called with all of it: PyG's ``NeighborLoader``, or whatever
+        yields batches as it does, ``Data`` or ``HeteroData`` whose first ``batch_size`` nodes are those that the batch
+        is for, and whose ``n_id`` are the nodes' numbers in ``data``. The model is called once with each, and returns
+        rows for all of its nodes or for the first ones. All batches together must be for every node, and for each once,
+        in any order (``input_nodes`` left out). Each batch is moved to the device of the model's weights, so that
+        ``data`` may stay where it is, and no more than one is held. Where the loader takes all neighbours of as many
+        hops as the model has layers (``num_neighbors=[-1, -1]``; one hop more where a layer reads the degree of the
+        neighbours, too, as ``GCNConv`` does), the predictions are those of the whole graph, but for rounding; where it
+        draws some of them, they are estimates.
 
     Returns
     -------
@@ -52,10 +69,12 @@ def predict(model: Any, data: Any, features: Any = None) -> NDArray[np.int64]:
     Raises
     ------
     TypeError
-        If the model is not as described, or its output is not of numbers or texts.
+        If the model is not as described, or its output is not of numbers or texts, or several things.
     ValueError
-        If ``data`` has no ``x`` or ``edge_index``, lacks what the model requires or has values of edges that it does
-        not take, or the output has another shape, NaN, or a negative class.
+        If ``data`` has no ``x`` or edges, lacks what the model requires or has values of edges that it does not take,
+        the output has another shape, NaN, or a negative class, or the batches are not as described: one has no
+        ``n_id`` (as from ``ClusterLoader``, ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack edges),
+        or no batch is for a node, or two are.
 
     Examples
     --------
@@ -63,21 +82,30 @@ def predict(model: Any, data: Any, features: Any = None) -> NDArray[np.int64]:
     >>> predict(lambda x, edge_index: x[:, :2], load("patients")).shape
     (569,)
     """
-    return predictions(model, data, features).labels.astype(np.int64)
+    return predictions(model, data, features, node_type, loader).labels.astype(np.int64)
 
 
-def predictions(model: Any, data: Any, features: Any = None) -> Predictions:
+def predictions(
+    model: Any, data: Any, features: Any = None, node_type: str | None = None, loader: Any = None
+) -> Predictions:
     """Return what ``model`` predicts, see :func:`cfe_faiss.predictions.predictions_of`."""
-    if is_estimator(model):
-        return predictions_of_estimator(model, data, features)
+    nodes = nodes_of(data, node_type)
     if callable(model):
-        return called(model, data)
-    return as_predictions(model, node_count(data), class_names_of(data), "model (the predictions)")
+        return called(model, data, node_type, loader)
+    if loader is not None:
+        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
+    if is_estimator(model):
+        return predictions_of_estimator(model, nodes, features)
+    return as_predictions(model, node_count(nodes), class_names_of(nodes), "model (the predictions)")
 
 
-def called(model: Callable[..., Any], data: Any) -> Predictions:
-    """Return what a callable predicts, as :func:`predict` calls it."""
-    return as_predictions(_output(model, data), len(data.x), class_names_of(data), "the model's output")
+def called(model: Callable[..., Any], data: Any, node_type: str | None = None, loader: Any = None) -> Predictions:
+    """Return what a callable predicts, as :func:`predict` calls it; by batches without scores."""
+    if loader is not None:
+        return called_by_batches(model, data, node_type, loader)
+    nodes = nodes_of(data, node_type)
+    output = _output(model, data, node_type)
+    return as_predictions(output, len(nodes.x), class_names_of(nodes), "the model's output")
 
 
 def outputs(model: Callable[..., Any], data: Any) -> NDArray[Any]:
@@ -88,28 +116,7 @@ def outputs(model: Callable[..., Any], data: Any) -> NDArray[Any]:
     return as_array("the model's output", output)
 
 
-def _output(model: Callable[..., Any], data: Any) -> Any:
-    if not callable(model):
-        raise TypeError(f"model must be callable as model(x, edge_index), got {type(model).__name__}")
-    if isinstance(model, type):
-        raise TypeError(f"model must be a model, got the class {model.__name__}")
-    for name in ("x", "edge_index"):
-        if getattr(data, name, None) is None:
-            raise ValueError(f"data must have {name}, got {type(data).__name__}")
-    device = data.x.device if isinstance(data.x, torch.Tensor) else torch.device("cpu")
-    with evaluating(model), torch.no_grad(), seeded(0, device):
-        return call(model, data)
-
-
-@contextmanager
-def evaluating(model: object) -> Iterator[None]:
-    """Put a module into evaluation mode, and afterwards every part of it back into the mode that this part was in."""
-    parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-    modes = [part.training for part in parts]
-    try:
-        for part in parts[:1]:
-            part.eval()
-        yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
+def _output(model: Callable[..., Any], data: Any, node_type: str | None = None) -> Any:
+    x = getattr(nodes_of(data, node_type), "x", None)
+    with inference(model, x.device if isinstance(x, torch.Tensor) else torch.device("cpu")):
+        return output_of(model, data, node_type)

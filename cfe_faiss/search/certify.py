@@ -34,7 +34,7 @@ def certified(
 
     O(nq * nlist * d) time.
     """
-    result, nprobe = np.zeros(len(queries), bool), made.nprobe
+    result, nprobe, allowed = np.zeros(len(queries), bool), made.nprobe, made.allowed
     if nprobe >= lists.number:
         result[:] = True
         return result
@@ -43,9 +43,9 @@ def certified(
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = _closeness(lists), _only_labels(lists)
+    closeness, only = _closeness(lists, allowed), _only_labels(lists)
     bound = codecs.norm_bound(lists.storage.codec, lists.storage.levels)
-    wanted = np.minimum(lists.storage.eligible(queries.labels), D.shape[1])
+    wanted = np.minimum(lists.storage.eligible(queries.labels, allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
     def certify(cut: slice) -> None:
@@ -85,13 +85,16 @@ def _bounds(
     return np.where(a <= s, length**2, apart) + margin
 
 
-def _closeness(lists: InvertedLists) -> NDArray[np.float64]:
-    """Return the smallest product of a list's members of known label with its centroid, (nlist,); inf for none."""
+def _closeness(lists: InvertedLists, allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+    """Return the smallest product of a list's (allowed) members of known label with its centroid; inf for none."""
     storage, centroids = lists.storage, lists.centroids[0]
+    usable = storage.labels != UNKNOWN
+    if allowed is not None:
+        usable &= allowed
     closeness = np.full(len(centroids), np.inf)
     homes = np.repeat(np.arange(len(centroids)), np.diff(storage.starts))
     for cut in slices(storage.n, _ROWS):
-        known = np.flatnonzero(storage.labels[cut] != UNKNOWN) + cut.start
+        known = np.flatnonzero(usable[cut]) + cut.start
         products = (storage.rows(known)[0] * centroids[homes[known]]).sum(axis=1)
         np.minimum.at(closeness, homes[known], products)
     return closeness

@@ -9,6 +9,9 @@ import math
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cfe_faiss import _native
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.search import batch, recall
@@ -27,12 +30,16 @@ class Engine(Enum):
 
 
 class SearchArguments(NamedTuple):
-    """How hard to search: in ``nprobe`` lists (None: the index's own number), for a recall, or exactly."""
+    """How hard to search: in ``nprobe`` lists (None: the index's own number), for a recall, or exactly.
+
+    And among which storage rows, (n,): None for all.
+    """
 
     nprobe: int | None
     recall: float | None
     exact: bool
     memory: int
+    allowed: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, nprobe: int | None, recall: float | None, exact: bool, memory: int | None) -> "SearchArguments":
@@ -49,13 +56,18 @@ class SearchArguments(NamedTuple):
             exact, recall = recall == 1, None if recall == 1 else recall
         return cls(nprobe, recall, bool(exact), batch.MEMORY if memory is None else as_count("memory", memory))
 
+    def among(self, allowed: NDArray[np.bool_] | None) -> "SearchArguments":
+        """Return the same among some storage rows."""
+        return self._replace(allowed=allowed)
+
 
 class Plan(NamedTuple):
-    """What a search does: the engine, lists probed, and bytes for copies of vectors."""
+    """What a search does: the engine, lists probed, bytes for copies of vectors, and the rows that are allowed."""
 
     engine: Engine
     nprobe: int
     memory: int
+    allowed: NDArray[np.bool_] | None = None
 
     @property
     def batched(self) -> bool:
@@ -79,10 +91,11 @@ def plan(
     """
     wanted = _nprobe(lists, nq, k, arguments, nprobe)
     # Where blocks hold floats, what a processor without byte products has, a matrix product serves both of a pair.
-    if all_rows and wanted >= lists.number and lists.ranking is not None and not _native.has_bytes():
+    all_pairs = all_rows and arguments.allowed is None and wanted >= lists.number
+    if all_pairs and lists.ranking is not None and not _native.has_bytes():
         return Plan(Engine.PAIRS, wanted, arguments.memory)
     engine = Engine.BATCHED if is_batched(lists, nq, wanted) else Engine.SINGLE
-    return Plan(engine, wanted, arguments.memory)
+    return Plan(engine, wanted, arguments.memory, arguments.allowed)
 
 
 def _nprobe(lists: InvertedLists, nq: int, k: int, arguments: SearchArguments, nprobe: int) -> int:
@@ -90,13 +103,15 @@ def _nprobe(lists: InvertedLists, nq: int, k: int, arguments: SearchArguments, n
         return arguments.nprobe
     if arguments.exact:
         return lists.number
-    return nprobe if arguments.recall is None else nprobe_for(lists, nq, k, arguments.recall)
+    return nprobe if arguments.recall is None else nprobe_for(lists, nq, k, arguments.recall, arguments.allowed)
 
 
-def nprobe_for(lists: InvertedLists, nq: int, k: int, wanted: float) -> int:
-    """Return the number of lists that so many queries have to probe for a recall@k."""
+def nprobe_for(lists: InvertedLists, nq: int, k: int, wanted: float, allowed: NDArray[np.bool_] | None = None) -> int:
+    """Return the number of lists that so many queries have to probe for a recall@k among the allowed rows, (n,)."""
+    if allowed is not None and nq <= recall.SAMPLE:
+        return lists.number  # what is allowed may never be asked for again, and to measure takes longer
     batched = is_batched(lists, nq, lists.number // 2)
-    return recall.nprobe_for(lists, min(k, lists.storage.n), wanted, batched=batched)
+    return recall.nprobe_for(lists, min(k, lists.storage.n), wanted, batched=batched, allowed=allowed)
 
 
 def known_nprobe(lists: InvertedLists, k: int, wanted: float) -> int | None:

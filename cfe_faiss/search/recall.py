@@ -1,8 +1,10 @@
 """How many lists to probe for a wanted recall: measured on a sample of the stored vectors."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss import metrics
 from cfe_faiss.checks import UNKNOWN
@@ -11,44 +13,44 @@ from cfe_faiss.search.exact import Results
 from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.searcher import InvertedLists
 
-_SAMPLE = 2000
+SAMPLE = 2000
+"""Stored vectors that are searched exactly to measure the recall of others."""
 _FOLDS = 20
 _CERTAIN = 1.64  # one-sided 95 % of a normal distribution
 
 
-def nprobe_for(lists: InvertedLists, k: int, recall: float, *, batched: bool) -> int:
+def nprobe_for(
+    lists: InvertedLists, k: int, recall: float, *, batched: bool, allowed: NDArray[np.bool_] | None = None
+) -> int:
     """Return the smallest number of lists that reaches a recall@k with 95 % confidence, on a sample.
 
     The sample holds up to 2,000 stored vectors, in whole lists where queries are searched in groups, list by list.
-    What is found for (k, recall, batched) is kept as long as ``lists`` is valid.
+    What is found for (k, recall, batched) among all rows is kept as long as ``lists`` is valid.
     """
-    known = lists.calibrations
+    known = lists.calibrations if allowed is None else {}
     key = (k, recall, batched)
     if key not in known:
         queries = _sample(lists, batched)
         if len(queries) == 0:
             return lists.number
-        D, I = _search(lists, queries, k, lists.number, batched)
+        search = partial(searcher.search, lists, queries, k, batched=batched, allowed=allowed)
+        exact = search(lists.number, complete=False)
 
         def reaches(nprobe: int) -> bool:
-            return _lower_bound(_search(lists, queries, k, nprobe, batched), (D, I)) >= recall
+            return _lower_bound(search(nprobe, complete=nprobe < lists.number), exact) >= recall
 
         known[key] = _smallest(reaches, lists.number)
     return known[key]
-
-
-def _search(lists: InvertedLists, queries: Queries, k: int, nprobe: int, batched: bool) -> Results:
-    return searcher.search(lists, queries, k, nprobe, complete=nprobe < lists.number, batched=batched)
 
 
 def _sample(lists: InvertedLists, batched: bool) -> Queries:
     storage, rng = lists.storage, np.random.default_rng(0)
     if batched:
         order = rng.permutation(len(storage.starts) - 1)
-        enough = int(np.searchsorted(np.cumsum(np.diff(storage.starts)[order]), _SAMPLE)) + 1
+        enough = int(np.searchsorted(np.cumsum(np.diff(storage.starts)[order]), SAMPLE)) + 1
         rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in order[:enough]])
     else:
-        rows = rng.choice(storage.n, min(_SAMPLE // 4, storage.n), replace=False)
+        rows = rng.choice(storage.n, min(SAMPLE // 4, storage.n), replace=False)
     return Queries.of_rows(storage, rows[storage.labels[rows] != UNKNOWN])
 
 

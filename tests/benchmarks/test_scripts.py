@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,38 @@ def test_random_clusters_are_unit_vectors_of_some_classes(script: Any) -> None:
         assert len(np.unique(labels)) >= 2
 
 
+def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"')
+    langchain_store = script("langchain_store")
+    monkeypatch.setattr(langchain_store, "CLUSTERS", 8)
+    found = langchain_store.measure(600, 16, 5, 1)
+    assert {step: set(times) for step, times in found["seconds"].items()} == {
+        step: {"ours", "theirs"} for step in ("add", "save", "load")
+    }
+    assert set(found["searches"]) == {"search", "filtered, 50.0%", "filtered, 1.0%", "filtered, 0.1%", "evidence"}
+    for name, rivals in found["searches"].items():
+        assert rivals["ours"]["recall"] == 1.0
+        assert min(row["ms_per_query"] for row in rivals.values()) > 0
+        if "theirs, fetch_k all" in rivals:
+            assert rivals["theirs, fetch_k all"]["recall"] == 1.0
+        if name == "filtered, 1.0%":
+            assert rivals["theirs"]["recall"] < 1.0
+    assert found["searches"]["search"]["theirs"]["recall"] == 1.0
+
+
+def test_recall_counts_documents_that_are_equally_similar(script: Any) -> None:
+    pytest.importorskip("langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"')
+    langchain_store = script("langchain_store")
+    corpus = langchain_store.Corpus(50, 4, 2)
+    documents = [SimpleNamespace(id=id_) for id_ in corpus.ids]
+    order = [np.argsort(-(corpus.X @ q)) for q in corpus.Q]
+    best = [[documents[i] for i in places[:4]] for places in order]
+    every = [np.ones(50, bool)] * 2
+    assert langchain_store.recall(best, corpus, every) == 1.0
+    assert langchain_store.recall([best[0], best[1][:2]], corpus, every) == 0.75
+    assert langchain_store.recall([[], []], corpus, [np.zeros(50, bool)] * 2) == 1.0
+
+
 def test_the_page_has_a_section_for_each_script(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +214,19 @@ def test_the_page_has_a_section_for_each_script(
         },
         "memory": {"graphs": [memory_of(150.0)]},
         "memory_2deb883": {"graphs": [memory_of(200.0)]},
+        "langchain_store": {
+            "documents": 100,
+            "dimension": 8,
+            "k": 4,
+            "median_seconds": {"add": {"ours": {"wall": 1.0}, "theirs": {"wall": 2.0}}},
+            "bytes_on_disk": {"ours": 10**6, "theirs": 2 * 10**6},
+            "searches": {
+                "search": {
+                    "ours": {"ms_per_query": 1.0, "recall": 1.0},
+                    "theirs": {"ms_per_query": 4.0, "recall": 0.5},
+                }
+            },
+        },
         "recall_kept": {
             "summary": {
                 "all": {
@@ -208,6 +254,8 @@ def test_the_page_has_a_section_for_each_script(
         "| 1 | kmeans | 2.00 s | 0.50 |",
         "| a 10 x 4 | EvidenceFlat | 150 (200) | 0.75 |",
         "| all | 2 | single | 0.9 | 0.9100 | 0.8000 (y) | yes |",
+        "| add | wall | 1.00 s | 2.00 s | 0.50 |",
+        "| search | theirs | 4.00 ms | 0.25 | 0.500 |",
     ):
         assert row in page
     assert "left out: KS vectors" in capsys.readouterr().out

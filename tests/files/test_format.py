@@ -21,7 +21,7 @@ from reference import Stored, clustered, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.files import format as io
+from cfe_faiss.files import footer as io
 from cfe_faiss.files import new_file
 from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.format import read_header, verify_index
@@ -199,7 +199,7 @@ def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
     before = path.read_bytes()
     code = (
         "import os, signal, sys, numpy as np, cfe_faiss as cfe\n"
-        "from cfe_faiss.files import format as io\n"
+        "from cfe_faiss.files import footer as io\n"
         "index = cfe.IndexEvidenceFlat(8)\n"
         "index.add_with_labels(np.eye(8), range(8))\n"
         "io._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"

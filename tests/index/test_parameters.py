@@ -7,7 +7,6 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.index.parameters import selected
 
 
 def indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF]:
@@ -49,29 +48,6 @@ def test_rows_stay_complete_under_a_selector(stored: Stored, nprobe: int) -> Non
     expected = evidence(stored._replace(labels=labels))[1]
     for index in indexes(stored):
         assert_array_equal(index.search(stored.xq, stored.k, params=params)[1] >= 0, expected >= 0)
-
-
-@pytest.mark.parametrize(
-    ("selector", "chosen"),
-    [
-        (lambda: faiss.IDSelectorRange(10, 20), {10, 15}),
-        (lambda: faiss.IDSelectorArray(np.array([5, 15, 99])), {5, 15}),
-        (lambda: faiss.IDSelectorBatch([5, 20]), {5, 20}),
-        (lambda: faiss.IDSelectorNot(faiss.IDSelectorRange(0, 16)), {20, 2**40}),
-        (lambda: faiss.IDSelectorAll(), {5, 10, 15, 20, 2**40}),
-    ],
-)
-def test_selectors_of_any_kind(selector: object, chosen: set[int]) -> None:
-    ids = np.array([20, 5, 15, 2**40, 10])
-    assert set(ids[selected(selector(), ids)].tolist()) == chosen  # type: ignore[operator]
-    assert selected(selector(), ids[:0]).shape == (0,)  # type: ignore[operator]
-
-
-def test_a_callback_selects_ids_of_32_bits() -> None:
-    even = faiss.PyCallbackIDSelector(lambda i: i % 2 == 0)
-    assert_array_equal(selected(even, np.array([4, 7, 2**32 - 2])), [True, False, True])
-    with pytest.raises(ValueError, match=r"takes ids below 2\*\*32, got an index with 1099511627776"):
-        selected(even, np.array([4, 2**40]))
 
 
 def test_one_label_serves_all_queries_and_outputs_are_filled() -> None:
@@ -126,7 +102,7 @@ class TestExcluding:
         ({"labels": [0, 1]}, ValueError, r"params.labels must have shape \(1,\).*got \(2,\)"),
         ({"labels": -1}, ValueError, "params.labels must lie in"),
         ({"labels": 0.5}, TypeError, "params.labels must be integers"),
-        ({"labels": 0, "sel": [1, 2]}, TypeError, "params.sel must be a faiss.IDSelector, got list"),
+        ({"labels": 0, "sel": "all"}, TypeError, "params.sel must be a faiss.IDSelector, a mask or ids, got 'all'"),
         ({"labels": 0, "targets": [-1]}, ValueError, "params.targets must lie in"),
     ],
 )

@@ -1,6 +1,8 @@
 """Predicting: what a model may return, and that asking it leaves no trace."""
 
 import math
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,6 +68,12 @@ def test_a_random_model_predicts_the_same_every_time(patients):
     np.testing.assert_array_equal(predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels)
 
 
+@dataclass
+class Dataclass:
+    logits: torch.Tensor
+    loss: float
+
+
 EXPECTED = np.arange(569) % 3
 LOGITS = torch.from_numpy(np.eye(3, dtype=np.float32)[EXPECTED])
 
@@ -81,8 +89,19 @@ LOGITS = torch.from_numpy(np.eye(3, dtype=np.float32)[EXPECTED])
         torch.from_numpy(EXPECTED),
         EXPECTED.astype(np.int32),
         EXPECTED.tolist(),
+        list(np.eye(3)[EXPECTED]),
     ],
-    ids=["float32", "bfloat16", "with gradients", "array", "minus infinity", "classes", "class array", "class list"],
+    ids=[
+        "float32",
+        "bfloat16",
+        "with gradients",
+        "array",
+        "minus infinity",
+        "classes",
+        "class array",
+        "class list",
+        "rows",
+    ],
 )
 def test_outputs_that_a_model_may_give(patients, output):
     labels = predict(lambda x, edge_index: output, patients)
@@ -104,10 +123,28 @@ def test_equal_logits_give_the_smaller_class(patients):
         (torch.from_numpy(EXPECTED - 1), ValueError, "output must lie in 0"),
         (torch.full((569, 2), math.nan), ValueError, "got NaN for node 0"),
         (None, TypeError, "output must be an array of real numbers"),
-        ({"logits": LOGITS}, TypeError, "output must be an array of real numbers"),
-        ((LOGITS, LOGITS[:5]), ValueError, "got tuple"),
+        ({"logits": LOGITS}, TypeError, r"got dict of logits=Tensor \(569, 3\): hand in a function"),
+        ((LOGITS, LOGITS[:5]), TypeError, r"got tuple of Tensor \(569, 3\), Tensor \(5, 3\): hand in a function"),
+        ((LOGITS, None), TypeError, r"got tuple of Tensor \(569, 3\), NoneType"),
+        ([LOGITS, LOGITS], TypeError, r"got list of Tensor \(569, 3\), Tensor"),
+        (Dataclass(LOGITS, 0.5), TypeError, r"got Dataclass of logits=Tensor \(569, 3\), loss=float"),
+        (SimpleNamespace(logits=LOGITS), TypeError, r"got SimpleNamespace of logits=Tensor \(569, 3\): hand in"),
     ],
-    ids=["nodes", "one column", "float classes", "classes", "negative", "nan", "none", "dict", "tuple"],
+    ids=[
+        "nodes",
+        "one column",
+        "float classes",
+        "classes",
+        "negative",
+        "nan",
+        "none",
+        "dict",
+        "tuple",
+        "tuple with None",
+        "list",
+        "dataclass",
+        "namespace",
+    ],
 )
 def test_outputs_that_are_refused(patients, output, error, message):
     with pytest.raises(error, match=message):

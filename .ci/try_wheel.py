@@ -1,0 +1,73 @@
+"""Install the wheel in clean environments, and try it there: in each Python at hand, and with each extra.
+
+python .ci/try_wheel.py dist [--pythons PYTHON...] [--extras EXTRA...]
+
+Without --pythons, python3.11 and later ones are taken from the PATH; those that do not run, or have no venv, are left
+out and named. Extras are tried in the Python that runs this, without --extras each of them.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+USABLE = "import sys, venv, ensurepip; print(*sys.version_info[:3], sep='.'); sys.exit(sys.version_info < (3, 11))"
+EXTRAS = ["plot", "audit", "store", "gnn", "langchain", "llama-index", "haystack"]
+# 3.15 and what follows may come before this list does.
+NAMES = [f"python3.{minor}" for minor in range(11, 20)]
+
+
+def usable(python: str) -> bool:
+    """Return whether an interpreter can make environments; say so where it is there and cannot."""
+    try:
+        done = subprocess.run([python, "-c", USABLE], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return False
+    if done.returncode:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        print(f"left out: {python} ({reason[-1] if reason else f'exit status {done.returncode}'})", flush=True)
+    return done.returncode == 0
+
+
+def attempt(python: str, wheel: Path, extras: list[str]) -> bool:
+    """Install the wheel with extras in a new environment, try it there, and return whether all went well."""
+    what = f"{Path(wheel).name}[{','.join(extras)}]" if extras else wheel.name
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([python, "-m", "venv", f"{folder}/env"], check=True)
+        inside, empty = f"{folder}/env/bin/python", Path(folder, "empty")
+        empty.mkdir()
+        requirement = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
+        install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+        smoke = [inside, "-I", ROOT / ".ci" / "smoke.py", *extras]
+        # No compiler: what has no wheel is not to be built here.
+        environment = os.environ | {"PATH": f"{folder}/env/bin"}
+        for command in ([*install, "--only-binary", ":all:", requirement], smoke):
+            if subprocess.run(command, cwd=empty, env=environment, check=False).returncode:
+                print(f"FAILED: {python}, {what}", flush=True)
+                return False
+    print(f"works: {python}, {what}, {time.monotonic() - started:.0f} s", flush=True)
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pythons", nargs="*", default=NAMES)
+    parser.add_argument("--extras", nargs="*", default=EXTRAS, choices=EXTRAS)
+    arguments = parser.parse_args()
+    (wheel,) = arguments.folder.resolve().glob("*.whl")
+    pythons = [python for python in arguments.pythons if usable(python)]
+    if not pythons:
+        sys.exit("no Python to try the wheel in: name some with --pythons")
+    results = [attempt(python, wheel, []) for python in pythons]
+    results += [attempt(sys.executable, wheel, [extra]) for extra in arguments.extras]
+    sys.exit(not all(results))
+
+
+if __name__ == "__main__":
+    main()

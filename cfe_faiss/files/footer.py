@@ -1,0 +1,249 @@
+"""What an index file holds: what FAISS writes, followed by a footer with what stock FAISS does not keep.
+
+Layout, all integers little-endian::
+
+    payload    what faiss.write_index writes; stock FAISS reads it and ignores the rest
+    sections   raw C-ordered arrays, each at a multiple of 64 bytes from the start of the file
+    header     JSON (UTF-8): format, version, kind, parameters, payload (size, CRC-32, and CRC-32 of its structure: all
+               before the first stored vector), and name, dtype, shape, offset and CRC-32 of every section
+    trailer    24 bytes: header offset (8), header size (8), header CRC-32 (4), magic b"CFE1" (4)
+"""
+
+import json
+import math
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.files import validate
+from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
+from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.kinds import EvidenceIndex
+
+_MAGIC = b"CFE1"
+_FORMAT = "cfe_faiss"
+_VERSION = 2
+_TRAILER = struct.Struct("<QQI4s")
+_MAX_HEADER = 1 << 20
+_BLOCK = 1 << 24
+KINDS: dict[str, Any] = {
+    "EvidenceFlat": IndexEvidenceFlat,
+    "EvidenceIVF": IndexEvidenceIVF,
+    "EvidenceIVFScalarQuantizer": IndexEvidenceIVFScalarQuantizer,
+    "EvidenceIVFPQ": IndexEvidenceIVFPQ,
+}
+Source = Path | str
+"""What a file is called in an error."""
+
+
+def write(index: EvidenceIndex, file: BinaryIO, source: Source, write_stock: Callable[[Any, BinaryIO], None]) -> None:
+    """Write an evidence index, checked by :func:`kind_of`, to an empty file; ``write_stock`` writes FAISS's part."""
+    with index._lock.reading():
+        stock, parameters, arrays = index._parts()
+        write_stock(stock, file)
+        _append_footer(file, kind_of(index), parameters, arrays)
+        _check_written(file, source)
+
+
+def read(
+    file: BinaryIO, source: Source, read_stock: Callable[[BinaryIO, Any], Any], *, mapped: bool = False
+) -> EvidenceIndex:
+    """Read an evidence index, or map it from its file.
+
+    ``read_stock`` is given the file and the class of the index, and returns FAISS's part.
+    """
+    with naming(source):
+        header, payload = read_structure(file, source)
+        if not mapped:
+            check_payload(file, header)
+        arrays = {section["name"]: _read_section(file, section, mapped) for section in header["sections"]}
+        _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
+        validate.check_lists(payload, arrays)
+        index = _from_faiss(file, KINDS[header["kind"]], read_stock)
+    index._restore(header["parameters"], arrays)
+    index._unchecked = _row_check(header, payload, arrays, source)
+    if not mapped:
+        with naming(source):
+            validate.check_rows(index.storage())
+    return cast(EvidenceIndex, index)
+
+
+def kind_of(index: Any) -> str:
+    """Return what the kind of an evidence index is called in a file; TypeError if it is none."""
+    kind = next((name for name, cls in KINDS.items() if isinstance(index, cls)), None)
+    if kind is None:
+        raise TypeError(f"index must be an evidence index, got {type(index).__name__}")
+    return kind
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def naming(source: Source) -> Iterator[None]:
+    """Turn what is wrong with the contents of a file into an error that names it."""
+    try:
+        yield
+    except DamageError as error:
+        raise ValueError(f"{source} is damaged: {error}") from error
+
+
+def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
+    """Return what the file says of itself, checked."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _TRAILER.size))
+    tail = file.read(_TRAILER.size)
+    if len(tail) < _TRAILER.size or tail[-4:] != _MAGIC:
+        raise ValueError(
+            f"{source} is not an evidence index, or was cut short: its footer is missing. A stock FAISS index has "
+            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
+            "of its kind"
+        )
+    start, length, checksum, _ = _TRAILER.unpack(tail)
+    if start + length + _TRAILER.size != size or length > _MAX_HEADER:
+        raise DamageError(f"its header should lie at bytes {start} to {start + length} of {size}")
+    file.seek(start)
+    encoded = file.read(length)
+    if zlib.crc32(encoded) != checksum:
+        raise DamageError("the checksum of its header does not match")
+    try:
+        header = json.loads(encoded)
+    except (ValueError, RecursionError) as error:
+        raise DamageError(f"its header is not JSON: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != _FORMAT or type(header.get("version")) is not int:
+        raise DamageError("its header does not name the format and its version")
+    if header["version"] != _VERSION:
+        raise ValueError(f"{source} has format version {header['version']}, this cfe_faiss reads version {_VERSION}")
+    validate.check_header(header, start)
+    return header
+
+
+def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payload]:
+    """Return what the file says of itself and the structure of its payload, both checked against each other."""
+    header = read_header(file, source)
+    payload = read_payload(header["kind"], file, header["payload"]["size"])
+    if _checksum(file, payload.start) != header["payload"]["structure_crc32"]:
+        raise DamageError("the checksum of the structure of its lists does not match")
+    validate.check_shapes(header["kind"], payload, header)
+    return header, payload
+
+
+def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> NDArray[Any]:
+    shape, dtype = tuple(section["shape"]), np.dtype(section["dtype"])
+    if mapped and math.prod(shape):
+        # Private pages ("c"): what might be written to the array would never reach the file.
+        return np.asarray(np.memmap(file, dtype, "c", section["offset"], shape))
+    array = np.empty(shape, dtype)
+    file.seek(section["offset"])
+    cast(Any, file).readinto(_as_bytes(array))
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _check_sections(header: dict[str, Any], arrays: dict[str, NDArray[Any]], names: Iterable[str]) -> None:
+    checksums = {section["name"]: section["crc32"] for section in header["sections"]}
+    for name in sorted(names):
+        if zlib.crc32(_as_bytes(arrays[name])) != checksums[name]:
+            raise DamageError(f"the checksum of its section {name!r} does not match")
+
+
+def _row_check(
+    header: dict[str, Any], payload: Payload, arrays: dict[str, NDArray[Any]], source: Source
+) -> Callable[[], None]:
+    def check() -> None:
+        with naming(source):
+            _check_sections(header, arrays, arrays.keys() - {*validate.ON_OPENING, *validate.VECTORS})
+            validate.check_row_sections(payload, arrays)
+            validate.check_routes(arrays)
+
+    return check
+
+
+def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], Any]) -> Any:
+    file.seek(0)
+    try:
+        stock = read_stock(file, cls)
+    except RuntimeError as error:
+        raise DamageError(f"FAISS does not read it: {error}") from error
+    evidence = cls.__new__(cls)
+    evidence.this = stock.this
+    return evidence
+
+
+def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
+    """Raise DamageError unless the checksums of all stored vectors match."""
+    if _checksum(file, header["payload"]["size"]) != header["payload"]["crc32"]:
+        raise DamageError("the checksum of its vectors does not match")
+    for section in header["sections"]:
+        if section["name"] in validate.VECTORS:
+            size = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
+            if _checksum(file, size, section["offset"]) != section["crc32"]:
+                raise DamageError(f"the checksum of its section {section['name']!r} does not match")
+
+
+def _checksum(file: BinaryIO, size: int, start: int = 0) -> int:
+    file.seek(start)
+    checksum = 0
+    while size > 0 and (block := file.read(min(size, _BLOCK))):
+        checksum = zlib.crc32(block, checksum)
+        size -= len(block)
+    return checksum
+
+
+def _as_bytes(array: NDArray[Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    size = file.seek(0, os.SEEK_END)
+    try:
+        structure = read_payload(kind, file, size).start
+    except DamageError as error:
+        raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
+    checksums = {"crc32": _checksum(file, size), "structure_crc32": _checksum(file, structure)}
+    file.seek(size)
+    sections = []
+    for name, array in arrays.items():
+        file.write(bytes(-file.tell() % validate.ALIGNMENT))
+        little = _as_bytes(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
+        sections.append(
+            {
+                "name": name,
+                "dtype": array.dtype.newbyteorder("<").str,
+                "shape": array.shape,
+                "offset": file.tell(),
+                "crc32": zlib.crc32(little),
+            }
+        )
+        file.write(little)
+    header = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "kind": kind,
+        "parameters": parameters,
+        "payload": {"size": size, **checksums},
+        "sections": sections,
+    }
+    encoded = json.dumps(header).encode()
+    start = file.tell()
+    file.write(encoded)
+    file.write(_TRAILER.pack(start, len(encoded), zlib.crc32(encoded), _MAGIC))
+
+
+def _check_written(file: BinaryIO, source: Source) -> None:
+    try:
+        read_structure(file, source)
+    except DamageError as error:
+        raise ValueError(f"the index is not as evidence indexes must be: {error}") from error

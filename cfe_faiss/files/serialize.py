@@ -1,0 +1,167 @@
+"""Evidence indexes as bytes in memory, with the layout of their files, and as copies."""
+
+import io
+from typing import Any, BinaryIO, cast
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.files import footer
+from cfe_faiss.index.kinds import EvidenceIndex
+
+_SOURCE = "data"
+
+
+def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
+    """Return an evidence index as bytes, with all that it holds: labels and partitions, too.
+
+    They are the bytes of a file that :func:`cfe_faiss.write_index` writes, so that stock ``faiss.deserialize_index``
+    takes them, too, as the stock index.
+
+    Parameters
+    ----------
+    index
+        Evidence index of any kind. The lists of a mapped inverted file are loaded into memory for it.
+
+    Returns
+    -------
+    (n,) uint8
+
+    Raises
+    ------
+    TypeError
+        If ``index`` is not an evidence index.
+    ValueError
+        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> index = cfe.IndexEvidenceFlat(2)
+    >>> index.add_with_labels(np.eye(2), [0, 1])
+    >>> data = cfe.serialize_index(index)
+    >>> cfe.deserialize_index(data).search_members(k=1)[1]
+    array([[1],
+           [0]])
+    >>> faiss.deserialize_index(data).ntotal
+    2
+    """
+    footer.kind_of(index)
+    file = io.BytesIO()
+    footer.write(index, file, _SOURCE, _write_stock)
+    return np.frombuffer(file.getbuffer(), np.uint8)
+
+
+def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) -> EvidenceIndex:
+    """Return the evidence index that :func:`serialize_index` gave as bytes, or that is in a file that was read.
+
+    Parameters
+    ----------
+    data
+        The bytes: (n,) uint8, or ``bytes``. Everything in them is checked; they are copied, and may change afterwards.
+
+    Returns
+    -------
+    EvidenceIndex
+        Of the kind that it was, with the same results.
+
+    Raises
+    ------
+    TypeError
+        If ``data`` are not bytes.
+    ValueError
+        If they are not those of an evidence index, are damaged, or are of another format version.
+    """
+    return footer.read(cast(BinaryIO, _Memory(_as_bytes(data))), _SOURCE, _read_stock)
+
+
+def clone_index(index: EvidenceIndex) -> EvidenceIndex:
+    """Return a copy of an evidence index with all that it holds: labels and partitions, too.
+
+    ``faiss.clone_index`` gives the stock index, without them.
+
+    Parameters
+    ----------
+    index
+        Evidence index of any kind. Of a mapped or read-only index the copy is in memory and can be changed.
+
+    Returns
+    -------
+    EvidenceIndex
+        Of the same kind, with the same results and settings.
+
+    Raises
+    ------
+    TypeError
+        If ``index`` is not an evidence index.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> index = cfe.IndexEvidenceFlat(2)
+    >>> index.add_with_labels(np.eye(2), [0, 1])
+    >>> copy = cfe.clone_index(index)
+    >>> index.relabel([1, 1])
+    >>> copy.search_members(k=1)[1]
+    array([[1],
+           [0]])
+    """
+    cls = footer.KINDS[footer.kind_of(index)]
+    with index._lock.reading():
+        stock, parameters, arrays = index._parts()
+        # Cloned, what is mapped stays mapped.
+        clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index._refusal else faiss.clone_index(stock)
+        arrays = {name: array.copy() for name, array in arrays.items()}
+    copy = cls.__new__(cls)
+    copy.this = clone.this
+    copy._restore(parameters, arrays)
+    return cast(EvidenceIndex, copy)
+
+
+# --- memory as a file -------------------------------------------------------------------------------------------------
+
+
+class _Memory(io.RawIOBase):
+    """Bytes that are read as a file is, uncopied until then."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._data, self._place = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
+        self._place = start + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = np.frombuffer(buffer, np.uint8)
+        found = self._data[self._place : self._place + len(wanted)]
+        wanted[: len(found)] = found
+        self._place += len(found)
+        return len(found)
+
+
+def _as_bytes(data: Any) -> NDArray[np.uint8]:
+    if isinstance(data, bytes | bytearray | memoryview):
+        data = np.frombuffer(data, np.uint8)
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+        got = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
+        raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {got}")
+    return data
+
+
+def _read_stock(file: BinaryIO, cls: Any) -> Any:
+    return faiss.read_index(faiss.PyCallbackIOReader(file.read))
+
+
+def _write_stock(stock: Any, file: BinaryIO) -> None:
+    faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))

@@ -1,0 +1,93 @@
+"""Which stored vectors a caller selects: by FAISS's selectors, by a mask or by ids."""
+
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_array
+from cfe_faiss.index.state import State
+
+_FEW = 64  # ids that each stored id is compared with; with more, the order of the stored ids is made, and kept
+
+
+def selected(sel: Any, state: State, name: str = "sel") -> NDArray[np.bool_]:
+    """Return which storage rows are selected, (n,).
+
+    Parameters
+    ----------
+    sel
+        A ``faiss.IDSelector`` of any kind; a mask, (n,) booleans, of the stored vectors in ascending order of their
+        ids; or ids: integers, (m,), a set or range of them, or one. Ids that are not stored are passed over.
+    state
+        The index as it is.
+    name
+        What the caller calls ``sel``.
+
+    Raises
+    ------
+    TypeError
+        If ``sel`` is none of these.
+    ValueError
+        If a mask has not shape (n,), ids have not shape (m,), or a ``faiss.PyCallbackIDSelector`` would be asked for an
+        id that it cannot take.
+    """
+    if isinstance(sel, faiss.IDSelector):
+        return _by_selector(sel, state.storage.row_ids, name)
+    values = _as_values(sel, name)
+    if values.dtype.kind == "b":
+        if values.shape != (state.storage.n,):
+            raise ValueError(
+                f"{name} must have shape ({state.storage.n},) as a mask, one for each stored vector in ascending order "
+                f"of their ids, got {values.shape}"
+            )
+        return values[state.members.places]
+    if values.ndim != 1:
+        raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
+    return _by_ids(values, state)
+
+
+def allowed_by(sel: Any, state: State) -> NDArray[np.bool_] | None:
+    """Return which storage rows are selected, (n,), or None where nothing is ruled out."""
+    return None if sel is None else selected(sel, state)
+
+
+def _as_values(sel: Any, name: str) -> NDArray[Any]:
+    """Return a mask or ids as an array; a single id as an array of one."""
+    expected = f"{name} must be a faiss.IDSelector, a mask or ids"
+    if isinstance(sel, bool | np.bool_ | str | bytes) or sel is None:
+        raise TypeError(f"{expected}, got {sel!r}")
+    if isinstance(sel, AbstractSet | range):
+        sel = list(sel) if isinstance(sel, AbstractSet) else np.arange(sel.start, sel.stop, sel.step)
+    try:
+        values = as_array(name, sel)
+    except TypeError as error:
+        raise TypeError(f"{expected}, got {type(sel).__name__}: {error}") from error
+    if values.dtype.kind == "f" and values.size:
+        raise TypeError(f"{expected}, got numbers of type {values.dtype}")
+    return values.reshape(1) if values.ndim == 0 else values
+
+
+def _by_ids(wanted: NDArray[Any], state: State) -> NDArray[np.bool_]:
+    wanted = wanted[wanted <= np.iinfo(np.int64).max].astype(np.int64)  # greater ones are not stored
+    if len(wanted) <= _FEW:
+        return np.isin(state.storage.row_ids, wanted)
+    members, chosen = state.members, np.zeros(state.storage.n, bool)
+    places = np.searchsorted(members.ids, wanted)
+    within = places < len(members.ids)
+    stored = places[within][members.ids[places[within]] == wanted[within]]
+    chosen[members.rows[stored]] = True
+    return chosen
+
+
+def _by_selector(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.bool_]:
+    if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
+        # FAISS ends the process then.
+        raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
+    # A selector answers for one id at a time in Python; a range search that reaches everything asks it in C++.
+    everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
+    everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)
+    _, _, found = everything.range_search(np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel))
+    return np.isin(ids, found)

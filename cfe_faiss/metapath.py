@@ -1,0 +1,145 @@
+"""The homogeneous graph of one node type of a heterogeneous graph, along a meta-path."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from cfe_faiss.checks import as_array
+from cfe_faiss.extras import extra
+from cfe_faiss.node_types import is_heterogeneous
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: bool = False) -> "Data":
+    """Return the graph that a meta-path makes of the nodes of one type.
+
+    An edge leads from v to u where some path of these edge types leads from v to u, once for all such paths. It is the
+    graph that PyG's ``AddMetaPaths`` adds to ``data``, as ``Data`` of its own. An edge from a node to itself (an author
+    is joined to herself by each of her papers) is kept, as there; KS vectors take no notice of it.
+
+    Parameters
+    ----------
+    data
+        PyG ``HeteroData``.
+    metapath
+        Edge types of ``data``, in the order in which they are walked: triples of source, relation and target, or pairs
+        of source and target where only one relation joins these. Each goes on from the node type where the one before
+        ends, and the last one ends at the type where the first one starts.
+    weighted
+        Whether the result has ``edge_weight``, (E,) float32: the number of paths from v to u; where edge types have an
+        ``edge_weight``, the sum over the paths of the products of their weights.
+
+    Returns
+    -------
+    torch_geometric.data.Data
+        With all that ``data`` knows of the node type (``x``, ``y``, masks, names, ...), and ``edge_index``, (2, E)
+        int64, sorted by source and target. A product of sparse matrices on the CPU: time and memory grow with the
+        number of paths, and a node that very many run through (a conference, a country) makes very many edges.
+
+    Raises
+    ------
+    TypeError
+        If ``data`` is no ``HeteroData``, or an argument is not as described.
+    ValueError
+        If ``data`` has no such edge type, the meta-path is broken or does not come back to the type where it starts,
+        no path exists, or edges lead to nodes that are not there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch_geometric.data import HeteroData
+    >>> data = HeteroData()
+    >>> data["author"].x = torch.eye(3)
+    >>> data["paper"].num_nodes = 2
+    >>> data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1, 1], [0, 0, 1]])
+    >>> data["paper", "rev_writes", "author"].edge_index = torch.tensor([[0, 0, 1], [0, 1, 1]])
+    >>> graph = metapath_graph(data, [("author", "paper"), ("paper", "author")], weighted=True)
+    >>> graph.edge_index.tolist(), graph.edge_weight.tolist()
+    ([[0, 0, 1, 1], [0, 1, 0, 1]], [1.0, 1.0, 1.0, 2.0])
+    """
+    with extra("gnn"):
+        import torch
+        from torch_geometric.data import Data
+
+    steps = _steps(data, metapath)
+    reached = _adjacency(data, steps[0], weighted)
+    for step in steps[1:]:
+        reached = reached @ _adjacency(data, step, weighted)
+        if not weighted:
+            reached.data[:] = 1  # otherwise the number of paths, which outgrows every integer
+    reached.eliminate_zeros()
+    if reached.nnz == 0:
+        raise ValueError(f"metapath must join nodes, got no path along {_text(steps)}")
+    reached.sort_indices()
+    edges = reached.tocoo()
+    store = dict(data[steps[0][0]].items())
+    device = data[steps[0]].edge_index.device
+    store["edge_index"] = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64)).to(device)
+    if weighted:
+        store["edge_weight"] = torch.from_numpy(edges.data.astype(np.float32)).to(device)
+    return Data(**store)
+
+
+def _steps(data: Any, metapath: Any) -> list[tuple[str, str, str]]:
+    """Return a checked meta-path as triples."""
+    if not is_heterogeneous(data):
+        raise TypeError(f"data must be HeteroData, got {type(data).__name__}")
+    if isinstance(metapath, str) or not isinstance(metapath, Sequence) or len(metapath) == 0:
+        raise TypeError(f"metapath must be a sequence of edge types, at least one, got {metapath!r}")
+    steps = [_step(data, step) for step in metapath]
+    for before, after in pairwise(steps):
+        if before[2] != after[0]:
+            raise ValueError(f"metapath must go on where the step before ends, got {after} after {before}")
+    if steps[0][0] != steps[-1][2]:
+        raise ValueError(f"metapath must end at the node type where it starts, got {_text(steps)}")
+    return steps
+
+
+def _step(data: Any, step: Any) -> tuple[str, str, str]:
+    known: list[tuple[str, str, str]] = list(data.edge_types)
+    found = [one for one in known if step in (one, list(one), (one[0], one[2]), [one[0], one[2]])]
+    if len(found) == 1:
+        return found[0]
+    some = ", ".join(map(str, found or known))
+    if found:
+        raise ValueError(f"metapath must name one edge type in each step, got {step!r} for {some}")
+    raise ValueError(f"metapath must be of edge types of data ({some}), got {step!r}")
+
+
+def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> scipy.sparse.csr_array:
+    """Return the edges of a type as a matrix of sources by targets, of weights or ones."""
+    store, shape = data[step], (_num_nodes(data, step[0]), _num_nodes(data, step[2]))
+    if getattr(store, "edge_index", None) is None:
+        raise ValueError(f"data must have an edge_index for {step}, got {', '.join(store.keys()) or 'nothing'}")
+    ends = as_array(f"edge_index of {step}", store.edge_index)
+    if ends.ndim != 2 or ends.shape[0] != 2:
+        raise ValueError(f"edge_index of {step} must have shape (2, E), got {ends.shape}")
+    if ends.shape[1] and (ends.min() < 0 or (ends.max(axis=1) >= shape).any()):
+        limits = f"0..{shape[0] - 1} and 0..{shape[1] - 1}"
+        raise ValueError(f"edge_index of {step} must lie in {limits}, got {ends.min(axis=1)}..{ends.max(axis=1)}")
+    values = np.ones(ends.shape[1])
+    weights = getattr(store, "edge_weight", None)
+    if weighted and weights is not None:
+        values = as_array(f"edge_weight of {step}", weights).astype(np.float64)
+        if values.shape != (ends.shape[1],) or not np.isfinite(values).all():
+            raise ValueError(f"edge_weight of {step} must be finite, one for each edge, got shape {values.shape}")
+    matrix = scipy.sparse.csr_array((values, (ends[0], ends[1])), shape=shape)
+    if not weighted:
+        matrix.data[:] = 1  # an edge that is given twice is one
+    return matrix
+
+
+def _num_nodes(data: Any, node_type: str) -> int:
+    store = data[node_type]
+    if not store.can_infer_num_nodes:
+        raise ValueError(f"data must know how many nodes there are: data[{node_type!r}].num_nodes is not set")
+    return int(store.num_nodes)
+
+
+def _text(steps: list[tuple[str, str, str]]) -> str:
+    return " -> ".join([steps[0][0], *(step[2] for step in steps)])

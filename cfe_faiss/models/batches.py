@@ -1,0 +1,106 @@
+"""Predictions batch by batch, for graphs and models that are too large for one call."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import UNKNOWN, as_array, as_ids
+from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
+from cfe_faiss.extras import extra
+from cfe_faiss.models.inference import inference, output_of
+from cfe_faiss.node_types import nodes_of
+
+with extra("gnn"):
+    import torch
+
+_PARTS = "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give the predictions"
+
+
+def called_by_batches(
+    model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]
+) -> Predictions:
+    """Return the class of every node of ``data``, without scores, from a call of ``model`` for each batch.
+
+    Each batch is moved to the model's device. Besides the batch only the classes are kept, 4 bytes a node.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`cfe_faiss.models.predict` says.
+    """
+    if isinstance(loader, str) or not isinstance(loader, Iterable):
+        raise TypeError(f"loader must yield batches of the graph, got {type(loader).__name__}")
+    nodes = nodes_of(data, node_type)
+    labels = np.full(node_count(nodes), UNKNOWN, np.int32)
+    names = class_names_of(nodes)
+    device = _device(model)
+    with inference(model, device or torch.device("cpu")):
+        for number, batch in enumerate(loader):
+            seeds, rows = _seeds(batch, number, node_type, len(labels))
+            _refuse_repeats(seeds, labels)
+            output = output_of(model, batch if device is None else batch.to(device), node_type)
+            labels[seeds] = _classes(output, seeds, rows, names, number)
+    missing = np.flatnonzero(labels == UNKNOWN)
+    if len(missing):
+        raise ValueError(
+            f"loader must yield every node once, got no batch with node {missing[0]} among its first batch_size "
+            f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and drop_last"
+        )
+    return Predictions(labels, None, names)
+
+
+def _device(model: Any) -> torch.device | None:
+    """Return where the weights of a module are; None for what has no weights, which takes batches as they come."""
+    if not isinstance(model, torch.nn.Module):
+        return None
+    for tensors in (model.parameters(), model.buffers()):
+        for tensor in tensors:
+            return tensor.device
+    return None
+
+
+def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDArray[np.int64], int]:
+    """Return the nodes that a batch was made for, which are its first ones, and the number of all of its nodes."""
+    nodes = nodes_of(batch, node_type)
+    n_id, size = getattr(nodes, "n_id", None), getattr(nodes, "batch_size", None)
+    if n_id is None or size is None:
+        lacking = " and ".join(name for name, value in (("n_id", n_id), ("batch_size", size)) if value is None)
+        raise ValueError(
+            f"loader must yield batches with n_id and batch_size, as NeighborLoader does, got {type(batch).__name__} "
+            f"without {lacking} in batch {number}. {_PARTS} that the whole graph gives"
+        )
+    ids = as_ids(f"n_id of batch {number}", n_id)
+    if not 0 <= int(size) <= len(ids):
+        raise ValueError(f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {int(size)}")
+    seeds = ids[: int(size)]
+    if len(seeds) and seeds.max() >= n:
+        raise ValueError(f"n_id of batch {number} must lie in 0..{n - 1}, the nodes of data, got {seeds.max()}")
+    return seeds, len(ids)
+
+
+def _refuse_repeats(seeds: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+    values, counts = np.unique(seeds, return_counts=True)
+    again = values[(counts > 1) | (labels[values] != UNKNOWN)]
+    if len(again):
+        raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
+
+
+def _classes(
+    output: Any, seeds: NDArray[np.int64], rows: int, names: tuple[str, ...] | None, number: int
+) -> NDArray[np.int32]:
+    """Return the class of each seed of a batch, from an output for all of its nodes or for the seeds alone."""
+    name = f"the model's output for batch {number}"
+    count = len(output) if hasattr(output, "__len__") else None
+    if count not in (rows, len(seeds)):
+        raise ValueError(f"{name} must be for its {rows} nodes, or for the {len(seeds)} first ones, got {count} rows")
+    output = output[: len(seeds)]
+    if isinstance(output, torch.Tensor):
+        output = as_array(name, output.float() if output.is_floating_point() else output)
+    if getattr(output, "ndim", 0) == 2 and output.dtype.kind == "f" and np.isnan(output).any():
+        raise ValueError(f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}")
+    found = as_predictions(output, len(seeds), names, name)
+    if names is None and found.class_names is not None:
+        raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
+    return found.labels

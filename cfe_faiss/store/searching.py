@@ -1,0 +1,100 @@
+"""Searches of an evidence index among the rows of a table that a filter selects: exact as soon as there is a filter."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss._native import ListScan, sort_heaps
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
+from cfe_faiss.index.state import State
+from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.search import exact, nearest
+from cfe_faiss.search.exact import Results, padded
+from cfe_faiss.store.filters import Mask
+from cfe_faiss.store.table import Table
+
+_FEW = 4
+"""So many queries are compared with each row where it lies; for more, rows are copied and multiplied."""
+
+
+def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
+    """Return the nearest rows D, I of unit queries, whatever their class: keys of the table, -1 for none."""
+    if mask is None and index.ntotal == len(table) and not isinstance(index, IndexEvidenceFlat):
+        return _of_lists(index, X, k)
+    with index._lock.reading():
+        state = index._snapshot()
+        return nearest.search(state.storage, X, k, allowed=_allowed(state, table, mask))
+
+
+def evidence(
+    index: Any, table: Table, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, mask: Mask | None
+) -> Results:
+    """Return the evidence D, I of unit queries with the class numbers (nq,): keys of the table, -1 for none."""
+    if mask is None and index.ntotal == len(table):
+        found: Results = index.search_evidence(X, labels, k)
+        return found
+    with index._lock.reading():
+        state = index._snapshot()
+        allowed = _allowed(state, table, mask)
+        if allowed is None or len(X) > _FEW:
+            return exact.search(state.storage, X, labels, k, allowed=allowed)
+        return _scanned(state.storage, X, labels, k, allowed)
+
+
+def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the vectors of some keys, (n, d)."""
+    X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
+    if not len(keys):
+        return X
+    with index._lock.reading():
+        state = index._snapshot()
+        members = state.members
+        places = members.ids.searchsorted(keys)
+        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+        state.storage.native.gather(rows, X, ids)
+    if not np.array_equal(ids, keys):
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
+    return X
+
+
+def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
+    if not index.ntotal:  # and perhaps not trained
+        return padded(*empty_heaps(len(X), 0), k)
+    if not isinstance(index, IndexEvidenceIVFPQ):
+        found: Results = index.search(X, k)
+        return found
+    # FAISS returns similarities to codes; the vectors beside them say which of some more are best.
+    _, candidates = index.search(X, math.ceil(k * index.k_factor))
+    D, I = empty_heaps(len(X), k)
+    for q, ids in enumerate(candidates):
+        ids = np.sort(ids[ids >= 0])
+        scores = index.reconstruct_batch(ids) @ X[q]
+        order = np.argsort(-scores, kind="stable")[:k]
+        D[q, : len(order)], I[q, : len(order)] = scores[order], ids[order]
+        I[q, len(order) :] = -1
+    return D, I
+
+
+def _scanned(storage: Storage, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, allowed: Mask) -> Results:
+    """Compare each query with every allowed row where it lies."""
+    lists = np.arange(len(storage.starts) - 1)
+    D, I = empty_heaps(len(X), min(k, storage.n))
+    if D.size:
+        scan = ListScan(storage.native, np.empty(0, np.int32), np.zeros(1, np.int64))
+        scan.scan(X, labels, np.tile(lists, (len(X), 1)), allowed, storage.margin, D, I)
+        sort_heaps(D, I)
+    return padded(D, I, k)
+
+
+def _allowed(state: State, table: Table, mask: Mask | None) -> Mask | None:
+    """Return which storage rows a search may find, (n,); None for all of them."""
+    storage = state.storage
+    if storage.n == len(table):
+        return None if mask is None else mask[state.members.places]
+    rows = table.rows_of(storage.row_ids)  # what an interrupted change has left in the index belongs to no row
+    allowed: Mask = rows >= 0
+    return allowed if mask is None else allowed & np.append(mask, False)[rows]

@@ -1,0 +1,174 @@
+"""Indexes as bytes and as copies: all that a file keeps, and the same errors."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
+
+KINDS = ["EvidenceFlat", "EvidenceIVF9,Flat", "EvidenceIVF9x3,Flat", "EvidenceIVF9x2,SQ8", "EvidenceIVF9,PQ6,RFlat"]
+RAW, LABELS = clustered(600, 12, 3)
+
+
+def built(kind: str) -> EvidenceIndex:
+    index = cfe.index_factory(12, kind)
+    if kind != "EvidenceFlat":
+        index.train(RAW)
+        index.nprobe = 4
+    index.add_with_labels(RAW[:400], LABELS[:400], np.arange(400) * 3 + 1000)
+    index.add(RAW[400:])
+    return index
+
+
+def answers(index: EvidenceIndex) -> list[Any]:
+    members = index.members()
+    found = [members.ids, members.labels, *index.search_members(k=4), *index.search_evidence(RAW[:1], [0], 5)]
+    found += [*index.search(RAW[:30], 3), *index.range_search_evidence(RAW[:30], LABELS[:30], 0.5)]
+    if not isinstance(index, cfe.IndexEvidenceFlat):
+        found += [index.centroids(), index.routes().means, *index.search_certified(k=3)]
+    return found
+
+
+def assert_same(one: EvidenceIndex, two: EvidenceIndex) -> None:
+    assert type(one) is type(two)
+    assert repr(one) == repr(two)
+    for found, expected in zip(answers(one), answers(two), strict=True):
+        assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_those_of_the_file_and_give_the_index_back(kind: str, tmp_path: Path) -> None:
+    index = built(kind)
+    cfe.write_index(index, tmp_path / "a.index")
+    data = cfe.serialize_index(index)
+    assert (data.dtype, data.ndim) == (np.uint8, 1)
+    assert data.tobytes() == (tmp_path / "a.index").read_bytes()
+    for given in (data, data.tobytes(), bytearray(data), memoryview(data.tobytes())):
+        assert_same(cfe.deserialize_index(given), index)
+    stock = faiss.deserialize_index(data)
+    assert type(stock) is type(index)._stock
+    assert_array_equal(stock.search(RAW[:5], 3)[1], faiss.downcast_index(index).search(RAW[:5], 3)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_read_from_bytes_is_its_own(kind: str) -> None:
+    index = built(kind)
+    data = cfe.serialize_index(index)
+    again = cfe.deserialize_index(data)
+    data[:] = 0
+    again.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
+    again.relabel(np.zeros(605, int))
+    assert_same(index, built(kind))
+    assert (again.search_members(k=2)[1] == -1).all()  # of one class only
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clone_is_the_same_and_its_own(kind: str) -> None:
+    index = built(kind)
+    clone = cfe.clone_index(index)
+    assert_same(clone, index)
+    before = answers(clone)
+    index.relabel(np.ones(600, int))
+    index.remove_ids(range(1000, 2000))
+    for found, expected in zip(answers(clone), before, strict=True):
+        assert_array_equal(found, expected)
+    clone.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
+    assert (clone.ntotal, index.ntotal) == (605, 266)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_indexes_are_cloned_and_written_with_their_settings(kind: str) -> None:
+    index = cfe.index_factory(12, kind)
+    for again in (cfe.clone_index(index), cfe.deserialize_index(cfe.serialize_index(index))):
+        assert repr(again) == repr(index)
+        if kind != "EvidenceFlat":
+            again.train(RAW)
+        again.add_with_labels(RAW, LABELS)
+        assert again.search_members(k=3)[1].min() >= 0
+
+
+def test_a_clone_trains_as_the_index_would() -> None:
+    index = cfe.IndexEvidenceIVF.paper(12, partitions=3, clusters=5)
+    index.cp.niter, index.cp.seed = 3, 17
+    clone = cfe.clone_index(index)
+    assert (clone.cp.niter, clone.cp.seed, clone.cp.max_points_per_centroid) == (3, 17, 1 << 30)
+    assert (clone.complete, clone.routing) == (False, "nearest")
+    for one in (index, clone):
+        one.train(RAW)
+    assert_array_equal(clone.centroids(), index.centroids())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flags", [faiss.IO_FLAG_MMAP, faiss.IO_FLAG_READ_ONLY])
+def test_a_clone_of_a_mapped_index_is_in_memory_and_can_be_changed(kind: str, flags: int, tmp_path: Path) -> None:
+    cfe.write_index(built(kind), tmp_path / "a.index")
+    mapped = cfe.read_index(tmp_path / "a.index", flags)
+    clone = cfe.clone_index(mapped)
+    assert_same(clone, mapped)
+    assert cfe.serialize_index(mapped).tobytes() == (tmp_path / "a.index").read_bytes()
+    (tmp_path / "a.index").unlink()
+    clone.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
+    clone.relabel(np.arange(605) % 4)
+    assert clone.search_members(k=2)[1].min() >= 0
+    with pytest.raises(RuntimeError, match="cannot be changed"):
+        mapped.reset()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_cut_and_changed_byte_is_the_error_of_a_file(kind: str, tmp_path: Path) -> None:
+    data, path = cfe.serialize_index(built(kind)), tmp_path / "a.index"
+    rng = np.random.default_rng(1)
+    for case in range(60):
+        damaged = data.copy()
+        if case % 3 == 0:
+            damaged = damaged[: rng.integers(len(data))]
+        else:
+            damaged[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        path.write_bytes(damaged.tobytes())
+        try:
+            cfe.read_index(path)
+            expected = None
+        except ValueError as error:
+            expected = str(error).replace(str(path), "data")
+        if expected is None:  # between sections, where nothing is
+            cfe.deserialize_index(damaged)
+        else:
+            with pytest.raises(ValueError) as caught:
+                cfe.deserialize_index(damaged)
+            assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "got"),
+    [("text", "str"), (np.zeros(9), "float64 of shape"), (np.zeros((3, 3), np.uint8), "uint8 of shape")],
+)
+def test_what_is_not_bytes_is_refused(data: Any, got: str) -> None:
+    with pytest.raises(TypeError, match=f"data must be bytes or a uint8 array.*got {got}"):
+        cfe.deserialize_index(data)
+
+
+def test_what_is_no_evidence_index_is_refused() -> None:
+    stock = faiss.IndexFlatIP(4)
+    for use in (cfe.serialize_index, cfe.clone_index):
+        with pytest.raises(TypeError, match="index must be an evidence index, got IndexFlatIP"):
+            use(stock)
+    with pytest.raises(ValueError, match="data is not an evidence index"):
+        cfe.deserialize_index(faiss.serialize_index(stock))
+    with pytest.raises(ValueError, match="data is not an evidence index"):
+        cfe.deserialize_index(b"")
+
+
+def test_an_index_with_another_quantizer_is_not_written() -> None:
+    index = built("EvidenceIVF9,Flat")
+    other = faiss.IndexHNSWFlat(12, 8, faiss.METRIC_INNER_PRODUCT)
+    other.add(index.centroids()[0])
+    other.this.disown()
+    index.quantizer = other
+    with pytest.raises(ValueError, match="the index is not as evidence indexes must be"):
+        cfe.serialize_index(index)
