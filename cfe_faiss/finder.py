@@ -342,16 +342,9 @@ class EvidenceFinder:
         ImportError
             If ``model`` is to be called and torch is missing.
         """
-<<<<<<< HEAD
+        whole, data, node_type = data, *_of_type(data, node_type, metapath)
         _check_data(data)
         n = node_count(data)
-=======
-        whole, data, node_type = data, *_of_type(data, node_type, metapath)
-        for name in ("x", "edge_index"):
-            if getattr(data, name, None) is None:
-                raise ValueError(f"data must have {name}, got {type(data).__name__}")
-        n = len(data.x)
->>>>>>> main
         attributes = _attributes(features, data, n)
         predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
         check_names(predicted, data)
