@@ -18,7 +18,7 @@ with extra("gnn"):
     from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelTaskLevel
 
 
-class EvidenceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
+class EvidenceExplainer(ExplainerAlgorithm):
     """A node's counterfactual evidence, as an algorithm for ``torch_geometric.explain.Explainer``.
 
     The explanation of a node v carries ``evidence``, (k,) int64, the most similar nodes that the model treats
