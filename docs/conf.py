@@ -1,5 +1,6 @@
 """The documentation site, which `make docs` builds. Nothing in it is loaded from the network, by build or reader."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from sphinx_gallery.sorting import ExplicitOrder
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # a pipeline in an example reports to nobody
 
 from public_members import public_methods, public_properties  # noqa: E402
 
@@ -37,6 +39,11 @@ suppress_warnings = ["config.cache"]  # the gallery's order and the templates' f
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!cfe_faiss\b).*")]
 
+# Two names that differ in case only need pages whose names differ where the file system ignores case.
+autosummary_filename_map = {
+    "cfe_faiss.audit.Report": "cfe_faiss.audit.Report-class",
+    "cfe_faiss.models.FairGNN": "cfe_faiss.models.FairGNN-class",
+}
 autosummary_context = {"public_methods": public_methods, "public_properties": public_properties}
 autodoc_typehints = "none"  # signatures name their arguments; types and shapes are in the text
 numpydoc_show_class_members = False  # the templates list them, without what FAISS's and other base classes bring

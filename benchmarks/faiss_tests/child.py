@@ -1,22 +1,31 @@
 """Run FAISS's tests of one module in this process, and print a line of JSON before and after each.
 
-    python child.py FOLDER MODULE ours|stock|unit [TEST ...]
+    python child.py FOLDER MODULE KIND DATA [TEST ...]
 
-The modules of FOLDER are FAISS's tests; TEST is the name of one that is to be run, by default all.
+FOLDER holds FAISS's tests. KIND is "ours" (evidence indexes in place of some stock ones), "stock", or "unit" (stock
+indexes that normalise what they are given). DATA is "raw", or "unit": the helpers that make the tests' data return unit
+vectors. TEST is the name of one that is to be run, by default all.
 """
 
 import contextlib
 import importlib
 import json
 import os
+import re
 import sys
 import traceback
 import unittest
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import faiss
+import numpy as np
 import stand_ins
+from faiss.contrib import datasets
+
+LEVELS = re.compile(r"_(NONE|AVX2|AVX512|AVX512_SPR|ARM_NEON|ARM_SVE|RISCV_RVV)(?=\.)")
+"""What FAISS appends to the name of a class of tests that it runs once for each instruction set."""
 
 
 class Recorder(unittest.TestResult):
@@ -26,28 +35,28 @@ class Recorder(unittest.TestResult):
         super().__init__()
         self.out, self.problem = out, ("ok", "", "")
 
-    def startTest(self, test: unittest.TestCase) -> None:
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().startTest(test)
         stand_ins.made.clear()
         self.problem = ("ok", "", "")
         self.say(test=test.id(), state="started")
 
-    def stopTest(self, test: unittest.TestCase) -> None:
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().stopTest(test)
         state, message, trace = self.problem
         self.say(test=test.id(), state=state, message=message, trace=trace, made=sorted(stand_ins.made))
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
+    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
         self.note("error", err)
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
         self.note("failure", err)
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802
         if err is not None:
             self.note("failure", err)
 
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         self.problem = ("skipped", reason, "")
 
     def note(self, state: str, err: Any) -> None:
@@ -68,17 +77,53 @@ def cases(suite: Any) -> Iterator[unittest.TestCase]:
             yield one
 
 
-def main(folder: str, name: str, kind: str, wanted: set[str]) -> None:
+def at_one_level(tests: list[unittest.TestCase]) -> list[unittest.TestCase]:
+    """Return the tests without those that are there once more for another instruction set."""
+    first = {LEVELS.sub("", test.id()): test for test in reversed(tests)}
+    return [test for test in tests if first[LEVELS.sub("", test.id())] is test]
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def unit(x: Any) -> Any:
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.ascontiguousarray(x / np.where(norms > 0, norms, 1), np.float32)
+
+
+def unit_data(modules: list[Any]) -> None:
+    """Let the helpers that make the tests' data return unit vectors, wherever these modules name them."""
+    made = datasets.SyntheticDataset.__init__
+
+    def of_unit_vectors(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        for name in ("xt", "xb", "xq"):
+            setattr(self, name, unit(getattr(self, name)))
+
+    datasets.SyntheticDataset.__init__ = of_unit_vectors
+    for module in modules:
+        for name in ("get_dataset", "get_dataset_2"):
+            helper = getattr(module, name, None)
+            if helper is not None:
+                setattr(module, name, lambda *args, helper=helper, **kw: tuple(unit(x) for x in helper(*args, **kw)))
+
+
+def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None:
     out = os.fdopen(os.dup(1), "w")  # whatever the tests print is not for whoever reads this
     os.dup2(2, 1)
     sys.path.insert(0, folder)
     tests = importlib.import_module(name)
+    modules = [
+        one for one in list(sys.modules.values()) if Path(getattr(one, "__file__", None) or "/").parent == Path(folder)
+    ]
+    if data == "unit":
+        unit_data(modules)
     if kind != "stock":
         stand_in = stand_ins.module(kind)
-        for one in list(sys.modules.values()):
-            if os.path.dirname(getattr(one, "__file__", None) or "") == folder and getattr(one, "faiss", None) is faiss:
-                one.faiss = stand_in  # type: ignore[attr-defined]
-    found = list(cases(unittest.defaultTestLoader.loadTestsFromModule(tests)))
+        for one in modules:
+            if getattr(one, "faiss", None) is faiss:
+                one.faiss = stand_in
+    found = at_one_level(list(cases(unittest.defaultTestLoader.loadTestsFromModule(tests))))
     with contextlib.redirect_stdout(sys.stderr):
         result = Recorder(out)
         for test in found:
@@ -88,4 +133,4 @@ def main(folder: str, name: str, kind: str, wanted: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3], set(sys.argv[4:]))
+    main(str(Path(sys.argv[1]).resolve()), *sys.argv[2:5], set(sys.argv[5:]))

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.checks import as_count, as_ids, as_labels, as_number, as_unit_rows
+from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.selection import allowed_by, selected
 from cfe_faiss.index.state import State
+from cfe_faiss.index.stock import as_numeric, like, reading, written
 from cfe_faiss.lists import codecs, id_map
 from cfe_faiss.lists.faiss_functions import Step, raw, setting
 from cfe_faiss.lists.id_map import Members, UnknownIdError
@@ -52,6 +53,8 @@ class EvidenceMixin(Generic[StateT]):
     d: int
     ntotal: int
     this: Any
+    sa_code_size: Any
+    sa_decode: Any
 
     # --- what the kinds of index do differently ---------------------------------------------------------------------
 
@@ -191,17 +194,18 @@ class EvidenceMixin(Generic[StateT]):
         X = as_unit_rows("x", x, self.d)
         self._add(X, as_labels("labels", labels, len(X)), ids)
 
-    def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
+    def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled.
 
-        Parameters and errors are those of :meth:`add_with_labels`.
+        Parameters and errors are those of :meth:`add_with_labels`; ``numeric_type`` is FAISS's, the type that numbers
+        are rounded to before.
         """
-        X = as_unit_rows("x", x, self.d)
+        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), ids)
 
-    def add(self, x: ArrayLike) -> None:
+    def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
-        X = as_unit_rows("x", x, self.d)
+        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), None)
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
@@ -274,8 +278,7 @@ class EvidenceMixin(Generic[StateT]):
         TypeError, ValueError
             If an argument is not as described; nothing is moved then.
         """
-        if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
-            raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
+        self.check_compatible_for_merge(otherIndex)
         indexes = [one for one in (self, otherIndex) if isinstance(one, EvidenceMixin)]
         with ExitStack() as held:
             for index in sorted(indexes, key=id):  # in one order, whichever is merged into which
@@ -291,6 +294,13 @@ class EvidenceMixin(Generic[StateT]):
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
             lists = self._faiss_lists()
             self._insert(lists, rows, labels, self._new_ids(lists, shifted, len(X)), emptying)
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        """Raise the error of :meth:`merge_from` unless ``otherIndex`` is of a kind whose vectors it takes."""
+        if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
+            raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
+        if not isinstance(otherIndex, EvidenceMixin):
+            id_map.check_stock(otherIndex)
 
     def _contents(self) -> tuple[tuple[NDArray[np.float32], NDArray[np.int64]], NDArray[np.int32]]:
         """Return copies of the vectors and ids, and the labels."""
@@ -367,19 +377,58 @@ class EvidenceMixin(Generic[StateT]):
             with self._lock.reading():
                 found: Results = self._of_stock("search", x, params)(self, x, k, D=D, I=I, **_given(params), **stock)
                 return found
-        X = as_unit_rows("x", x, self.d)
-        labels = params.labels_of(len(X))
-        k = as_count("k", k)
+        self._refuse_further("search", stock)
+        with self._lock.reading():
+            found = self._found(self._snapshot(), as_unit_rows("x", x, self.d), as_count("k", k), params)
+        return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
+
+    def _found(self, state: StateT, X: NDArray[np.float32], k: int, params: EvidenceParameters) -> Results:
+        """Return the k best evidences of unit vectors."""
+        labels, allowed = params.labels_of(len(X)), params.allowed(state)
+        if params.where is None:
+            return self._search(state, X, labels, k, params.nprobe, allowed)
+        made, queries = params.under(state.storage, state.members, X, labels)
+        search = constrained.search if made.uses is None else greedy.search
+        return search(state.storage, made, queries, k, allowed=allowed)
+
+    def search_and_reconstruct(
+        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, R: Any = None, **stock: Any
+    ) -> Any:
+        """Return what :meth:`search` does, and the vectors that it found.
+
+        Parameters
+        ----------
+        x, k, params, D, I
+            As in :meth:`search`.
+        R
+            Array to write the vectors into, (nq, k, d) float32.
+
+        Returns
+        -------
+        D, I, R
+            Similarities, ids and vectors, (nq, k, d) float32; NaN where there is no result, as in FAISS.
+        """
+        if not isinstance(params, EvidenceParameters):
+            with self._lock.reading():
+                search = self._of_stock("search_and_reconstruct", x, params)
+                return search(self, x, k, D=D, I=I, R=R, **_given(params), **stock)
+        self._refuse_further("search_and_reconstruct", stock)
         with self._lock.reading():
             state = self._snapshot()
-            allowed = params.allowed(state)
-            if params.where is None:
-                found = self._search(state, X, labels, k, params.nprobe, allowed)
-            else:
-                made, queries = params.under(state.storage, state.members, X, labels)
-                search = constrained.search if made.uses is None else greedy.search
-                found = search(state.storage, made, queries, k, allowed=allowed)
-        return _written("D", found[0], D), _written("I", found[1], I)
+            found = self._found(state, as_unit_rows("x", x, self.d), as_count("k", k), params)
+            vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
+            filled = found[1] >= 0
+            vectors[filled] = state.storage.rows(state.members.find(found[1][filled]))[0]
+        return tuple(
+            like(x, written(name, result, out))
+            for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
+        )
+
+    def _refuse_further(self, method: str, stock: dict[str, Any]) -> None:
+        if stock:
+            raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
+
+    assign = reading("assign")
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors above a similarity, as ``faiss.Index.range_search``, or with parameters all evidence.
@@ -391,18 +440,24 @@ class EvidenceMixin(Generic[StateT]):
             with self._lock.reading():
                 found: Ranges = self._of_stock("range_search", x, params)(self, x, thresh, **_given(params), **stock)
                 return found
+        self._refuse_further("range_search", stock)
         X = as_unit_rows("x", x, self.d)
-        labels = params.labels_of(len(X))
         number = as_number("thresh", thresh, -np.inf, np.inf)
         with self._lock.reading():
-            state = self._snapshot()
-            storage, allowed = state.storage, params.allowed(state)
-            if params.where is None:
-                return exact.range_search(storage, X, labels, number, allowed=allowed)
-            made, queries = params.under(storage, state.members, X, labels)
-            if made.uses is not None:
-                raise ValueError("params.where must not limit how often evidence is used in a range search")
-            return constrained.range_search(storage, made, queries, number, allowed=allowed)
+            lims, D, I = self._found_in_range(self._snapshot(), X, number, params)
+        return like(x, lims), like(x, D), like(x, I)
+
+    def _found_in_range(
+        self, state: StateT, X: NDArray[np.float32], threshold: float, params: EvidenceParameters
+    ) -> Ranges:
+        """Return all evidence of unit vectors with similarity >= ``threshold``."""
+        storage, labels, allowed = state.storage, params.labels_of(len(X)), params.allowed(state)
+        if params.where is None:
+            return exact.range_search(storage, X, labels, threshold, allowed=allowed)
+        made, queries = params.under(storage, state.members, X, labels)
+        if made.uses is not None:
+            raise ValueError("params.where must not limit how often evidence is used in a range search")
+        return constrained.range_search(storage, made, queries, threshold, allowed=allowed)
 
     def _members_under(
         self, where: Constraints, ids: ArrayLike | None, k: int, attributes: Any, graph: Any, progress: str | None
@@ -439,19 +494,22 @@ class EvidenceMixin(Generic[StateT]):
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
         with self._lock.reading():
             state = self._snapshot()
-            return _written("x", np.array(state.storage.rows(state.members.find(key, name="key"))[0]), x)
+            X = np.array(state.storage.rows(state.members.find(key, name="key"))[0])
+        found: NDArray[np.float32] = written("x", X, x)
+        return found
 
     def reconstruct(self, key: int, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vector with the id ``key``, (d,) float32."""
         number = as_count("key", key, np.iinfo(np.int64).min)
         if number < 0:
             raise UnknownIdError(f"key must be at least 0, got {number}")
-        return _written("x", self.reconstruct_batch([number])[0], x)
+        found: NDArray[np.float32] = written("x", self.reconstruct_batch([number])[0], x)
+        return found
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""
         n0, ni = as_count("n0", n0, 0), as_count("ni", ni, -1)
-        return _written("x", self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni)), x)
+        return self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni), x)
 
     # --- copies -----------------------------------------------------------------------------------------------------
 
@@ -493,11 +551,28 @@ class EvidenceMixin(Generic[StateT]):
         self._restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
         self._snapshot()  # keeps in mind where the lists are
 
-    # --- what would lose labels -------------------------------------------------------------------------------------
+    def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:
+        """Add the vectors that codes of ``sa_encode`` stand for; their class is not known (yet).
 
-    def add_sa_codes(self, *_: Any, **__: Any) -> None:
-        """Not supported: decode with sa_decode and use add_with_labels."""
-        raise self._refused("add_sa_codes", "decode with sa_decode and use add_with_labels")
+        Parameters
+        ----------
+        codes
+            (n, sa_code_size()) uint8, of this index or of one with the same codec.
+        ids
+            As in :meth:`add_with_labels`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described; nothing is added then.
+        """
+        given, size = as_array("codes", codes), self.sa_code_size()
+        if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
+            raise ValueError(f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape {given.shape}")
+        X = as_unit_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d)
+        self._add(X, id_map.unknown_labels(len(X)), ids)
+
+    # --- what would lose labels -------------------------------------------------------------------------------------
 
     def _refused(self, name: str, instead: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
@@ -505,12 +580,3 @@ class EvidenceMixin(Generic[StateT]):
 
 def _given(params: Any) -> dict[str, Any]:
     return {} if params is None else {"params": params}
-
-
-def _written(name: str, result: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
-    if out is None:
-        return result
-    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        raise ValueError(f"{name} must be a {result.dtype} array of shape {result.shape}, got {out!r}")
-    out[:] = result
-    return out

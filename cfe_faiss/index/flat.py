@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.checks import as_count, as_labels, as_matrix, as_unit_rows
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.selection import allowed_by
 from cfe_faiss.index.state import State
@@ -227,6 +227,18 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         allowed: NDArray[np.bool_] | None,
     ) -> exact.Results:
         return exact.search(state.storage, X, labels, k, allowed=allowed)
+
+    # --- codes, which FAISS's id map does not make -------------------------------------------------------------------
+
+    def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
+        """Return vectors, (n, d), as the bytes of their numbers, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
+        encoded: NDArray[np.uint8] = faiss.downcast_index(self.index).sa_encode(as_matrix("x", x, self.d), codes)
+        return encoded
+
+    def sa_decode(self, codes: NDArray[np.uint8], x: Any = None) -> NDArray[np.float32]:
+        """Return the vectors, (n, d) float32, that codes stand for."""
+        decoded: NDArray[np.float32] = faiss.downcast_index(self.index).sa_decode(codes, x)
+        return decoded
 
     # --- files ------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.selection import allowed_by
 from cfe_faiss.index.state import ListsState
+from cfe_faiss.index.stock import as_numeric, reading
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
@@ -216,20 +217,22 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
-    def train(self, x: ArrayLike) -> None:
+    def train(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Cluster training vectors into the index's partitions.
 
         Parameters
         ----------
         x
             Vectors, (n, d), n >= nlist; normalised in a copy. At most ``cp.max_points_per_centroid`` a list are used.
+        numeric_type
+            FAISS's: the type that numbers are rounded to before.
 
         Raises
         ------
         TypeError, ValueError
             If ``x`` is not as described, or the index holds vectors already.
         """
-        X = as_unit_rows("x", x, self.d)
+        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         if len(X) < self.nlist:
             raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
         with self._changing():
@@ -650,6 +653,10 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
     def _own_nprobe(self) -> int:
         return as_count("nprobe", self.nprobe)
+
+    search_and_return_codes = reading("search_and_return_codes")
+    search_preassigned = reading("search_preassigned")
+    range_search_preassigned = reading("range_search_preassigned")
 
     # --- files ------------------------------------------------------------------------------------------------------
 

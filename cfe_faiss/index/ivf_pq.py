@@ -144,6 +144,10 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def _k_factor(self) -> float:
         return _checked(self.k_factor)
 
+    def add_sa_codes(self, *_: Any, **__: Any) -> None:
+        """Not supported: codes alone do not tell the vectors; use add_with_labels."""
+        raise self._refused("add_sa_codes", "codes do not tell the vectors, which are kept, too; use add_with_labels")
+
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:

@@ -65,8 +65,20 @@ def check_unchanged(ntotal: int, labels: int) -> None:
         )
 
 
+def check_stock(index: Any) -> None:
+    """Raise TypeError unless :func:`stock_contents` can read a stock index."""
+    index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
+    with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat)
+    if not (with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
+        raise TypeError(
+            "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
+            f"IndexIDMap over IndexFlat, got {index!r}"
+        )
+
+
 def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the vectors and ids of a stock index, as copies."""
+    check_stock(index)
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
         lists = index.invlists
@@ -76,13 +88,8 @@ def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         all_codes = np.concatenate([np.empty(0, np.uint8), *codes]).reshape(-1, index.code_size)
         X = index.sq.decode(all_codes) if _scalar(index) else all_codes.view(np.float32)
         return X, np.concatenate([np.empty(0, np.int64), *ids])
-    if isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
-        X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
-        return X, faiss.vector_to_array(index.id_map)
-    raise TypeError(
-        "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
-        f"IndexIDMap over IndexFlat, got {index!r}"
-    )
+    X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
+    return X, faiss.vector_to_array(index.id_map)
 
 
 def _scalar(index: Any) -> bool:

@@ -46,17 +46,25 @@ def evidence(
 
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the vectors of keys that are in the index, (n, d): ``reconstruct_batch`` without its checks."""
+    """Return the vectors of some keys, (n, d)."""
     X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
+    if not len(keys):
+        return X
     with index._lock.reading():
         state = index._snapshot()
         members = state.members
-        state.storage.native.gather(members.rows[members.ids.searchsorted(keys)], X, ids)
+        places = members.ids.searchsorted(keys)
+        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+        state.storage.native.gather(rows, X, ids)
+    if not np.array_equal(ids, keys):
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
     return X
 
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
-    if not isinstance(index, IndexEvidenceIVFPQ) or not len(X) or not index.ntotal:
+    if not index.ntotal:  # and perhaps not trained
+        return padded(*empty_heaps(len(X), 0), k)
+    if not isinstance(index, IndexEvidenceIVFPQ):
         found: Results = index.search(X, k)
         return found
     # FAISS returns similarities to codes; the vectors beside them say which of some more are best.

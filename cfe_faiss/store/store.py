@@ -13,12 +13,10 @@ from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_unit_rows
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.faiss_functions import setting
-from cfe_faiss.lists.id_map import UnknownIdError
 from cfe_faiss.search import exact
 from cfe_faiss.store import disk, searching, tables
+from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
 from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import NewRows, Table
@@ -30,10 +28,8 @@ from cfe_faiss.store.values import (
     checked_ids,
     checked_labels,
     checked_metadata,
+    listed,
 )
-
-_TRAINING_VECTORS = 39
-"""Vectors that each list should have for its centroid: FAISS's own least number."""
 
 
 class EvidenceStore:
@@ -92,42 +88,38 @@ class EvidenceStore:
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
         if index.d != d or index.ntotal:
             raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
-        names = checked_labels("class_names", class_names, len(class_names))
-        self._set_up(index, Table().with_classes(names), 0)
+        names = listed("class_names", class_names)
+        names = checked_labels("class_names", names, len(names))
+        self._set_up(Contents(index, Table().with_classes(names), 0))
 
-    def _set_up(self, index: Any, table: Table, next_key: int) -> None:
+    def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
-        self._index = index
-        self._table = table
-        self._next_key = next_key
-        # Ids that a change has not taken in, or that have gone, may be left here: a key that is not in the table is
-        # no row's.
-        self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
+        self._contents = contents
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
     @property
     def d(self) -> int:
         """Length of the vectors."""
-        return int(self._index.d)
+        return int(self._contents.index.d)
 
     @property
     def index(self) -> Any:
         """The evidence index below, to be read and set up (``nprobe``) only: its ids are numbers of the store's own."""
-        return self._index
+        return self._contents.index
 
     @property
     def ids(self) -> list[str]:
         """The ids of all rows, in the order that they were added."""
-        return self._table.ids.tolist()  # type: ignore[no-any-return]
+        return self._contents.table.ids.tolist()  # type: ignore[no-any-return]
 
     @property
     def class_names(self) -> tuple[str | int, ...]:
         """The known classes, in the order that they came."""
-        return self._table.class_names
+        return self._contents.table.class_names
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._contents.table)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids)
@@ -136,40 +128,82 @@ class EvidenceStore:
         if not isinstance(id_, str):
             return False
         with self._lock.reading():
-            return bool(self._rows_of([id_])[0] >= 0)
+            return bool(self._contents.rows_of([id_])[0] >= 0)
 
     def __repr__(self) -> str:
         names = self.class_names
-        return f"EvidenceStore(d={self.d}, rows={len(self):,}, classes={len(names)}, index={self._index!r})"
-
-    def _rows_of(self, ids: list[str]) -> NDArray[np.int64]:
-        """Return the row of each id, -1 where there is none; for whoever is inside of the lock."""
-        find = self._keys.get
-        return self._table.rows_of(np.array([find(one, -1) for one in ids], np.int64))
-
-    def _known_rows_of(self, ids: list[str]) -> NDArray[np.int64]:
-        rows = self._rows_of(ids)
-        if min(rows.tolist(), default=0) < 0:
-            raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
-        return rows
+        return f"EvidenceStore(d={self.d}, rows={len(self):,}, classes={len(names)}, index={self._contents.index!r})"
 
     def _mask(self, where: Any) -> Mask | None:
-        return mask_of(where, self._table, self._rows_of)
+        return mask_of(where, self._contents.table, self._contents.rows_of)
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
     def train(self, vectors: Any) -> None:
-        """Train an index that has lists."""
+        """Cluster vectors into the lists of an index that has lists, before rows are added.
+
+        Parameters
+        ----------
+        vectors
+            Vectors like those to be added, (n, d), at least one for each list; 39 or more are better.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not as described, or the store holds rows already.
+        """
         X = as_vectors("vectors", vectors, self.d)
         with self._lock.writing():
-            self._index.train(X)
+            self._contents.index.train(X)
 
     def add(self, ids: Any, vectors: Any, labels: Any = None, metadata: Any = None, documents: Any = None) -> None:
-        """Add rows."""
+        """Add rows whose ids are new.
+
+        Parameters
+        ----------
+        ids
+            n distinct texts.
+        vectors
+            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. L2-normalised
+            in a copy; a vector of zeros stays so, and its similarity to everything is 0.
+        labels
+            The predicted class of each, texts or integers; None for one that is not classified yet, and instead of all
+            of them. Rows without a class are found by :meth:`search`, and are never evidence.
+        metadata
+            A mapping for each, or None. Keys are texts, values what JSON can say: texts, finite numbers, True, False,
+            None, and lists and mappings of these. A tuple is stored as a list, a scalar of NumPy as one of Python.
+        documents
+            The text of each, or None.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described; it names the id, and in metadata the key. If an id is stored already, or
+            the index needs more rows to be trained. Nothing is added then.
+        RuntimeError
+            If the store was loaded with ``mmap=True``.
+        """
         self._put(ids, vectors, labels, (metadata, documents), replace=False)
 
     def upsert(self, ids: Any, vectors: Any, labels: Any = None, metadata: Any = None, documents: Any = None) -> None:
-        """Add rows, in place of those with the same ids."""
+        """Add rows; one whose id is stored takes the place of the old row, of which nothing is left.
+
+        In the order of :attr:`ids` the new rows are the last.
+
+        Parameters
+        ----------
+        ids, vectors, labels, metadata, documents
+            As in :meth:`add`, but for ids that may be stored.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As in :meth:`add`; nothing is changed then.
+
+        Notes
+        -----
+        O(n) of a batch of new rows; where rows are replaced, the others are moved together in memory.
+        """
         self._put(ids, vectors, labels, (metadata, documents), replace=True)
 
     def _put(self, ids: Any, vectors: Any, labels: Any, texts: tuple[Any, Any], *, replace: bool) -> None:
@@ -181,81 +215,72 @@ class EvidenceStore:
         classes = checked_labels("labels", labels, len(names))
         metadata, documents = checked_metadata(texts[0], names), checked_documents(texts[1], names)
         with self._lock.writing():
-            old = self._rows_of(names)
+            old = self._contents.rows_of(names)
             stored = old >= 0
             if not replace and stored.any():
                 raise ValueError(f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is")
             if names:
-                table = self._table.with_classes(classes)
+                table = self._contents.table.with_classes(classes)
                 rows = NewRows(names, table.numbers_of(classes), metadata, documents)
-                self._insert(table, rows, X, old[stored])
-
-    def _insert(self, table: Table, rows: NewRows, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
-        """Add rows in place of old ones: all at once, for whoever is inside of the lock."""
-        self._sweep()
-        self._train_by(X)
-        keys = np.arange(self._next_key, self._next_key + len(X))
-        self._next_key += len(X)
-        gone = self._table.keys[old]
-        after = table.without(old).with_rows(keys, rows)
-        by_id = dict(zip(rows.ids, keys.tolist(), strict=True))
-        replaced = [(self._keys.__setitem__, (one, by_id[one])) for one in self._table.ids[old].tolist()]
-        self._keys.update((one, key) for one, key in by_id.items() if one not in self._keys)
-        index = self._index
-        with index._changing():
-            lists = index._faiss_lists()
-            new = index._new_ids(lists, keys, len(X))
-            index._insert(lists, X, rows.labels, new, [setting(self, "_table", after), *replaced])
-        if len(gone):
-            index.remove_ids(gone)
-
-    def _sweep(self) -> None:
-        """Remove from the index what an interrupted change has left there."""
-        if self._index.ntotal != len(self._table):
-            stored = self._index.members().ids
-            self._index.remove_ids(np.setdiff1d(stored, self._table.keys))
-
-    def _train_by(self, X: NDArray[np.float32]) -> None:
-        index = self._index
-        if index.is_trained:
-            return
-        needed = _TRAINING_VECTORS * (index.nlist or automatic_nlist(len(X)))
-        if len(X) < needed:
-            raise ValueError(
-                f"the first rows train {index!r} and must be at least {needed}, got {len(X)}: call train(vectors) "
-                "first, or add more rows at once"
-            )
-        index.train(X)
+                self._contents.insert(table, rows, X, old[stored])
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
-        """Remove rows; return how many."""
+        """Remove rows; return how many.
+
+        Parameters
+        ----------
+        ids
+            Their ids; those that are not stored are passed over.
+        where
+            In place of ids: a filter, see :meth:`search`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or both or none are given; nothing is removed then.
+        RuntimeError
+            If the store was loaded with ``mmap=True``.
+        """
         if (ids is None) == (where is None):
             raise TypeError("delete takes either ids or where")
         names = [] if ids is None else checked_ids(ids)
         with self._lock.writing():
             mask = None if where is None else self._mask(where)
             if where is not None:
-                rows = np.arange(len(self._table)) if mask is None else np.flatnonzero(mask)
+                rows = np.arange(len(self._contents.table)) if mask is None else np.flatnonzero(mask)
             else:
-                rows = np.unique(self._rows_of(names))
+                rows = np.unique(self._contents.rows_of(names))
                 rows = rows[rows >= 0]
             if len(rows):
-                self._remove(rows)
+                self._contents.remove(rows)
         return len(rows)
 
-    def _remove(self, rows: NDArray[np.int64]) -> None:
-        self._sweep()
-        after, gone, index = self._table.without(rows), self._table.keys[rows], self._index
-        names = self._table.ids[rows].tolist()
-        with index._changing():
-            stored = index._snapshot().storage.row_ids
-            gone_rows = np.isin(stored, gone)
-            index._remove(gone_rows, stored[~gone_rows], [setting(self, "_table", after)])
-        for one in names:
-            self._keys.pop(one, None)
-
     def relabel(self, ids: Any, labels: Any = None) -> None:
-        """Give rows new classes."""
+        """Give rows new classes, as after another model has predicted them; vectors stay where they are.
+
+        Parameters
+        ----------
+        ids
+            Distinct ids of rows; None for all of them, in the order of :attr:`ids`. Or a mapping from ids to classes.
+        labels
+            The new class of each, None for "not classified"; left out where ``ids`` is a mapping.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or an id is not stored; nothing is changed then.
+        RuntimeError
+            If the store was loaded with ``mmap=True``.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a", "b"], [[1, 0], [1, 1]], ["spam", "spam"])
+        >>> store.relabel({"b": "ham"})
+        >>> store.evidence("a", k=1).labels
+        ['ham']
+        """
         if isinstance(ids, Mapping):
             if labels is not None:
                 raise TypeError("labels must be left out where ids is a mapping from ids to classes")
@@ -264,33 +289,99 @@ class EvidenceStore:
         if names is not None:
             check_distinct(names)
         with self._lock.writing():
-            rows = np.arange(len(self._table)) if names is None else self._known_rows_of(names)
+            rows = np.arange(len(self._contents.table)) if names is None else self._contents.known_rows_of(names)
             classes = checked_labels("labels", labels, len(rows))
             if len(rows):
-                table = self._table.with_classes(classes)
-                self._relabel(table, rows, table.numbers_of(classes))
-
-    def _relabel(self, table: Table, rows: NDArray[np.int64], numbers: NDArray[np.int32]) -> None:
-        self._sweep()
-        after, index = table.with_labels(rows, numbers), self._index
-        with index._changing():
-            labels = after.labels[index._snapshot().members.places]
-            index._relabel(labels, [setting(self, "_table", after)])
+                table = self._contents.table.with_classes(classes)
+                self._contents.relabel(table, rows, table.numbers_of(classes))
 
     # --- searching it -----------------------------------------------------------------------------------------------
 
     def search(self, xq: Any, k: int = 10, where: Any = None, *, with_vectors: bool = False) -> Any:
-        """Return the k most similar rows."""
+        """Return the k rows that are most similar to each query, whatever their class is.
+
+        Parameters
+        ----------
+        xq
+            A query, (d,), or several, (nq, d).
+        k
+            Rows wanted for each, >= 1.
+        where
+            Which rows may be found. One of
+
+            - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal), ``{"lang": ["de", "en"]}`` (one
+              of), or operators, ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
+              ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains`` (an element of a list,
+              a part of a text). ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
+              key is one of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
+              class), ``"$document"`` (the text);
+            - a mask, (n,) booleans in the order of :attr:`ids`;
+            - a sequence of ids; those that are not stored select nothing;
+            - a function of the metadata of a row, which returns whether the row may be found. It is called for each row
+              and must not use the store.
+
+            A key that a row does not have counts as None.
+        with_vectors
+            Whether to return the vectors, too.
+
+        Returns
+        -------
+        Hits or list of Hits
+            What was found, best first; equal similarity: in the order they were added. A list where ``xq`` has two
+            dimensions. Fewer than k where the filter leaves fewer.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described. A filter with an unknown operator, or one that compares values with
+            those of another kind only (a text with numbers), is named.
+
+        Notes
+        -----
+        With a filter the search is exact, for every kind of index, and compares the rows that it leaves: O(nq * n * d)
+        at most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
+        for others.
+        """
         k, (X, single) = as_count("k", k), self._queries("xq", xq)
         with self._lock.reading():
-            D, I = searching.search(self._index, self._table, X, k, self._mask(where))
+            D, I = searching.search(self._contents.index, self._contents.table, X, k, self._mask(where))
             found = [self._hits(*one, with_vectors) for one in zip(D, I, strict=True)]
         return found[0] if single else found
 
     def evidence(
         self, id_or_vector: Any, k: int = 10, label: Any = None, where: Any = None, *, with_vectors: bool = False
     ) -> Any:
-        """Return the k most similar rows of other classes."""
+        """Return the counterfactual evidence: the k most similar rows that the classifier puts in another class.
+
+        Parameters
+        ----------
+        id_or_vector
+            An id or several, which take their vectors and classes from the store; or a vector, (d,), or several,
+            (nq, d).
+        k
+            Rows wanted for each, >= 1.
+        label
+            The predicted class of the query, or of each, (nq,). It must be given for vectors and for rows that are not
+            classified; for others it takes the place of their own class.
+        where, with_vectors
+            As in :meth:`search`.
+
+        Returns
+        -------
+        Hits or list of Hits
+            As in :meth:`search`; all have a class, and another one than the query. A list for several queries.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described; if an id is not stored, a class is needed and missing, or not known: the
+            message names the known ones.
+
+        Notes
+        -----
+        With a filter exact, for every kind of index. Without one the index's own ``search_evidence``: exact for the
+        exact index, with ``store.index.nprobe`` lists for others.
+        """
         k = as_count("k", k)
         names = _as_ids(id_or_vector)
         vectors, single = (
@@ -301,23 +392,23 @@ class EvidenceStore:
             labels = self._labels_of(asked, label, single)
             mask = self._mask(where)
             if label is None or vectors is not None:
-                D, I = searching.evidence(self._index, self._table, asked.X, labels, k, mask)
+                D, I = searching.evidence(self._contents.index, self._contents.table, asked.X, labels, k, mask)
             else:  # an id that is given another class may find itself
-                D, I = searching.evidence(self._index, self._table, asked.X, labels, k + 1, mask)
+                D, I = searching.evidence(self._contents.index, self._contents.table, asked.X, labels, k + 1, mask)
                 D, I = _without(asked.keys, D, I)
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
     def _of_ids(self, names: list[str]) -> "_Asked":
-        table, rows = self._table, self._known_rows_of(names)
+        table, rows = self._contents.table, self._contents.known_rows_of(names)
         keys = table.keys[rows]
-        return _Asked(searching.vectors_of(self._index, keys), keys, table.labels[rows])
+        return _Asked(searching.vectors_of(self._contents.index, keys), keys, table.labels[rows])
 
     def _labels_of(self, asked: "_Asked", label: Any, single: bool) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
         labels = asked.labels
         if label is not None:
-            given = [self._table.class_number(one) for one in _given_labels(label, len(labels), single)]
+            given = [self._contents.table.class_number(one) for one in _given_labels(label, len(labels), single)]
             labels = np.array(given, np.int32) if UNKNOWN not in given else np.where(np.array(given) < 0, labels, given)
         if UNKNOWN in labels.tolist():
             name = "a vector" if asked.keys[np.argmin(labels)] < 0 else "an id that is not classified"
@@ -332,7 +423,7 @@ class EvidenceStore:
     def _hits(self, D: NDArray[np.float32], I: NDArray[np.int64], with_vectors: bool) -> Hits:
         if I[-1] < 0:
             D, I = D[I >= 0], I[I >= 0]
-        table = self._table
+        table = self._contents.table
         rows = table.keys.searchsorted(I)
         return Hits(
             table.ids[rows].tolist(),
@@ -340,43 +431,58 @@ class EvidenceStore:
             table.class_of(rows),
             table.metadata_of(rows),
             table.documents[rows].tolist(),
-            searching.vectors_of(self._index, I) if with_vectors else None,
+            searching.vectors_of(self._contents.index, I) if with_vectors else None,
         )
 
     # --- reading it -------------------------------------------------------------------------------------------------
 
     def get(self, ids: Any = None, *, where: Any = None, skip_missing: bool = False) -> Rows:
-        """Return rows as they are stored."""
+        """Return rows as they are stored.
+
+        Parameters
+        ----------
+        ids
+            Their ids, in the order wanted; None for all rows, in the order of :attr:`ids`.
+        where
+            In place of ids: a filter, see :meth:`search`.
+        skip_missing
+            Whether to leave out ids that are not stored, instead of raising an error.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or an id is not stored.
+        """
         if ids is not None and where is not None:
             raise TypeError("get takes either ids or where")
         names = None if ids is None else checked_ids(ids)
         with self._lock.reading():
-            table = self._table
+            table = self._contents.table
             if names is None:
                 mask = self._mask(where)
                 rows = np.arange(len(table)) if mask is None else np.flatnonzero(mask)
             elif skip_missing:
-                rows = self._rows_of(names)
+                rows = self._contents.rows_of(names)
                 rows = rows[rows >= 0]
             else:
-                rows = self._known_rows_of(names)
+                rows = self._contents.known_rows_of(names)
             return self._rows(rows)
 
     def _rows(self, rows: NDArray[np.int64]) -> Rows:
-        table = self._table
+        table = self._contents.table
         return Rows(
             table.ids[rows].tolist(),
-            searching.vectors_of(self._index, table.keys[rows]),
+            searching.vectors_of(self._contents.index, table.keys[rows]),
             table.class_of(rows),
             table.metadata_of(rows),
             table.documents[rows].tolist(),
         )
 
     def count(self, where: Any = None) -> int:
-        """Return how many rows a filter selects."""
+        """Return how many rows a filter selects (see :meth:`search`); all of them by default."""
         with self._lock.reading():
             mask = self._mask(where)
-            return len(self._table) if mask is None else int(np.count_nonzero(mask))
+            return len(self._contents.table) if mask is None else int(np.count_nonzero(mask))
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
@@ -391,7 +497,26 @@ class EvidenceStore:
         document: str = "document",
         index: EvidenceIndex | str | None = None,
     ) -> Self:
-        """Return a store of the rows of a table."""
+        """Return a store of the rows of a table.
+
+        Parameters
+        ----------
+        table
+            A table of pyarrow, pandas, polars, DuckDB or any other that has ``__arrow_c_stream__``.
+        id, vector, label, document
+            Names of the columns with ids (texts), vectors (lists of numbers), predicted classes (texts or integers)
+            and texts; the latter two may be missing under these names. All other columns are metadata, where null is
+            left out; the index of a pandas table is none, unless it has a name.
+        index
+            As in :class:`EvidenceStore`.
+
+        Raises
+        ------
+        ImportError
+            If pyarrow is missing, with the ``pip install`` that brings it.
+        TypeError, ValueError
+            If the table has not these columns, or holds what cannot be stored (dates, for example: cast them to text).
+        """
         rows = tables.rows_of(table, Columns(id, vector, label, document))
         store = cls(tables.length_of(vector, rows[1]), index)
         store.add(*rows)
@@ -406,21 +531,34 @@ class EvidenceStore:
         label: str = "label",
         document: str = "document",
     ) -> None:
-        """Add the rows of a table, in place of those with the same ids."""
+        """Add the rows of a table, in place of those with the same ids.
+
+        Parameters and errors are those of :meth:`from_arrow`; nothing is changed where there is an error.
+        """
         self.upsert(*tables.rows_of(table, Columns(id, vector, label, document)))
 
     def to_arrow(self) -> Any:
-        """Return all rows as a ``pyarrow.Table``."""
+        """Return all rows as a ``pyarrow.Table``.
+
+        Its columns are id, vector (unit vectors, a fixed-size list of float32), label, document and one for each key
+        of the metadata. A key with the name of another column is called "label (metadata)"; a missing one is null.
+        Values that no one Arrow type holds are written as JSON.
+
+        Raises
+        ------
+        ImportError
+            If pyarrow is missing, with the ``pip install`` that brings it.
+        """
         with self._lock.reading():
-            rows, names = self._rows(np.arange(len(self._table))), self._table.class_names
+            rows, names = self._rows(np.arange(len(self._contents.table))), self._contents.table.class_names
         return tables.to_arrow(rows, str if names and isinstance(names[0], str) else int)
 
     def to_pandas(self) -> Any:
-        """Return all rows as a pandas DataFrame."""
+        """Return all rows as a pandas DataFrame, with the columns of :meth:`to_arrow`."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """Return all rows as a polars DataFrame."""
+        """Return all rows as a polars DataFrame, with the columns of :meth:`to_arrow`."""
         import polars as pl
 
         return pl.from_arrow(self.to_arrow())
@@ -428,15 +566,51 @@ class EvidenceStore:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store into a directory."""
+        """Write the store into a directory: the index, the rows as Parquet, and a manifest with checksums.
+
+        The directory goes from the old store to the new one in one moment, when all is written and synced; whoever is
+        killed leaves the old one. A store that was loaded with ``mmap=True`` from there goes on seeing the old files.
+
+        Parameters
+        ----------
+        path
+            A new or empty directory, or that of a store, which is replaced.
+
+        Raises
+        ------
+        ImportError
+            If pyarrow is missing, with the ``pip install`` that brings it.
+        OSError
+            If it cannot be written.
+        ValueError
+            If the directory holds something else.
+        """
         with self._lock.reading():
-            disk.write(path, self._index, self._table, self._next_key)
+            disk.write(path, self._contents.index, self._contents.table, self._contents.next_key)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
-        """Read a store from its directory."""
+        """Read a store that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path
+            Its directory.
+        mmap
+            Whether to leave the vectors in their file, from which the system reads what is searched. Such a store
+            cannot be changed, and its vectors are not checked.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such directory.
+        ImportError
+            If pyarrow is missing, with the ``pip install`` that brings it.
+        ValueError
+            If it is not the directory of a store, is damaged, or is of another format version.
+        """
         store = cls.__new__(cls)
-        store._set_up(*disk.read(path, mmap))
+        store._set_up(Contents(*disk.read(path, mmap)))
         return store
 
 

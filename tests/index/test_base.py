@@ -219,8 +219,7 @@ def test_assignments_and_codes_are_those_of_the_stock_index(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        ("flat", "add_sa_codes"),
-        *((kind, name) for kind in CODECS for name in ("add_sa_codes", "add_core", "update_vectors")),
+        *((kind, name) for kind in CODECS for name in ("add_core", "update_vectors")),
     ],
 )
 def test_what_would_lose_labels_is_refused(kind: str, name: str) -> None:

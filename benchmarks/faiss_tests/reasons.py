@@ -1,0 +1,56 @@
+"""Why a test of FAISS's fails with evidence indexes."""
+
+import re
+from typing import Any
+
+PASSES = "passes"
+UNIT = "passes where its data are unit vectors"
+BOTH = "fails with stock FAISS, too"
+LENGTHS = "needs vectors that are not of length 1"
+REFUSED = "asks for what evidence indexes refuse, as documented"
+CLASS = "asks for exactly the stock class"
+OTHER = "another difference"
+UNEXPLAINED = "no reason known"
+VERDICTS = (PASSES, UNIT, BOTH, LENGTHS, REFUSED, CLASS, OTHER, UNEXPLAINED)
+
+ABOUT = {
+    LENGTHS: [
+        "Evidence indexes normalise what they are given. Said of a test that passes with them where its data are unit",
+        "vectors, or that fails with stock indexes, too, where these normalise.",
+        "",
+    ],
+}
+
+ERRORS: tuple[tuple[str, str, str], ...] = ()
+"""An error of ours, the verdict, and what there is to say of it."""
+
+TESTS: dict[str, tuple[str, str]] = {}
+"""A test without its module, the verdict, and the reason, which somebody has looked for."""
+
+
+def verdict(test: str, ours: Any, stock: Any, on_unit: Any, normalising: Any) -> tuple[str, str]:
+    """Return the verdict on a test, and the reason.
+
+    Outcomes: with evidence indexes; with stock ones; and, where only the former fail, with evidence indexes on unit
+    vectors, and with stock indexes that normalise.
+    """
+    if ours.state == "ok":
+        return PASSES, ""
+    if stock.state != "ok":
+        return BOTH, f"{stock.state}: {_short(stock)}"
+    known = TESTS.get(test.partition(".")[2])
+    if known is not None:
+        return known
+    for pattern, kind, text in ERRORS:
+        if re.search(pattern, ours.message):
+            return kind, text
+    if on_unit.state == "ok":
+        return UNIT, ""
+    if normalising.state != "ok":
+        return LENGTHS, f"stock indexes that normalise fail, too: {_short(normalising)}"
+    return UNEXPLAINED, f"{ours.state}: {_short(ours)}"
+
+
+def _short(outcome: Any) -> str:
+    lines = [line for line in outcome.message.splitlines() if line.strip()]
+    return " ".join(lines)[:160]

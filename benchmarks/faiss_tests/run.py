@@ -1,0 +1,202 @@
+"""Which of FAISS's own Python tests pass with evidence indexes in place of stock ones, and why the others do not.
+
+    python benchmarks/faiss_tests/run.py CHECKOUT [--modules test_index ...] [--seconds 60]
+
+CHECKOUT is a copy of FAISS's repository, best of the version that is installed. A test counts if it makes at least one
+index over inner products that has an evidence index for it (:mod:`stand_ins`); of tests that FAISS runs once for each
+instruction set, one counts. Each is run with stock FAISS, too, and what fails with evidence indexes only is run twice
+more: on unit vectors, and with stock indexes that normalise. So it is known, not guessed, which tests need vectors of
+any length. Other failures are told apart by their error, and by :mod:`reasons`; a failure without a reason is one of
+ours, and ends the script with status 1. It writes results/faiss_own_tests.md.
+"""
+
+import argparse
+import json
+import os
+import re
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import faiss
+import reasons
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "results" / "faiss_own_tests.md"
+REACHES = re.compile("INNER_PRODUCT|IndexFlatIP")
+SECONDS = 60
+
+
+class Outcome(NamedTuple):
+    """What came of a test: ok, failure, error, skipped, or not finished; its error, and which classes it made."""
+
+    state: str
+    message: str = ""
+    trace: str = ""
+    made: tuple[str, ...] = ()
+
+
+class Row(NamedTuple):
+    """A test that makes an evidence index: what came of it, and why."""
+
+    test: str
+    verdict: str
+    reason: str
+    made: tuple[str, ...]
+
+
+def run_module(
+    checkout: Path, name: str, kind: str, data: str, wanted: list[str], seconds: float
+) -> dict[str, Outcome]:
+    """Run some tests of a module (all for none); whatever ends or stalls the process counts for the test it was at."""
+    outcomes: dict[str, Outcome] = {}
+    left = list(wanted)
+    while True:
+        at, every = _run_until_it_stops(checkout, [name, kind, data, *left], outcomes, seconds)
+        if at is None:
+            return outcomes
+        outcomes[at] = Outcome("not finished", f"the process ended or took more than {seconds:g} s")
+        left = [test for test in wanted or every or _names(checkout, name) if test not in outcomes]
+        if not left:
+            return outcomes
+
+
+def _run_until_it_stops(
+    checkout: Path, arguments: list[str], outcomes: dict[str, Outcome], seconds: float
+) -> tuple[str | None, list[str]]:
+    """Return the test that the process did not come back from, if any, and the names of all tests if it told them."""
+    # One thread, as spinning threads of others would be timed, too.
+    env = {**os.environ, "OMP_THREAD_LIMIT": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, str(HERE / "child.py"), str(checkout / "tests"), *arguments]
+    at: str | None = None
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=env) as process,
+    ):
+        for text in _lines(process, seconds):
+            line = json.loads(text)
+            if line["state"] == "finished":
+                return None, line["tests"]
+            if line["state"] == "started":
+                at = line["test"]
+            else:
+                outcomes[line["test"]] = Outcome(line["state"], line["message"], line["trace"], tuple(line["made"]))
+                at = None
+        process.kill()
+    return (at, []) if at is not None else (None, [])
+
+
+def _lines(process: Any, seconds: float) -> Any:
+    """Yield the lines that a process prints, until it has printed nothing for so long."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        rest, since = b"", time.monotonic()
+        while time.monotonic() - since < seconds:
+            if not selector.select(timeout=1):
+                continue
+            block = os.read(process.stdout.fileno(), 1 << 16)
+            if not block:
+                return
+            *lines, rest = (rest + block).split(b"\n")
+            yield from lines
+            since = time.monotonic()
+
+
+def _names(checkout: Path, name: str) -> list[str]:
+    """Return the names of all tests of a module."""
+    outcomes: dict[str, Outcome] = {}
+    return _run_until_it_stops(checkout, [name, "stock", "raw", "none"], outcomes, SECONDS)[1]
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def judge(checkout: Path, name: str, seconds: float) -> list[Row]:
+    """Return a row for each test of a module that makes an evidence index."""
+    ours = run_module(checkout, name, "ours", "raw", [], seconds)
+    reached = {test: outcome for test, outcome in ours.items() if outcome.made}
+    stock = _again(checkout, name, "stock", "raw", list(reached), seconds)
+    alone = [test for test in reached if reached[test].state != "ok" and stock[test].state == "ok"]
+    on_unit = _again(checkout, name, "ours", "unit", alone, seconds)
+    normalising = _again(checkout, name, "unit", "raw", alone, seconds)
+    rows = []
+    for test, outcome in reached.items():
+        others = (stock[test], on_unit.get(test), normalising.get(test))
+        rows.append(Row(test, *reasons.verdict(test, outcome, *others), outcome.made))
+    return rows
+
+
+def _again(checkout: Path, name: str, kind: str, data: str, tests: list[str], seconds: float) -> dict[str, Outcome]:
+    return run_module(checkout, name, kind, data, tests, seconds) if tests else {}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page(rows: list[Row], version: str) -> str:
+    counts = Counter(row.verdict for row in rows)
+    lines = [
+        "# FAISS's own tests with evidence indexes",
+        "",
+        f"Written by `benchmarks/faiss_tests/run.py` with faiss-cpu {faiss.__version__} and tests of FAISS {version}.",
+        "In FAISS's test modules `IndexFlatIP`, `IndexIVFFlat`, `IndexIVFScalarQuantizer` and `IndexIVFPQ` over",
+        "inner products make evidence indexes, in `index_factory`, too; FAISS's own code, `faiss.contrib` among it,",
+        "keeps its classes. Tests count that make at least one of them; of those that FAISS runs for each instruction",
+        "set, one.",
+        "",
+        "| outcome | tests |",
+        "| --- | ---: |",
+        *(f"| {verdict} | {counts[verdict]} |" for verdict in reasons.VERDICTS if counts[verdict]),
+        f"| all | {len(rows)} |",
+    ]
+    for verdict in reasons.VERDICTS[1:]:
+        chosen = sorted(row for row in rows if row.verdict == verdict)
+        if chosen:
+            lines += [
+                "",
+                f"## {verdict[0].upper()}{verdict[1:]}",
+                "",
+                *reasons.ABOUT.get(verdict, []),
+                "| test | reason |",
+            ]
+            lines += ["| --- | --- |", *(f"| `{row.test}` | {_cell(row.reason)} |" for row in chosen)]
+    passed = sorted(row.test for row in rows if row.verdict == reasons.PASSES)
+    return "\n".join([*lines, "", "## Passes", "", *(f"- `{test}`" for test in passed), ""])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkout", type=Path, help="a copy of FAISS's repository")
+    parser.add_argument("--modules", nargs="*", help="names of test modules; by default all that can make one")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time for a test (default: %(default)s)")
+    parser.add_argument("--version", default="of the checkout", help="what to call the checkout on the page")
+    parser.add_argument("--output", type=Path, default=PAGE, help="where to write the page")
+    given = parser.parse_args()
+    checkout = given.checkout.resolve()
+    files = sorted((checkout / "tests").glob("test_*.py"))
+    if not files:
+        parser.error(f"{checkout} must be a checkout of FAISS: it has no tests/test_*.py")
+    names = given.modules or [file.stem for file in files if REACHES.search(file.read_text())]
+    rows: list[Row] = []
+    for name in names:
+        found = judge(checkout, name, given.seconds)
+        rows += found
+        print(name, dict(Counter(row.verdict for row in found)), flush=True)
+    given.output.write_text(page(rows, given.version))
+    unexplained = [row for row in rows if row.verdict == reasons.UNEXPLAINED]
+    for row in unexplained:
+        print(f"no reason is known for {row.test}: {row.reason}")
+    sys.exit(bool(unexplained))
+
+
+if __name__ == "__main__":
+    main()

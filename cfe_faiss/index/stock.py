@@ -1,0 +1,64 @@
+"""FAISS's own methods on an evidence index: those that only read wait while it changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_array
+
+_NUMERIC_TYPES = {faiss.Float32: np.float32, faiss.Float16: np.float16, faiss.Int8: np.int8}
+
+
+def reading(name: str) -> Callable[..., Any]:
+    """Return FAISS's method of that name as a method that nothing changes the index under."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._lock.reading():
+            return getattr(self._stock, name)(self, *args, **kwargs)
+
+    of_faiss = getattr(faiss.IndexIVFFlat, name)
+    method.__name__, method.__qualname__, method.__doc__ = name, name, of_faiss.__doc__
+    return method
+
+
+def as_numeric(x: Any, numeric_type: int) -> Any:
+    """Return vectors as the numbers that FAISS's ``numeric_type`` names, as FAISS's own methods round them."""
+    if numeric_type not in _NUMERIC_TYPES:
+        raise ValueError(f"numeric_type must be Float32, Float16 or Int8 of faiss, got {numeric_type!r}")
+    if numeric_type == faiss.Float32:
+        return x
+    return as_array("x", x).astype(_NUMERIC_TYPES[numeric_type])
+
+
+def written(name: str, result: NDArray[Any], out: Any) -> Any:
+    """Return a result, written into the array or tensor that the caller gave for it, if any."""
+    if out is None:
+        return result
+    target = out.numpy() if _is_tensor(out) else out
+    if not isinstance(target, np.ndarray) or target.shape != result.shape or target.dtype != result.dtype:
+        raise ValueError(f"{name} must be a {result.dtype} array of shape {result.shape}, got {out!r}")
+    target[:] = result
+    return out
+
+
+def like(x: Any, result: Any) -> Any:
+    """Return a result as a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use, as FAISS does then."""
+    return _as_tensor(result) if _is_tensor(x) and _gives_tensors() else result
+
+
+def _gives_tensors() -> bool:
+    """Whether ``faiss.contrib.torch_utils`` was imported, which changes FAISS's classes."""
+    return hasattr(faiss.Index, "search_numpy")
+
+
+def _is_tensor(x: Any) -> bool:
+    return hasattr(x, "detach")
+
+
+def _as_tensor(result: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(result) if isinstance(result, np.ndarray) else result

@@ -1,0 +1,221 @@
+"""FAISS's own methods on evidence indexes, as a program that knows FAISS only would use them."""
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
+
+KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ4,RFlat"]
+IVF = KINDS[1:]
+N, D = 400, 8
+RAW, LABELS = clustered(N, D, 3)
+X = unit(RAW)
+
+
+def filled(kind: str) -> EvidenceIndex:
+    index = cfe.index_factory(D, kind)
+    if kind != "EvidenceFlat":
+        index.train(X)
+    index.add_with_labels(X, LABELS)
+    return index
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_methods_answer_as_the_stock_index(kind: str) -> None:
+    index = filled(kind)
+    stock = faiss.downcast_index(index)
+    for name in ("search", "search_and_reconstruct", "assign"):
+        found, expected = getattr(index, name)(X[:7], 3), getattr(stock, name)(X[:7], 3)
+        for one, other in zip(*((x,) if isinstance(x, np.ndarray) else x for x in (found, expected)), strict=True):
+            assert_array_equal(one, other)
+    if kind != "EvidenceFlat":  # of which stock FAISS makes no codes
+        assert_array_equal(index.sa_encode(X[:7]), stock.sa_encode(X[:7]))
+    out = np.empty((7, 3), np.int64)
+    assert index.assign(X[:7], 3, out) is out
+
+
+@pytest.mark.parametrize("kind", IVF)
+def test_methods_of_inverted_files_answer_as_the_stock_index(kind: str) -> None:
+    index = filled(kind)
+    stock = faiss.downcast_index(index)
+    near, lists = index.quantizer.search(X[:7], index.nprobe)
+    for name, argument in (("search_preassigned", 3), ("range_search_preassigned", 0.7)):
+        for one, other in zip(
+            getattr(index, name)(X[:7], argument, lists, near),
+            getattr(stock, name)(X[:7], argument, lists, near),
+            strict=True,
+        ):
+            assert_array_equal(one, other)
+    found = index.search_and_return_codes(X[:7], 3, include_listnos=True)
+    for one, other in zip(found, stock.search_and_return_codes(X[:7], 3, include_listnos=True), strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_waits_while_the_index_changes(kind: str) -> None:
+    index, near = filled(kind), threading.Event()
+    found: list[Any] = []
+
+    def read() -> None:
+        near.set()
+        found.append(index.assign(X[:1], 1))
+
+    with index._changing():
+        thread = threading.Thread(target=read)
+        thread.start()
+        near.wait()
+        thread.join(0.05)
+        assert found == []
+    thread.join()
+    assert_array_equal(found[0], index.search(X[:1], 1)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_comes_with_its_vectors(kind: str) -> None:
+    index = filled(kind)
+    params = cfe.EvidenceParameters(LABELS[:9], nprobe=16, sel=range(100, 103))
+    D_, I, R = index.search_and_reconstruct(X[:9], 5, params=params)
+    expected = index.search(X[:9], 5, params=params)
+    assert_array_equal(D_, expected[0])
+    assert_array_equal(I, expected[1])
+    assert R.shape == (9, 5, D)
+    assert_array_equal(R[I >= 0], index.reconstruct_batch(I[I >= 0]))
+    assert (I < 0).any()
+    assert np.isnan(R[I < 0]).all()
+    out = np.empty((9, 5, D), np.float32)
+    assert index.search_and_reconstruct(X[:9], 5, params=params, R=out)[2] is out
+    with pytest.raises(ValueError, match=r"R must be a float32 array of shape \(9, 5, 8\)"):
+        index.search_and_reconstruct(X[:9], 5, params=params, R=out[:2])
+    for search in (index.search, index.search_and_reconstruct):
+        with pytest.raises(TypeError, match="takes no numeric_type together with EvidenceParameters"):
+            search(X[:9], 5, params=params, numeric_type=faiss.Float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.float32, np.int8])
+def test_vectors_of_any_type_and_layout(kind: str, dtype: Any) -> None:
+    given = (np.asarray(RAW * 8, dtype)).astype(dtype)
+    expected = filled_with(kind, given.astype(np.float32))
+    for x in (given, np.asfortranarray(given), np.repeat(given, 2, axis=0)[::2], given.tolist()):
+        index = filled_with(kind, x)
+        for one, other in zip(index.search_members(k=3), expected.search_members(k=3), strict=True):
+            assert_array_equal(one, other)
+    names = {np.float16: faiss.Float16, np.float32: faiss.Float32, np.int8: faiss.Int8}
+    if dtype in names:
+        index = cfe.index_factory(D, kind)
+        if kind != "EvidenceFlat":
+            index.train(RAW * 8, numeric_type=names[dtype])
+        index.add_with_ids(RAW * 8, np.arange(N), numeric_type=names[dtype])
+        index.relabel(LABELS)
+        assert_array_equal(index.search_members(k=3)[1], expected.search_members(k=3)[1])
+        index.reset()
+        index.add(RAW * 8, numeric_type=names[dtype])
+        assert index.ntotal == N
+
+
+def filled_with(kind: str, x: Any) -> EvidenceIndex:
+    index = cfe.index_factory(D, kind)
+    if kind != "EvidenceFlat":
+        index.train(x)
+    index.add_with_labels(x, LABELS)
+    return index
+
+
+def test_another_numeric_type_is_refused() -> None:
+    index = cfe.IndexEvidenceFlat(D)
+    for use in (lambda: index.add(X, numeric_type=9), lambda: index.add_with_ids(X, np.arange(N), numeric_type=9)):
+        with pytest.raises(ValueError, match="numeric_type must be Float32, Float16 or Int8 of faiss, got 9"):
+            use()
+    assert index.ntotal == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "PQ" not in kind])
+def test_codes_can_be_added(kind: str) -> None:
+    index = filled(kind)
+    codes = index.sa_encode(X[:20])
+    index.add_sa_codes(codes, np.arange(20) + 1000)
+    index.add_sa_codes(codes[:0])
+    assert index.ntotal == N + 20
+    assert_array_equal(index.members().labels[N:], np.full(20, -1))
+    index.relabel((LABELS[:20] + 1) % 3, np.arange(20) + 1000)
+    D_, I = index.search_evidence(X[:20], LABELS[:20], 1, **({} if kind == "EvidenceFlat" else {"exact": True}))
+    assert_array_equal(I[:, 0], np.arange(20) + 1000)
+    assert D_.min() > 0.99
+    for wrong in (codes[:, 1:], codes.astype(np.int64), codes[0]):
+        with pytest.raises(ValueError, match=r"codes must be uint8 of shape \(n, \d+\), got"):
+            index.add_sa_codes(wrong)
+    with pytest.raises(ValueError, match="ids must not be in the index yet, got 7"):
+        index.add_sa_codes(codes[:1], [7])
+    assert index.ntotal == N + 20
+
+
+def test_codes_of_a_product_quantizer_do_not_tell_the_vectors() -> None:
+    index = filled("EvidenceIVF8,PQ4,RFlat")
+    with pytest.raises(NotImplementedError, match="codes do not tell the vectors"):
+        index.add_sa_codes(index.sa_encode(X[:3]))
+    assert index.ntotal == N
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_can_be_merged_is_said_before(kind: str) -> None:
+    index = filled(kind)
+    for other in (filled("EvidenceIVF8,Flat"), filled(kind), filled("EvidenceIVF8,SQ8").to_stock()):
+        index.check_compatible_for_merge(other)
+        index.merge_from(other, 10 * index.ntotal)
+        assert other.ntotal == 0
+    for wrong, error in (
+        (index, ValueError),
+        (cfe.IndexEvidenceFlat(D + 1), ValueError),
+        (filled("EvidenceIVF8,PQ4,RFlat").to_stock(), TypeError),
+        (faiss.IndexFlatIP(D), TypeError),
+    ):
+        for use in (index.check_compatible_for_merge, index.merge_from):
+            with pytest.raises(error, match="otherIndex must be"):
+                use(wrong)
+
+
+TENSORS = """
+import numpy as np, torch, faiss
+import faiss.contrib.torch_utils
+import cfe_faiss as cfe
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(300, 8)).astype(np.float32)
+labels = np.arange(300) % 3
+x = torch.from_numpy(X)
+for kind in ("EvidenceFlat", "EvidenceIVF5,Flat", "EvidenceIVF5,SQ8", "EvidenceIVF5,PQ4,RFlat"):
+    index = cfe.index_factory(8, kind)
+    if not index.is_trained:
+        index.train(x)
+    index.add_with_ids(x.half(), torch.arange(300), numeric_type=faiss.Float16)
+    index.relabel(torch.from_numpy(labels))
+    params = cfe.EvidenceParameters(torch.from_numpy(labels[:7]), sel=torch.arange(300) < 200)
+    expected = index.search(X[:7], 4, params=params)
+    for found in (index.search(x[:7], 4, params=params), index.search_and_reconstruct(x[:7], 4, params=params)[:2]):
+        assert all(type(one) is torch.Tensor for one in found)
+        assert all((one.numpy() == other).all() for one, other in zip(found, expected))
+    D, I = torch.empty(7, 4), torch.empty(7, 4, dtype=torch.int64)
+    index.search(x[:7], 4, params=params, D=D, I=I)
+    assert (I.numpy() == expected[1]).all()
+    assert type(index.range_search(x[:7], 0.5, params=params)[1]) is torch.Tensor
+    assert type(index.assign(x[:7], 2)) is torch.Tensor and type(index.assign(X[:7], 2)) is np.ndarray
+    assert type(index.search_and_reconstruct(x[:7], 2)[2]) is torch.Tensor
+    assert type(index.reconstruct_batch(torch.arange(3))) is np.ndarray
+    assert index.remove_ids(torch.arange(300) < 5) == 5
+print("all right")
+"""
+
+
+def test_tensors_come_back_for_tensors_after_torch_utils() -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", TENSORS], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "all right", done.stderr
