@@ -9,6 +9,7 @@ from sphinx_gallery.sorting import ExplicitOrder
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the examples are small: on a busy machine, threads only wait
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # a pipeline in an example reports to nobody
 
 from public_members import public_methods, public_properties  # noqa: E402
