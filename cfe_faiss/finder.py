@@ -1,7 +1,7 @@
 """From a graph and a model to evidence in one object: predictions, KS vectors, index, results as tables."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,8 @@ from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.metapath import metapath_graph
+from cfe_faiss.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.pairs import global_evidence, missing_text, pairs_text
 from cfe_faiss.predictions import predictions_of
 from cfe_faiss.search.plan import SearchArguments
@@ -265,6 +267,9 @@ class EvidenceFinder:
         alpha: float = 0.5,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
+        node_type: str | None = None,
+        metapath: Sequence[tuple[str, ...]] | None = None,
+        loader: Any = None,
         progress: bool = False,
     ) -> Self:
         """Predict, propagate and index.
@@ -299,6 +304,14 @@ class EvidenceFinder:
         nodes
             The nodes to search among, as numbers or as a mask of shape (n,); by default all. The paper searches among
             the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
+        node_type, metapath
+            For ``HeteroData``, and for it only: the node type whose evidence is wanted, and how its nodes are joined.
+            The graph is that of :func:`cfe_faiss.metapath_graph`, unweighted; ``features``, ``nodes``, true classes and
+            names are those of the node type. The model sees all of ``data``, and predicts the classes of this type, see
+            :func:`cfe_faiss.models.predict`. By default the node type where the meta-path starts.
+        loader
+            Batches of the graph, PyG's ``NeighborLoader`` say, where the model is not to be called with all of it; see
+            :func:`cfe_faiss.models.predict`.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
 
@@ -309,12 +322,13 @@ class EvidenceFinder:
         ImportError
             If ``model`` is to be called and torch is missing.
         """
+        whole, data, node_type = data, *_of_type(data, node_type, metapath)
         for name in ("x", "edge_index"):
             if getattr(data, name, None) is None:
                 raise ValueError(f"data must have {name}, got {type(data).__name__}")
         n = len(data.x)
         attributes = _attributes(features, data, n)
-        predicted = predictions_of(model, data, features)
+        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
         check_names(predicted, data)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data.edge_index, n)
@@ -451,6 +465,24 @@ def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
     return where.numbered(class_names)
+
+
+def _of_type(data: Any, node_type: str | None, metapath: Any) -> tuple[Any, str | None]:
+    """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
+    if not is_heterogeneous(data):
+        for name, value in (("node_type", node_type), ("metapath", metapath)):
+            if value is not None:
+                raise ValueError(f"{name} is for HeteroData, got {name}={value!r} for {type(data).__name__}")
+        return data, None
+    if node_type is not None:
+        as_node_type("node_type", data, node_type)
+    if metapath is None:
+        raise ValueError("metapath must say how the nodes of HeteroData are joined, a list of edge types, got None")
+    graph = metapath_graph(data, metapath)
+    start: str = metapath[0][0]
+    if node_type not in (None, start):
+        raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")
+    return graph, start
 
 
 def _refuse_effort(**given: Any) -> None:
