@@ -76,7 +76,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",  # all of them are run
     "ignore_pattern": "|".join(map(re.escape, LEFT_OUT)),
     "within_subsection_order": ExplicitOrder([*EXAMPLES, "*"]),
-    "default_thumb_file": str(DOCS.parent / "examples" / "patients_evidence.png"),
+    "default_thumb_file": str(DOCS / "_static" / "printed.svg"),
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
