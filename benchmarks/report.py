@@ -412,6 +412,35 @@ def small_adds() -> str:
     )
 
 
+def store() -> str:
+    content = result("store")
+    single = content["single"]
+    queries = [(name, f"{us:.1f} us") for name, us in single["us_per_query"].items()]
+    searches = [
+        (
+            f"{row['share']:.1%}",
+            f"{row['rows']:,}",
+            *(f"{row['ms_per_query'][name]:.2f} ms" for name in ("store.search", "store.evidence", "stock search")),
+            f"{row['same_results']:.0%}",
+        )
+        for row in content["filtered"]
+    ]
+    steps = [(step, f"{times['store']:.2f} s", f"{times['index']:.2f} s") for step, times in content["seconds"].items()]
+    return (
+        f"{content['rows']:,} rows of {content['dimension']} dimensions with ids, classes, three keys of metadata and "
+        f"a text, k = {content['k']}. Evidence of one query through a store over an inverted file of {single['nlist']} "
+        f"lists (nprobe = {single['nprobe']}): {single['us_more']:.1f} us more than `search_evidence` of its index for "
+        f"a vector, {single['us_more_by_id']:+.1f} us next to `search_members` for an id. Wanted: at most "
+        f"{content['wanted_us']:g} us more.\n\n"
+        + table(("one query", "median"), queries)
+        + "\n\nOne query among the rows that a filter leaves, next to stock IndexFlatIP with the ready bitmap of these "
+        f"rows. The first filter on a key takes {content['first_filter_seconds']:.2f} s more.\n\n"
+        + table(("left", "rows", "store.search", "store.evidence", "stock search", "same results"), searches)
+        + "\n\nAll rows, through a store and of the index alone:\n\n"
+        + table(("step", "store", "index"), steps)
+    )
+
+
 def levels() -> str:
     content = result("levels")
     rows = [
@@ -678,6 +707,7 @@ SECTIONS = {
     "Intervals of the audits": ("coverage", coverage),
     "Intervals of the tests of a model": ("interval_coverage", interval_coverage),
     "Pairs that differ in one attribute only": ("only_in", only_in),
+    "A store of documents": ("store", store),
     "A LangChain store": ("langchain_store", langchain_store),
     "Full scale": ("full_scale_1569960", full_scale),
 }

@@ -61,6 +61,16 @@ def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pyt
     assert min(found["ivf"]["us_per_add_and_search"].values()) > 0
 
 
+def test_a_store_returns_what_its_index_does(script: Any) -> None:
+    pytest.importorskip("pyarrow", reason='needs pip install "cfe-faiss[store]"')
+    found = script("store").measure(1200, 8, 6, 10, 1)
+    assert found["single"]["complete"]
+    assert min(found["single"]["us_per_query"].values()) > 0
+    assert [row["same_results"] for row in found["filtered"]] == [1.0] * 5
+    assert found["filtered"][0]["rows"] == 1200
+    assert set(found["seconds"]) == {"add", "save", "load"}
+
+
 def test_small_adds_notice_other_results(script: Any) -> None:
     small_adds = script("small_adds")
     assert small_adds.same(1, 1, lambda _: (np.ones(3), np.zeros(3)))
