@@ -67,7 +67,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     n_features_in_
         Number of features seen in ``fit``.
     feature_names_in_
-        Their names, (n_features_in_,); only if ``X`` had names that are all strings.
+        Their names, ``(n_features_in_,)``; only if ``X`` had names that are all strings.
     n_samples_fit_
         Number of samples in the fitted data.
 
