@@ -75,7 +75,8 @@ def evidence_figure(
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), read as undirected. Used
+        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), or ``adj_t``, read as
+        undirected. Used
         where present: ``x_raw``, (n, d), the features in their own units; ``feature_names``, d of them; ``y``, (n,),
         the true classes (-1: not known); ``class_names``; ``node_ids``, (n,), the nodes' own names.
     source, target
@@ -130,7 +131,7 @@ def evidence_figure(
         as_number("similarity", similarity, -1.001, 1.001)
     max_neighbors, features = as_count("max_neighbors", max_neighbors), as_count("features", features)
     differing = differing_features(data, source, target)
-    graph = as_graph(data.edge_index, n)
+    graph = as_graph(data, n)
 
     pair = _neighbourhoods(data, graph, source, target, predicted, truth, max_neighbors)
     shown = np.concatenate([[node.id, *node.drawn] for node in pair])

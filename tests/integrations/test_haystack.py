@@ -1,6 +1,8 @@
 """The Haystack document store and its retrievers, by themselves and in pipelines."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -501,8 +503,16 @@ def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
             retriever.run(**query)
     with pytest.raises(ValueError, match="top_k must be >= 0, got -1"):
         retriever.run(document_id="ticket-0", top_k=-1)
+    with pytest.raises(ValueError, match="'replace' is not a valid DuplicatePolicy"):
+        store.write_documents([ticket(0)], "replace")
     with pytest.raises(ValueError, match="path must be given"):
         store.save_to_disk()
     store.save_to_disk(str(tmp_path / "store"))
     with pytest.raises(ValueError, match=r"embedding_dim must be 128, as in .*, got 3"):
         EvidenceDocumentStore(embedding_dim=3, path=str(tmp_path / "store"))
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    code = "import sys; sys.modules['haystack'] = None; import cfe_faiss.integrations.haystack"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stderr.endswith('ImportError: haystack is missing: pip install "cfe-faiss[haystack]"\n')

@@ -1,6 +1,8 @@
 """The LlamaIndex store, by itself and under LlamaIndex's own index, retrievers and query engines."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -554,3 +556,9 @@ def test_everything_asynchronously() -> None:
         assert await store.aget_nodes() == []
 
     asyncio.run(run())
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    code = "import sys; sys.modules['llama_index'] = None; import cfe_faiss.integrations.llama_index"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stderr.endswith('ImportError: llama_index is missing: pip install "cfe-faiss[llama-index]"\n')

@@ -168,6 +168,29 @@ def test_random_loaders_draw_the_same_every_time(graph):
     assert first != sorted(first)
 
 
+def test_batches_go_to_the_device_of_the_weights(graph):
+    """The device "meta" stands for one that is not the graph's; it holds no numbers, so that the model makes them."""
+    seen = []
+
+    class Model(torch.nn.Module):
+        def __init__(self, device):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(8, 2, device=device))
+
+        def forward(self, x, edge_index):
+            seen.append((x.device.type, edge_index.device.type))
+            return torch.zeros(len(x), 2)
+
+    for device in ("meta", "cpu"):
+        predict(Model(device), graph, loader=all_neighbors(graph, 1, batch_size=100))
+    assert seen == [("meta", "meta")] * 2 + [("cpu", "cpu")] * 2
+    assert graph.x.device.type == "cpu"
+    predict(
+        lambda x, edge_index: seen.append(x.device.type) or x, graph, loader=all_neighbors(graph, 1, batch_size=200)
+    )
+    assert seen[-1] == "cpu"
+
+
 def batch(n_id, size, **more):
     return Data(
         x=torch.eye(4)[:, :2], edge_index=torch.empty(2, 0).long(), n_id=torch.tensor(n_id), batch_size=size, **more

@@ -12,7 +12,7 @@ from cfe_faiss.checks import as_count
 from cfe_faiss.extras import extra
 from cfe_faiss.integrations.haystack.filters import condition
 from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
-from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, to_documents, to_row
+from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, embeddings_of, to_documents, to_row
 from cfe_faiss.integrations.threads import in_thread
 from cfe_faiss.store import EvidenceStore
 
@@ -33,10 +33,10 @@ class EvidenceDocumentStore:
         Key of a document's ``meta`` under which it has its predicted class, a text or an integer. A document without
         one, or with None, is found by similarity, but is evidence for nothing.
     index
-        What to search with, as :func:`cfe_faiss.index_factory` describes it; exact by default.
+        What a new store searches with, as :func:`cfe_faiss.index_factory` describes it; exact by default.
     path
-        Where :meth:`save_to_disk` writes. If there is a store already, it is loaded, so that a pipeline that is loaded
-        from YAML finds its documents.
+        Where :meth:`save_to_disk` writes. If there is a store already, it is loaded with the index that it has, so that
+        a pipeline from YAML finds its documents.
 
     Notes
     -----
@@ -114,11 +114,11 @@ class EvidenceDocumentStore:
         Raises
         ------
         ValueError
-            If ``documents`` is no list of documents, or one of them cannot be stored.
+            If ``documents`` is no list of documents, one of them cannot be stored, or ``policy`` is no policy.
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        documents = _checked(documents)
+        documents, policy = _checked(documents), DuplicatePolicy(policy)
         with self._writing:
             if policy == DuplicatePolicy.OVERWRITE:
                 chosen = {document.id: document for document in documents}
@@ -136,18 +136,11 @@ class EvidenceDocumentStore:
     def _put(self, put: Callable[..., None], documents: list[Document]) -> None:
         if not documents:
             return
-        ids, labels, metadata, contents = zip(*(to_row(one, self.label_key) for one in documents), strict=True)
-        put(ids, [self._vector_of(one) for one in documents], labels, metadata, contents)
-
-    def _vector_of(self, document: Document) -> list[float]:
-        if document.embedding is None:
-            return [0.0] * self.embedding_dim
-        if len(document.embedding) != self.embedding_dim:
-            raise ValueError(
-                f"the embedding of document {document.id!r} must have {self.embedding_dim} numbers, "
-                f"got {len(document.embedding)}"
-            )
-        return document.embedding
+        vectors = embeddings_of(documents, self.embedding_dim)
+        norms = np.linalg.norm(vectors, axis=1).tolist()
+        rows = (to_row(one, norm, self.label_key) for one, norm in zip(documents, norms, strict=True))
+        ids, labels, metadata, contents = zip(*rows, strict=True)
+        put(ids, vectors, labels, metadata, contents)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; ids that are not stored are passed over."""
