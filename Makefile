@@ -2,6 +2,7 @@
 #
 #   demo, test    what README starts with
 #   check         formats, lints and types, of Python and of C++, and which way imports run
+#   docs          the documentation site in build/docs/html, and whether its links and pages are in order
 #   levels        the tests of everything that computes, once at each instruction set of this processor
 #   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
 #   asan-python   the tests of the index with the extension under the address sanitizer
@@ -29,7 +30,7 @@ PIP_OPTIONS := --disable-pip-version-check --quiet
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test check levels asan tsan asan-python neon wheel release clean
+.PHONY: demo test check docs levels asan tsan asan-python neon wheel release clean
 
 demo: $(READY)
 	$(BIN)/cfe-faiss demo
@@ -43,12 +44,21 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/check $(CMAKE_OPTIONS) -DCFE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	$(BIN)/cmake --build $(BUILD)/check
 	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/check
 	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -config-file $(NATIVE)/.clang-tidy \
 		-p $(BUILD)/check -quiet -extra-arg=-Wno-deprecated-declarations '$(NATIVE)/(bindings|core|kernels|tests)/'
+
+docs: $(READY)
+	rm -rf docs/reference/generated
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
+	$(BIN)/python docs/check_site.py build/docs/html
+	$(BIN)/pytest -q tests/test_docs.py
 
 levels: $(READY)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \

@@ -52,6 +52,8 @@ class CsrGraph:
         The neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``: ascending, without v itself.
     threads
         How many threads check them.
+    weights
+        Of the edges, beside ``indices``: positive and finite.
     release
         Called after each task of the calling thread: it gives back the memory that memory maps take.
 
@@ -66,6 +68,7 @@ class CsrGraph:
         indptr: NDArray[np.int64],
         indices: NDArray[np.int32],
         threads: int,
+        weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
     ) -> None: ...
     def count_same_label(self, labels: NDArray[np.int32], threads: int) -> int:
@@ -74,14 +77,17 @@ class CsrGraph:
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
 
+    Weights of repeated edges are summed; of an edge that is given in both directions the mean counts in both, unless
+    the graph is directed.
+
     Raises
     ------
     ValueError
-        If there are more nodes than int32 can number; by the methods, if a node number is out of its range, or the
-        edges that are placed are not those that were counted.
+        If there are more nodes than int32 can number; by the methods, if a node number is out of its range, the edges
+        that are placed are not those that were counted, or a weight is not positive and finite.
     """
 
-    def __init__(self, num_nodes: int, directed: bool) -> None: ...
+    def __init__(self, num_nodes: int, directed: bool, weighted: bool = False) -> None: ...
     @property
     def num_counted(self) -> int:
         """Number of neighbours of all nodes, repeated ones included."""
@@ -89,11 +95,11 @@ class GraphBuilder:
     def count(self, edges: NDArray[np.int64]) -> None:
         """Count edges, sources above targets, (2, m)."""
 
-    def place(self, edges: NDArray[np.int64]) -> None:
-        """Put the neighbours that edges give to where their nodes' neighbours go."""
+    def place(self, edges: NDArray[np.int64], weights: NDArray[np.float32] | None = None) -> None:
+        """Put the neighbours that edges give, and the weights, (m,), to where their nodes' neighbours go."""
 
-    def finish(self, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return indptr and indices, each neighbour once; the builder is empty then."""
+    def finish(self, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
 
 # --- propagation ---
 

@@ -46,7 +46,8 @@ def class_names_of(data: Any) -> tuple[str, ...] | None:
 
 def node_count(data: Any) -> int:
     """Return the number of nodes that have features, or else true classes."""
-    return len(data.y if getattr(data, "x", None) is None else data.x)
+    rows = data.y if getattr(data, "x", None) is None else data.x
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)  # sparse matrices have no length
 
 
 def check_names(predictions: Predictions, data: Any) -> None:

@@ -42,9 +42,9 @@ class Constraints:
         In how many attributes the nodes may differ at most, of all attributes that the table has.
     min_hops
         Least distance of the nodes in the graph, >= 2: 2 leaves out neighbours. Where no path leads from one to the
-        other, the distance is infinite.
+        other, the distance is infinite. A path may take edges against their direction.
     common_neighbors
-        False: the nodes have no neighbour in common.
+        False: the nodes have no neighbour in common, whatever the directions of the edges.
     ratio
         In how many pairs each node may be, at most. Pairs are chosen greedily: the most similar first, of equal ones
         that with the smaller ids, and each only if neither node is in as many pairs already. Of the evidence of given

@@ -1,7 +1,7 @@
-"""From a graph and a model to evidence in one object: predictions, KS vectors, index, results as tables."""
+"""From a graph and a model, or from vectors, to evidence in one object: predictions, index, results as tables."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes import Attributes, attributes_of
-from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_names, as_nodes
-from cfe_faiss.classes import check_names
+from cfe_faiss.checks import as_array, as_count, as_dense, as_ids, as_labels, as_names, as_nodes, as_unit_rows
+from cfe_faiss.classes import Predictions, as_predictions, check_names, node_count
 from cfe_faiss.columns import Removed, leave_out
 from cfe_faiss.constraints import Constraints
+from cfe_faiss.edges import parts_for_the_model
 from cfe_faiss.extras import extra
 from cfe_faiss.frames import attribute_columns, class_columns, class_name
 from cfe_faiss.graph import Graph, as_graph
@@ -20,6 +21,8 @@ from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.metapath import metapath_graph
+from cfe_faiss.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.pairs import global_evidence, missing_text, pairs_text
 from cfe_faiss.predictions import predictions_of
 from cfe_faiss.search.plan import SearchArguments
@@ -179,18 +182,18 @@ class PairEvidence:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EvidenceFinder:
-    """Counterfactual evidence in one graph under one model; made by :meth:`from_data`.
+    """Counterfactual evidence in one graph under one model; made by :meth:`from_data` or :meth:`from_vectors`.
 
     Attributes
     ----------
     vectors
-        KS vector of every node, (n, d) float32.
+        KS vector of every node, or its own vector as a unit row, (n, d) float32.
     labels
         Predicted class of every node, (n,) int32.
     index
         Evidence index over the searched nodes, with their numbers as ids.
     graph
-        The neighbours of every node, edges counting in both directions; None where not given.
+        The neighbours of every node, with weights where the KS vectors were made with them; None where not given.
     attributes
         Attributes of every node, row i those of node i; None where there are none.
     truth
@@ -199,6 +202,9 @@ class EvidenceFinder:
         Name of each class; None where classes have numbers only.
     removed
         What the KS vectors were made without, and what still tells it; None where nothing was to be left out.
+    model_only
+        Values of edges that ``data`` has, such as "edge_weight", but the KS vectors were not made of: they are for the
+        model only.
 
     Examples
     --------
@@ -231,12 +237,17 @@ class EvidenceFinder:
     truth: NDArray[np.int32] | None = None
     class_names: tuple[str, ...] | None = None
     removed: Removed | None = None
+    model_only: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
         parts = [f"{n:,} nodes", f"d={d}", classes, repr(self.index)]
+        if self.graph is not None:
+            kinds = {"directed edges": self.graph.directed, "weighted edges": self.graph.weights is not None}
+            parts += [kind for kind, there in kinds.items() if there] if self.graph.num_edges else ["no edges"]
+        parts += [f"{name} for the model only" for name in self.model_only]
         if self.attributes is not None:
             parts.append(f"{len(self.attributes)} attributes")
         if self.truth is not None:
@@ -263,8 +274,13 @@ class EvidenceFinder:
         without: Iterable[str] = (),
         num_layers: int = 3,
         alpha: float = 0.5,
+        directed: bool = False,
+        edge_weight: ArrayLike | bool = False,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
+        node_type: str | None = None,
+        metapath: Sequence[tuple[str, ...]] | None = None,
+        loader: Any = None,
         progress: bool = False,
     ) -> Self:
         """Predict, propagate and index.
@@ -272,9 +288,9 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` (or anything else with ``x`` and ``edge_index``): features (n, d) and edges (2, E). The KS
-            vectors take edges as undirected and unweighted, whatever the model makes of ``edge_weight``. Where present,
-            ``y``, (n,), are the true classes, and ``class_names`` the names of true and predicted ones.
+            PyG ``Data`` (or anything else with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
+            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Where
+            present, ``y``, (n,), are the true classes, and ``class_names`` the names of true and predicted ones.
         model
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients, and left as it was found (see :func:`cfe_faiss.models.predict` for models that take more); or a
@@ -293,12 +309,29 @@ class EvidenceFinder:
             stay: where they were drawn by an attribute, they tell it still.
         num_layers, alpha
             Of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
+        directed
+            Of the KS vectors. False: edges count in both directions. True: a node's vector is made of those of the
+            nodes whose edges point to it, as messages flow in PyG. The model sees the edges as they are in any case.
+        edge_weight
+            Of the KS vectors. False: all edges count alike, as in the paper; ``data.edge_weight``, ``edge_attr``,
+            ``edge_type`` and the values of ``adj_t`` are for the model only (``model_only`` and the text of the finder
+            name those that there are). True: neighbours count by ``data.edge_weight``, or else by the values of
+            ``adj_t``. An array, (E,): by these weights of the edges of ``data.edge_index``. Whatever is said here,
+            the model gets what ``data`` has. See :func:`cfe_faiss.ks_vectors` for what weights do.
         index
             An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here where it has to
             be. By default the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
         nodes
             The nodes to search among, as numbers or as a mask of shape (n,); by default all. The paper searches among
             the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
+        node_type, metapath
+            For ``HeteroData``, and for it only: the node type whose evidence is wanted, and how its nodes are joined.
+            The graph is that of :func:`cfe_faiss.metapath_graph`, unweighted; ``features``, ``nodes``, true classes and
+            names are those of the node type. The model sees all of ``data``, and predicts the classes of this type, see
+            :func:`cfe_faiss.models.predict`. By default the node type where the meta-path starts.
+        loader
+            Batches of the graph, PyG's ``NeighborLoader`` say, where the model is not to be called with all of it; see
+            :func:`cfe_faiss.models.predict`.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
 
@@ -309,23 +342,87 @@ class EvidenceFinder:
         ImportError
             If ``model`` is to be called and torch is missing.
         """
-        for name in ("x", "edge_index"):
-            if getattr(data, name, None) is None:
-                raise ValueError(f"data must have {name}, got {type(data).__name__}")
-        n = len(data.x)
+        whole, data, node_type = data, *_of_type(data, node_type, metapath)
+        _check_data(data)
+        n = node_count(data)
         attributes = _attributes(features, data, n)
-        predicted = predictions_of(model, data, features)
+        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
         check_names(predicted, data)
         searched = as_nodes("nodes", nodes, n)
-        graph = as_graph(data.edge_index, n)
+        graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
         x, removed = leave_out(data, attributes, names) if names else (data.x, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
-        built = empty_index(index, len(searched), vectors.shape[1])
-        if not built.is_trained:
-            built.train(vectors[searched])
-        built.add_with_labels(vectors[searched], predicted.labels[searched], ids=searched)
-        return cls(vectors, predicted.labels, built, graph, attributes, _truth(data, n), predicted.class_names, removed)
+        taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
+        return cls(
+            vectors,
+            predicted.labels,
+            _filled(index, vectors, predicted.labels, searched),
+            graph,
+            attributes,
+            _truth(data, n),
+            predicted.class_names,
+            removed,
+            tuple(name for name in parts_for_the_model(data) if name not in taken),
+        )
+
+    @classmethod
+    def from_vectors(
+        cls,
+        X: Any,
+        labels: Any,
+        *,
+        features: Any = None,
+        truth: Any = None,
+        class_names: Sequence[str] | None = None,
+        index: str | EvidenceIndex | None = None,
+        nodes: ArrayLike | None = None,
+    ) -> Self:
+        """Index vectors of your own, such as embeddings of any encoder, and the classes predicted for them.
+
+        There is neither a graph nor a model: the similarity is the cosine of two vectors, and conditions on the graph
+        (``min_hops``, ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. All else is as in
+        :meth:`from_data`; rows are what is called nodes elsewhere.
+
+        Parameters
+        ----------
+        X
+            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: ``vectors`` of the
+            finder are unit rows.
+        labels
+            Predicted classes, (n,), as numbers or texts, probabilities or logits, (n, C); see
+            :func:`cfe_faiss.classes.as_predictions`.
+        features
+            Attributes of all rows, as in :meth:`from_data`. They take no part in the similarity.
+        truth
+            True classes, (n,): numbers, -1 where not known, or texts, where the predicted classes are texts.
+        class_names
+            Names of the classes; by default, where ``labels`` are texts, these texts in ascending order.
+        index, nodes
+            As in :meth:`from_data`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+
+        Examples
+        --------
+        >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]]
+        >>> finder = EvidenceFinder.from_vectors(X, ["spam", "ham", "spam", "ham"], features={"length": [9, 8, 5, 9]})
+        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_length"]]
+           source  target source_class  target_length
+        0       0       1         spam              8
+        1       1       2          ham              5
+        """
+        vectors = as_unit_rows("X", as_dense("X", X))
+        n = len(vectors)
+        predicted = as_predictions(labels, n, class_names, "labels")
+        attributes = None if features is None else attributes_of(features, n)
+        searched = as_nodes("nodes", nodes, n)
+        built = _filled(index, vectors, predicted.labels, searched)
+        known = None if truth is None else _true_classes(truth, n, predicted, class_names)
+        return cls(vectors, predicted.labels, built, None, attributes, known, predicted.class_names)
 
     def local(
         self,
@@ -453,6 +550,24 @@ def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
     return where.numbered(class_names)
 
 
+def _of_type(data: Any, node_type: str | None, metapath: Any) -> tuple[Any, str | None]:
+    """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
+    if not is_heterogeneous(data):
+        for name, value in (("node_type", node_type), ("metapath", metapath)):
+            if value is not None:
+                raise ValueError(f"{name} is for HeteroData, got {name}={value!r} for {type(data).__name__}")
+        return data, None
+    if node_type is not None:
+        as_node_type("node_type", data, node_type)
+    if metapath is None:
+        raise ValueError("metapath must say how the nodes of HeteroData are joined, a list of edge types, got None")
+    graph = metapath_graph(data, metapath)
+    start: str = metapath[0][0]
+    if node_type not in (None, start):
+        raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")
+    return graph, start
+
+
 def _refuse_effort(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and value is not True:
@@ -464,6 +579,36 @@ def _attributes(features: Any, data: Any, n: int) -> Attributes | None:
         return attributes_of(features, n)
     named = any(getattr(data, name, None) is not None for name in ("attributes", "feature_names", "sensitive"))
     return attributes_of(data, n, "data") if named else None
+
+
+def _check_data(data: Any) -> None:
+    if getattr(data, "x", None) is None:
+        raise ValueError(f"data must have x, got {type(data).__name__}")
+    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        raise ValueError(
+            f"data must have edge_index or adj_t, got {type(data).__name__}: an edge_index of shape (2, 0) says that "
+            "there are no edges, and vectors without a graph are for EvidenceFinder.from_vectors"
+        )
+
+
+def _filled(
+    index: str | EvidenceIndex | None, vectors: NDArray[np.float32], labels: NDArray[np.int32], nodes: NDArray[np.int64]
+) -> EvidenceIndex:
+    """Return an index of some of the vectors, whose ids are their numbers."""
+    built = empty_index(index, len(nodes), vectors.shape[1])
+    if not built.is_trained:
+        built.train(vectors[nodes])
+    built.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
+    return built
+
+
+def _true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> NDArray[np.int32]:
+    """Return true classes that go with predicted ones, both as numbers or both as texts."""
+    if np.asarray(truth).dtype.kind in "biu":
+        if predicted.class_names is not None and class_names is None:
+            raise ValueError("truth must be texts, as the labels are, or class_names be given, got numbers")
+        return as_labels("truth", truth, n, unknown=True)
+    return as_predictions(truth, n, predicted.class_names, "truth").labels
 
 
 def _truth(data: Any, n: int) -> NDArray[np.int32] | None:

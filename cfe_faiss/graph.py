@@ -1,24 +1,16 @@
 """One graph for the whole package: the neighbours of every node in compressed sparse rows (CSR)."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import _native, parallel
-from cfe_faiss.checks import as_array, as_count
+from cfe_faiss.checks import as_count
 from cfe_faiss.disk import is_mapped, release
+from cfe_faiss.edges import Edges, check_num_nodes, edges_of
 from cfe_faiss.summary import summary
-
-# Edges are read in blocks, so that no int64 copy of a large edge list is ever made.
-_EDGES_PER_BLOCK = 1 << 20
-
-# Yields the edges as int64 arrays of shape (2, m): sources above targets.
-_Edges: TypeAlias = Callable[[], Iterator[NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +24,13 @@ class Graph:
         memory maps.
     indices
         Shape (num_edges,), int32: node numbers, ascending within each node, without v itself, each once.
+    weights
+        Shape (num_edges,), float32, all positive and finite: ``weights[i]`` is that of the edge to ``indices[i]``. It
+        may be a memory map, too. None: edges have no weights.
+    directed
+        Whether N(v) holds only the sources of the edges that point to v, as :func:`as_graph` makes it with
+        ``directed=True``. Conditions on pairs of nodes, such as ``min_hops``, and pictures take edges in both
+        directions all the same.
 
     Raises
     ------
@@ -51,11 +50,16 @@ class Graph:
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
+    weights: NDArray[np.float32] | None = None
+    directed: bool = False
 
     __repr__ = summary
 
     def __post_init__(self) -> None:
-        for name, array, dtype in (("indptr", self.indptr, np.int64), ("indices", self.indices, np.int32)):
+        arrays: dict[str, tuple[Any, Any]] = {"indptr": (self.indptr, np.int64), "indices": (self.indices, np.int32)}
+        if self.weights is not None:
+            arrays["weights"] = self.weights, np.float32
+        for name, (array, dtype) in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype != dtype:
                 raise TypeError(f"{name} must be an array of {dtype.__name__}, got {getattr(array, 'dtype', array)!r}")
             if array.ndim != 1:
@@ -84,11 +88,25 @@ class Graph:
             raise ValueError(f"v must lie in 0..{self.num_nodes - 1}, got {v}")
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
+    def undirected(self) -> Self:
+        """Return the graph whose edges count in both directions: itself, or if it is directed another, unweighted."""
+        if not self.directed:
+            return self
+        targets = np.repeat(np.arange(self.num_nodes, dtype=np.int32), np.diff(self.indptr))
+        graph = as_graph(np.stack([self.indices, targets]), self.num_nodes)
+        return type(self)(graph.indptr, graph.indices)
 
-def as_graph(graph: Any, num_nodes: int | None = None, *, directed: bool = False) -> Graph:
+
+def as_graph(
+    graph: Any,
+    num_nodes: int | None = None,
+    *,
+    edge_weight: ArrayLike | bool | None = None,
+    directed: bool = False,
+) -> Graph:
     """Return the graph in the form that this package computes with.
 
-    Self-loops are dropped and duplicate edges merged; weights are ignored.
+    Self-loops are dropped and repeated edges merged. A graph may have no edges at all.
 
     Parameters
     ----------
@@ -96,29 +114,41 @@ def as_graph(graph: Any, num_nodes: int | None = None, *, directed: bool = False
         One of
 
         - an edge_index: integers of shape (2, E), sources above targets, as an array, a tensor or lists;
-        - a PyTorch Geometric ``Data`` object, or any object with an ``edge_index`` of that form;
+        - an adj_t of PyTorch Geometric: a sparse tensor of torch (COO, CSR or CSC) or a SparseTensor of torch_sparse,
+          (n, n). It is transposed: an entry (i, j) other than zero is an edge from j to i;
+        - a PyTorch Geometric ``Data`` object, or any object with ``edge_index`` or else ``adj_t`` of these forms;
         - a SciPy sparse matrix of any format: an entry (i, j) other than zero is an edge from i to j;
         - a NetworkX graph: its nodes become 0..n-1 in the order in which it yields them;
-        - a :class:`Graph`, which is returned as it is.
+        - a :class:`Graph`, which is returned as it is, whatever ``directed`` says; with ``edge_weight=False`` without
+          its weights.
     num_nodes
         Number of nodes. Default: what the graph says itself; for an edge_index, its largest number plus one.
+    edge_weight
+        None or False: edges have no weights, whatever the graph says. True: they have those that the graph holds
+        itself, which are the values of a sparse matrix or adj_t, ``edge_weight`` of ``Data`` (else the values of its
+        ``adj_t``) or the attribute "weight" of NetworkX (1 where an edge has none). An array, (E,): the weights of the
+        edges of an edge_index. A weight is 0, which is no edge, or positive and finite in float32. The weights of
+        repeated edges are summed; of an edge whose two directions are given and count both (see ``directed``), the
+        weight is the mean of the two.
     directed
         False: edges count in both directions, whichever of them are given. True: N(v) holds the sources of the edges
-        that point to v, which is the way messages flow in PyTorch Geometric.
+        that point to v, which is the way messages flow in PyTorch Geometric. An undirected NetworkX graph stays
+        undirected.
 
     Returns
     -------
     Graph
         Built in O(E log(largest degree)) time, with 8 bytes per given edge (4 if directed) of passing memory beyond
-        the result.
+        the result; with weights 16 (8 if directed), and 4 for the weights. It does not depend on the order of edges.
 
     Raises
     ------
     TypeError
-        If node numbers are not integers.
+        If node numbers are not integers, or weights no real numbers.
     ValueError
         If the shape is wrong, a node number lies outside 0..num_nodes-1, the number of nodes is not ``num_nodes``, or
-        no edge joins two different nodes. Single nodes without a neighbour are fine.
+        unknown, as that of an edge_index without edges; if a weight is negative, NaN or infinite, the number of weights
+        is not that of edges, or ``edge_weight=True`` is said of what holds none.
 
     Examples
     --------
@@ -126,104 +156,41 @@ def as_graph(graph: Any, num_nodes: int | None = None, *, directed: bool = False
     array([0, 1, 2, 2])
     >>> as_graph([[0, 1], [2, 2]], directed=True).neighbors(2)
     array([0, 1], dtype=int32)
+    >>> as_graph([[0, 0, 1], [1, 1, 2]], edge_weight=[1.0, 0.5, 2.0]).weights
+    array([1.5, 1.5, 2. , 2. ], dtype=float32)
     """
     if num_nodes is not None:
         num_nodes = as_count("num_nodes", num_nodes)
     if isinstance(graph, Graph):
-        _check_num_nodes(graph.num_nodes, num_nodes)
+        check_num_nodes(graph.num_nodes, num_nodes)
+        return _with_weights_as_wanted(graph, edge_weight)
+    return _built(edges_of(graph, num_nodes, edge_weight), directed)
+
+
+def _with_weights_as_wanted(graph: Graph, edge_weight: Any) -> Graph:
+    if edge_weight is None or (edge_weight is True and graph.weights is not None):
         return graph
-    if scipy.sparse.issparse(graph):
-        return _from_scipy(graph, num_nodes, directed)
-    if hasattr(graph, "edge_index"):
-        return _from_data(graph, num_nodes, directed)
-    if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
-        return _from_networkx(graph, num_nodes, directed)
-    return _from_edge_index(graph, num_nodes, directed)
+    if edge_weight is False:
+        return graph if graph.weights is None else replace(graph, weights=None)
+    raise ValueError(f"edge_weight must be left out for a Graph without weights of its own, got {graph!r}")
 
 
 def native_graph(graph: Graph) -> _native.CsrGraph:
     """Return the graph as the core sees it, which checks its arrays: they must not change while it is in use."""
     indptr, indices = np.ascontiguousarray(graph.indptr), np.ascontiguousarray(graph.indices)
-    free = (lambda: release(graph.indices)) if is_mapped(graph.indices) else None
-    return _native.CsrGraph(indptr, indices, parallel.num_threads(len(indices)), free)
+    weights = None if graph.weights is None else np.ascontiguousarray(graph.weights)
+    mapped = [array for array in (graph.indices, graph.weights) if array is not None and is_mapped(array)]
+    free = (lambda: release(*mapped)) if mapped else None
+    return _native.CsrGraph(indptr, indices, parallel.num_threads(len(indices)), weights, free)
 
 
-def _from_edge_index(edge_index: Any, num_nodes: int | None, directed: bool) -> Graph:
-    array = as_array("edge_index", edge_index)
-    if array.ndim != 2 or array.shape[0] != 2:
-        raise ValueError(f"edge_index must have shape (2, E), got {array.shape}")
-    if array.shape[1] == 0:
-        raise ValueError(f"edge_index must hold at least one edge, got shape {array.shape}")
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"edge_index must hold integers, got dtype {array.dtype}")
-    lowest, highest = int(array.min()), int(array.max())
-    n = highest + 1 if num_nodes is None else num_nodes
-    if lowest < 0 or highest >= n:
-        wrong = lowest if lowest < 0 else highest
-        edge = int(np.argmax((array == wrong).any(axis=0)))
-        limit = f"0..{n - 1}" if num_nodes is not None else "0, 1, 2, ..."
-        raise ValueError(f"edge_index must lie in {limit}, got {wrong} in edge {edge}")
-
-    def edges() -> Iterator[NDArray[np.int64]]:
-        for first in range(0, array.shape[1], _EDGES_PER_BLOCK):
-            yield np.ascontiguousarray(array[:, first : first + _EDGES_PER_BLOCK], dtype=np.int64)
-
-    return _from_edges(edges, n, directed)
-
-
-def _from_data(data: Any, num_nodes: int | None, directed: bool) -> Graph:
-    if data.edge_index is None:
-        raise ValueError(f"graph must have an edge_index, got None in {type(data).__name__}")
-    if num_nodes is None:
-        num_nodes = getattr(data, "num_nodes", None)
-    return _from_edge_index(data.edge_index, num_nodes, directed)
-
-
-def _from_networkx(graph: Any, num_nodes: int | None, directed: bool) -> Graph:
-    number = {node: i for i, node in enumerate(graph.nodes)}
-    _check_num_nodes(len(number), num_nodes)
-    # For an undirected graph, adjacency yields every edge from both of its ends, so it stays undirected.
-    ends = (number[node] for source, targets in graph.adjacency() for target in targets for node in (source, target))
-    return _from_edge_index(np.fromiter(ends, dtype=np.int64).reshape(-1, 2).T, len(number), directed)
-
-
-def _from_scipy(matrix: Any, num_nodes: int | None, directed: bool) -> Graph:
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"graph must be a square sparse matrix, got shape {matrix.shape}")
-    _check_num_nodes(matrix.shape[0], num_nodes)
-    rows = matrix.tocsr()
-    # SciPy takes the indices of a CSR matrix unseen.
-    if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < matrix.shape[0]:
-        wrong = rows.indices.min() if rows.indices.min() < 0 else rows.indices.max()
-        raise ValueError(f"graph must have column indices in 0..{matrix.shape[0] - 1}, got {wrong}")
-    cuts = [*range(0, rows.nnz, _EDGES_PER_BLOCK), rows.nnz]
-
-    def edges() -> Iterator[NDArray[np.int64]]:
-        for first, stop in pairwise(cuts):
-            top, bottom = np.searchsorted(rows.indptr, first, "right") - 1, np.searchsorted(rows.indptr, stop, "left")
-            lengths = np.diff(np.clip(rows.indptr[top : bottom + 1], first, stop))
-            block = np.empty((2, stop - first), dtype=np.int64)
-            block[0] = np.repeat(np.arange(top, bottom), lengths)
-            block[1] = rows.indices[first:stop]
-            nonzero = rows.data[first:stop] != 0
-            yield block if nonzero.all() else np.ascontiguousarray(block[:, nonzero])
-
-    return _from_edges(edges, matrix.shape[0], directed)
-
-
-def _from_edges(edges: _Edges, n: int, directed: bool) -> Graph:
+def _built(edges: Edges, directed: bool) -> Graph:
     """Sort the edges by node (a counting sort), then sort and merge within every node."""
-    builder = _native.GraphBuilder(n, directed)
-    for block in edges():
+    builder = _native.GraphBuilder(edges.num_nodes, directed, edges.weighted)
+    for block, _ in edges.blocks():
         builder.count(block)
-    if builder.num_counted == 0:
-        raise ValueError(f"graph must have at least one edge between two different nodes, got none for {n} nodes")
-    for block in edges():
-        builder.place(block)
-    indptr, indices = builder.finish(parallel.num_threads(builder.num_counted))
-    return Graph(indptr.view(np.int64), indices)  # of two integers of 64 bits NumPy prints one without its name
-
-
-def _check_num_nodes(n: int, num_nodes: int | None) -> None:
-    if num_nodes is not None and n != num_nodes:
-        raise ValueError(f"graph must have {num_nodes} nodes, got {n}")
+    for block, weights in edges.blocks():
+        builder.place(block, weights)
+    indptr, indices, summed = builder.finish(parallel.num_threads(builder.num_counted))
+    # Of two integers of 64 bits NumPy prints one without its name.
+    return Graph(indptr.view(np.int64), indices, summed if edges.weighted else None, directed)

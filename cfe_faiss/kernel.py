@@ -26,6 +26,7 @@ def ks_vectors(
     num_layers: int = 3,
     alpha: float = 0.5,
     *,
+    edge_weight: ArrayLike | bool | None = None,
     directed: bool = False,
     out: NDArray[np.float32] | None = None,
     workspace: str | os.PathLike[str] | None = None,
@@ -34,12 +35,20 @@ def ks_vectors(
 ) -> NDArray[np.float32]:
     """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
 
-    With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``),
+    With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``)::
 
         x^{l+1}_v = alpha x^l_v + (1 - alpha) / |N(v)| * sum_{u in N(v)} cos(x^l_v, x^l_u) x^l_u,
 
     row v is x^0_v + ... + x^L_v divided by its L2 norm (the paper's definition of the KS score). The cosine with a
-    zero vector is 0; a node without neighbours gets x^{l+1}_v = alpha x^l_v; a zero row stays zero.
+    zero vector is 0; a node without neighbours gets x^{l+1}_v = alpha x^l_v; a zero row stays zero. In a graph without
+    edges row v is x_v divided by its norm.
+
+    With weights of edges, which the paper does not have, the mean over the neighbours is a weighted one::
+
+        x^{l+1}_v = alpha x^l_v + (1 - alpha) / sum_{u in N(v)} w_vu * sum_{u in N(v)} w_vu cos(x^l_v, x^l_u) x^l_u.
+
+    Only the proportions of the weights around a node count. Where these are all equal, as of weights that are all 1,
+    the result has the bits of the one without weights.
 
     Parameters
     ----------
@@ -51,6 +60,10 @@ def ks_vectors(
         Number L >= 0 of steps; row v depends on the nodes at most L edges away.
     alpha
         Share in [0, 1] of a node's own vector in each step.
+    edge_weight
+        None or False: the paper's definition, without weights. True: the weights that the graph holds itself. An array,
+        (E,): those of the edges of an edge_index. See :func:`cfe_faiss.graph.as_graph` for what they may be. A
+        :class:`cfe_faiss.graph.Graph` that was made with weights has them, unless False is said.
     directed
         False: edges count in both directions. True: N(v) holds the sources of the edges that point to v.
     out
@@ -59,7 +72,7 @@ def ks_vectors(
     workspace
         A folder with room for 8 * n * d bytes. Given, the work matrices lie there in temporary files and are read and
         written by blocks of rows, so that with ``x``, ``out`` and the arrays of a :class:`cfe_faiss.graph.Graph` as
-        memory maps the matrices may be larger than memory. Default: all is done in memory.
+        memory maps, its weights included, the matrices may be larger than memory. Default: all is done in memory.
     memory
         How many bytes the blocks may take, where there is a ``workspace``. Each step reads one work matrix about
         16 * n * d / ``memory`` times.
@@ -71,15 +84,15 @@ def ks_vectors(
     ndarray
         ``out``: shape (n, d), float32, rows of unit length or zero. The same bits whatever the number of threads and
         with or without a ``workspace``. Takes O(L (E + n) d) time, and memory for two more matrices of this shape; with
-        a ``workspace`` instead ``memory`` + 32 * n bytes.
+        a ``workspace`` instead ``memory`` + 32 * n bytes (44 * n with weights).
 
     Raises
     ------
     TypeError
-        If ``x`` does not hold real numbers, or ``edge_index`` integers.
+        If ``x`` or ``edge_weight`` do not hold real numbers, or ``edge_index`` integers.
     ValueError
-        If a value of ``x`` is NaN, infinite or too large for float32, a node number is not in 0..n-1, the graph has
-        no edge, or another argument is out of its range.
+        If a value of ``x`` is NaN, infinite or too large for float32, a node number is not in 0..n-1, a weight is
+        negative, NaN or infinite, or another argument is out of its range.
     OSError
         If the ``workspace`` does not exist, or has no room.
 
@@ -91,13 +104,21 @@ def ks_vectors(
     array([[0.982, 0.187],
            [0.777, 0.629],
            [0.   , 1.   ]], dtype=float32)
+
+    Node 1 follows node 2, to which its edge is the heavier one.
+
+    >>> x = [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    >>> ks_vectors(x, [[0, 1], [1, 2]], num_layers=1, edge_weight=[1.0, 3.0]).round(3)
+    array([[0.943, 0.333],
+           [0.639, 0.769],
+           [0.333, 0.943]], dtype=float32)
     """
     num_layers = as_count("num_layers", num_layers, 0)
     alpha = as_number("alpha", alpha, 0.0, 1.0)
     features = _as_features(x)
     result = np.empty(features.shape, dtype=np.float32) if out is None else _check_out(out, features.shape)
     memory = as_count("memory", memory)
-    graph = as_graph(edge_index, features.shape[0], directed=directed)
+    graph = as_graph(edge_index, features.shape[0], edge_weight=edge_weight, directed=directed)
 
     with _work_matrices(features.shape, workspace) as (unit, new_unit):
         lengths = _unit_rows(features, unit, result)

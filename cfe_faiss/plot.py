@@ -33,7 +33,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
 _LEGEND_COLUMNS = 4
 _UNCROWDED = 14
 _STYLES = len(_COLOURS) * len(_MARKERS)
-_INK, _FAINT, _PAPER, _RULE = "#1F2328", "#656D76", "#F6F8FA", "#D0D7DE"
+INK, FAINT, PAPER, RULE = "#1F2328", "#656D76", "#F6F8FA", "#D0D7DE"
 
 # Sizes in inches
 _WIDTH, _MARGIN, _COLUMN = 11.0, 0.45, 4.9
@@ -75,7 +75,8 @@ def evidence_figure(
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), read as undirected. Used
+        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), or ``adj_t``, read as
+        undirected. Used
         where present: ``x_raw``, (n, d), the features in their own units; ``feature_names``, d of them; ``y``, (n,),
         the true classes (-1: not known); ``class_names``; ``node_ids``, (n,), the nodes' own names.
     source, target
@@ -130,11 +131,11 @@ def evidence_figure(
         as_number("similarity", similarity, -1.001, 1.001)
     max_neighbors, features = as_count("max_neighbors", max_neighbors), as_count("features", features)
     differing = differing_features(data, source, target)
-    graph = as_graph(data.edge_index, n)
+    graph = as_graph(data, n)
 
     pair = _neighbourhoods(data, graph, source, target, predicted, truth, max_neighbors)
     shown = np.concatenate([[node.id, *node.drawn] for node in pair])
-    styles = _styles(predicted[shown])
+    styles = class_styles(predicted[shown])
     legend = _legend(data, styles, any(node.shared.size for node in pair))
     rows = differing[:features]
     heights = {
@@ -205,7 +206,7 @@ def _neighbourhoods(
     return [describe(source), describe(target)]
 
 
-def _styles(labels: NDArray[np.int32]) -> _Styles:
+def class_styles(labels: NDArray[np.int32]) -> _Styles:
     """Return colour and marker of each class: the same in every picture, unless there are more classes than styles."""
     present = np.unique(labels)
     numbers = present if present[-1] < _STYLES else np.arange(len(present))
@@ -215,7 +216,7 @@ def _styles(labels: NDArray[np.int32]) -> _Styles:
     }
 
 
-def _short(text: str, length: int) -> str:
+def shortened(text: str, length: int) -> str:
     """Return ``text`` in at most ``length`` characters: what is too long loses its middle."""
     if len(text) <= length:
         return text
@@ -223,10 +224,10 @@ def _short(text: str, length: int) -> str:
     return f"{text[: length - 1 - tail].rstrip()}…{text[-tail:].lstrip()}"
 
 
-def _ink_on(colour: str) -> str:
+def ink_on(colour: str) -> str:
     """Return black or white, whichever reads better on ``colour``."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else _INK
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
 
 
 def _blank(axes: "Axes") -> None:
@@ -237,27 +238,27 @@ def _blank(axes: "Axes") -> None:
 def _draw_title(axes: "Axes", pair: list[_Node], similarity: float | None) -> None:
     _blank(axes)
     source, target = pair
-    title = f"Nodes {_short(source.name, 16)} and {_short(target.name, 16)}: similar, yet predicted differently"
-    axes.text(0, 1, title, va="top", fontsize=19, weight="bold", color=_INK, parse_math=False)
+    title = f"Nodes {shortened(source.name, 16)} and {shortened(target.name, 16)}: similar, yet predicted differently"
+    axes.text(0, 1, title, va="top", fontsize=19, weight="bold", color=INK, parse_math=False)
     if similarity is not None:
-        axes.text(0, 0.4, f"KS similarity {format_similarity(similarity)}", va="center", fontsize=13, color=_FAINT)
+        axes.text(0, 0.4, f"KS similarity {format_similarity(similarity)}", va="center", fontsize=13, color=FAINT)
 
 
 def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     _card(axes)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
-    axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=_INK)
-    name = f"Node {_short(node.name, 28)}"
-    axes.text(0.12, 0.72, name, va="center", fontsize=14, weight="bold", color=_INK, parse_math=False)
+    axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
+    name = f"Node {shortened(node.name, 28)}"
+    axes.text(0.12, 0.72, name, va="center", fontsize=14, weight="bold", color=INK, parse_math=False)
     for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
         if label is not None:
-            text = f"{word}: {_short(class_name(data, label), 32)}"
-            axes.text(0.12, y, text, va="center", fontsize=11.5, color=_INK, parse_math=False)
+            text = f"{word}: {shortened(class_name(data, label), 32)}"
+            axes.text(0.12, y, text, va="center", fontsize=11.5, color=INK, parse_math=False)
 
 
 def _card(axes: "Axes") -> None:
-    axes.set_facecolor(_PAPER)
+    axes.set_facecolor(PAPER)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
@@ -288,9 +289,9 @@ def _draw_neighbourhood(
         if i < j
     ]
     axes.add_collection(
-        PathCollection(chords, facecolors="none", edgecolors=_FAINT, linewidths=0.9, alpha=0.45, zorder=1)
+        PathCollection(chords, facecolors="none", edgecolors=FAINT, linewidths=0.9, alpha=0.45, zorder=1)
     )
-    axes.add_collection(LineCollection([((0, 0), place) for place in places], colors=_INK, linewidths=1.4, zorder=2))
+    axes.add_collection(LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2))
     for v, place, (x, y) in zip(node.drawn, places, directions, strict=True):
         colour, marker = styles[int(predicted[v])]
         axes.plot(
@@ -298,7 +299,7 @@ def _draw_neighbourhood(
             marker=marker,
             markersize=9 + 9 * scale,
             color=colour,
-            markeredgecolor=_INK,
+            markeredgecolor=INK,
             markeredgewidth=3.0 if v in node.shared else 0.8,
             zorder=3,
         )
@@ -306,7 +307,7 @@ def _draw_neighbourhood(
         axes.text(
             reach * x,
             reach * y,
-            _short(node_name(data, v), 10),
+            shortened(node_name(data, v), 10),
             ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
             va="center",
             # numbers of a crowded ring point outwards, so that they need no more room than their height
@@ -314,27 +315,27 @@ def _draw_neighbourhood(
             rotation_mode="anchor",
             fontsize=7 + 3.5 * scale,
             weight="bold" if v in node.shared else "normal",
-            color=_INK,
+            color=INK,
             parse_math=False,
         )
     colour, marker = styles[node.predicted]
-    axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=_INK, markeredgewidth=1.6, zorder=4)
+    axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=INK, markeredgewidth=1.6, zorder=4)
     # the text stands where its shape is widest, and keeps a rim of the shape's colour where it is wider still
     axes.text(
         0,
         {"^": -0.07, "v": 0.07}.get(marker, 0.0),
-        _short(node.name, 10),
+        shortened(node.name, 10),
         ha="center",
         va="center_baseline",
-        fontsize=min(14.0, 48 / len(_short(node.name, 10))),
+        fontsize=min(14.0, 48 / len(shortened(node.name, 10))),
         weight="bold",
-        color=_ink_on(colour),
+        color=ink_on(colour),
         path_effects=[withStroke(linewidth=2.5, foreground=colour)],
         parse_math=False,
         zorder=5,
     )
     axes.text(
-        0, -1.5, _surroundings(data, node), ha="center", va="center", fontsize=10.5, color=_FAINT, parse_math=False
+        0, -1.5, _surroundings(data, node), ha="center", va="center", fontsize=10.5, color=FAINT, parse_math=False
     )
 
 
@@ -342,7 +343,9 @@ def _surroundings(data: Any, node: _Node) -> str:
     if node.degree == 0:
         return "no neighbours"
     plural = "s" if node.degree > 1 else ""
-    words = f"{node.degree:,} neighbour{plural}, {node.same:,} predicted {_short(class_name(data, node.predicted), 24)}"
+    words = (
+        f"{node.degree:,} neighbour{plural}, {node.same:,} predicted {shortened(class_name(data, node.predicted), 24)}"
+    )
     hidden = node.degree - len(node.drawn)
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
 
@@ -369,12 +372,13 @@ def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
             markersize=11,
             color=colour,
             label=label,
-            markeredgecolor=_INK,
+            markeredgecolor=INK,
             markeredgewidth=width,
         )
 
     handles = [
-        handle(colour, marker, 0.8, _short(class_name(data, label), 22)) for label, (colour, marker) in styles.items()
+        handle(colour, marker, 0.8, shortened(class_name(data, label), 22))
+        for label, (colour, marker) in styles.items()
     ]
     if shared:
         handles.append(handle("white", "o", 3.0, "in both neighbourhoods"))
@@ -391,7 +395,7 @@ def _draw_legend(axes: "Axes", handles: list["Line2D"]) -> None:
         ncols=min(len(handles), _LEGEND_COLUMNS),
         frameon=False,
         fontsize=10.5,
-        labelcolor=_INK,
+        labelcolor=INK,
         borderpad=0,
         borderaxespad=0,
         handletextpad=0.3,
@@ -409,8 +413,8 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
     else:
         heading = "The features that differ most" if differing > shown else "The features that differ"
         note = f"{differing:,} of {d:,} differ" + (f", the {shown} largest are shown" if differing > shown else "")
-    axes.text(0, 0.62, heading, va="center", fontsize=14, weight="bold", color=_INK)
-    axes.text(1, 0.62, note, va="center", ha="right", fontsize=10.5, color=_FAINT)
+    axes.text(0, 0.62, heading, va="center", fontsize=14, weight="bold", color=INK)
+    axes.text(1, 0.62, note, va="center", ha="right", fontsize=10.5, color=FAINT)
 
 
 def _table_axes(axes: "Axes", rows: int) -> None:
@@ -418,19 +422,19 @@ def _table_axes(axes: "Axes", rows: int) -> None:
     axes.spines[:].set_visible(False)
     axes.patch.set_visible(False)
     for row in range(0, rows, 2):
-        axes.axhspan(row - 0.5, row + 0.5, color=_PAPER, zorder=0, linewidth=0)
+        axes.axhspan(row - 0.5, row + 0.5, color=PAPER, zorder=0, linewidth=0)
 
 
 def _draw_values(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node]) -> None:
     _table_axes(axes, len(rows))
     axes.set(xlim=(0, 1), xticks=[])
     for x, node in zip((0.73, 0.95), pair, strict=True):
-        name = f"node {_short(node.name, 10)}"
-        axes.text(x, -0.9, name, ha="right", va="center", fontsize=11, weight="bold", color=_INK, parse_math=False)
+        name = f"node {shortened(node.name, 10)}"
+        axes.text(x, -0.9, name, ha="right", va="center", fontsize=11, weight="bold", color=INK, parse_math=False)
     for y, row in enumerate(rows):
-        axes.text(0.015, y, _short(row.name, 40), va="center", fontsize=11, color=_INK, parse_math=False)
+        axes.text(0.015, y, shortened(row.name, 40), va="center", fontsize=11, color=INK, parse_math=False)
         for x, value in zip((0.73, 0.95), (row.source, row.target), strict=True):
-            axes.text(x, y, format_value(value).replace("-", "−"), ha="right", va="center", fontsize=11, color=_INK)
+            axes.text(x, y, format_value(value).replace("-", "−"), ha="right", va="center", fontsize=11, color=INK)
 
 
 def _draw_differences(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
@@ -439,13 +443,13 @@ def _draw_differences(axes: "Axes", rows: list[FeatureDifference], pair: list[_N
     reached = [0.0, *(row.difference for row in rows)]
     pad = 0.1 * (max(reached) - min(reached))
     axes.set_xlim(min(reached) - pad, max(reached) + pad)
-    axes.axvline(0, color=_RULE, linewidth=1, zorder=1)
+    axes.axvline(0, color=RULE, linewidth=1, zorder=1)
     for y, row in enumerate(rows):
-        axes.plot([0, row.difference], [y, y], color=_FAINT, linewidth=2, zorder=2)
+        axes.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
         for x, node in ((0.0, source), (row.difference, target)):
             colour, marker = styles[node.predicted]
-            axes.plot(x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=_INK, zorder=3)
-    axes.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=_FAINT)
+            axes.plot(x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3)
+    axes.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=FAINT)
     axes.locator_params(axis="x", nbins=5)
 
 
@@ -453,8 +457,8 @@ def _draw_numbers(axes: "Axes", rows: list[FeatureDifference]) -> None:
     _table_axes(axes, len(rows))
     axes.set(xlim=(0, 1), xticks=[])
     axes.text(
-        0.9, -0.9, "difference in standard deviations", ha="right", va="center", fontsize=11, weight="bold", color=_INK
+        0.9, -0.9, "difference in standard deviations", ha="right", va="center", fontsize=11, weight="bold", color=INK
     )
     for y, row in enumerate(rows):
         text = f"{row.difference:+.2f}".replace("-", "−")
-        axes.text(0.9, y, text, ha="right", va="center", fontsize=11, color=_INK)
+        axes.text(0.9, y, text, ha="right", va="center", fontsize=11, color=INK)

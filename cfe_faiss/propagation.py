@@ -63,12 +63,12 @@ class Propagation:
                 new_unit,
                 new_lengths,
                 progress=None if bar.disable else lambda done: bar.update(done - bar.n),
-                release=releasing(self._graph.indices, unit, aggregate, new_unit),
+                release=releasing(self._graph.indices, self._graph.weights, unit, aggregate, new_unit),
             )
         return new_lengths
 
 
-def releasing(*arrays: NDArray[np.generic]) -> Callable[[], None] | None:
+def releasing(*arrays: NDArray[np.generic] | None) -> Callable[[], None] | None:
     """Return what gives back the memory that those of the arrays take that are memory maps; None without any."""
-    mapped = [array for array in arrays if is_mapped(array)]
+    mapped = [array for array in arrays if array is not None and is_mapped(array)]
     return (lambda: release(*mapped)) if mapped else None

@@ -1,5 +1,6 @@
 """The documentation site, which `make docs` builds. Nothing in it is loaded from the network, by build or reader."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from sphinx_gallery.sorting import ExplicitOrder
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the examples are small: on a busy machine, threads only wait
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # a pipeline in an example reports to nobody
 
 from public_members import public_methods, public_properties  # noqa: E402
 
@@ -37,6 +40,11 @@ suppress_warnings = ["config.cache"]  # the gallery's order and the templates' f
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!cfe_faiss\b).*")]
 
+# Two names that differ in case only need pages whose names differ where the file system ignores case.
+autosummary_filename_map = {
+    "cfe_faiss.audit.Report": "cfe_faiss.audit.Report-class",
+    "cfe_faiss.models.FairGNN": "cfe_faiss.models.FairGNN-class",
+}
 autosummary_context = {"public_methods": public_methods, "public_properties": public_properties}
 autodoc_typehints = "none"  # signatures name their arguments; types and shapes are in the text
 numpydoc_show_class_members = False  # the templates list them, without what FAISS's and other base classes bring
@@ -68,7 +76,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",  # all of them are run
     "ignore_pattern": "|".join(map(re.escape, LEFT_OUT)),
     "within_subsection_order": ExplicitOrder([*EXAMPLES, "*"]),
-    "default_thumb_file": str(DOCS.parent / "examples" / "patients_evidence.png"),
+    "default_thumb_file": str(DOCS / "_static" / "printed.svg"),
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,

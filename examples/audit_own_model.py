@@ -1,7 +1,9 @@
-"""An audit of one's own model on one's own graph: a model to audit, and ten lines that audit it.
+"""
+An audit of a graph model of one's own
+======================================
 
-The model decides on the loans of 2,000 made-up applicants who know one another. It learnt from past decisions, which
-asked more of one sex. Run it with ``python examples/audit_own_model.py``; it needs the extra "gnn".
+A model to audit, and ten lines that audit it. The model decides on the loans of 2,000 made-up applicants who know one
+another; it learnt from past decisions, which asked more of one sex. Needs the extra ``gnn``.
 """
 
 import numpy as np
@@ -12,6 +14,12 @@ from torch_geometric.nn import SAGEConv
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
+
+# %%
+# The graph
+# ---------
+# Applicants know others of their age. Their features are standardised for the model; ``x_raw`` and ``feature_names``
+# tell the audit what they are in their own units.
 
 rng = np.random.default_rng(0)
 n = 2000
@@ -26,6 +34,11 @@ data = Data(x=(raw - raw.mean(0)) / raw.std(0), edge_index=edge_index, y=torch.t
 data.x_raw, data.feature_names = raw, ["income", "debt", "age", "sex"]
 part = torch.tensor(rng.permutation(n) % 4)
 data.train_mask, data.val_mask, data.test_mask = part < 2, part == 2, part == 3
+
+# %%
+# The model
+# ---------
+# Any module that is called as ``model(x, edge_index)``; nothing in it knows of the audit.
 
 
 class Model(torch.nn.Module):
@@ -51,11 +64,30 @@ for _ in range(100):
     cross_entropy(logits[data.train_mask], data.y[data.train_mask]).backward()
     optimizer.step()
 
-# --- the audit --------------------------------------------------------------------------------------------------------
+# %%
+# The audit
+# ---------
 # Who is alike does not depend on the sex here, so that evidence which differs in it says that the model depends on it.
+
 alike = Data(x=data.x[:, :3], edge_index=data.edge_index)
 finder = cfe.EvidenceFinder.from_data(alike, models.predict(model, data), nodes=data.test_mask)
+# %%
+# Of all attributes alone, evidence differs only in the sex more often than chance would make it: only there is
+# ``difference_low`` above 0.
+
 show(audit.discrimination_scores(finder.index, None, data, bins={"age": [30, 60]}, intersections=[("sex", "age")]))
+
+# %%
+# How many nodes are treated differently from the node most like them, and what shuffled classes would give:
+
 show(audit.consistency(finder.index, None, data, columns=["sex"]))
+
+# %%
+# Accuracy among the nodes of the closest pairs, against the overall one:
+
 show(audit.error_rate_by_evidence(finder.index, data, ks=[10, 50, 200]))
+
+# %%
+# Training on with the nodes of the 50 closest pairs, against the same training without them:
+
 show(audit.fine_tune(model, data, finder.top_pairs(50), seeds=range(3), epochs=50).summary)

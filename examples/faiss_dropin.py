@@ -1,4 +1,10 @@
-"""Code written for faiss.IndexIVFFlat, run with an evidence index instead; then what only the evidence index can do."""
+"""
+An evidence index in code for stock FAISS
+=========================================
+
+Code that was written for ``faiss.IndexIVFFlat`` runs with an evidence index instead, with the same answers; then what
+only the evidence index can do.
+"""
 
 import tempfile
 from pathlib import Path
@@ -17,6 +23,9 @@ xb = (rng.normal(size=(N, D)) + 0.8 * rng.normal(size=(3, D))[classes]).astype(n
 faiss.normalize_L2(xb)
 xq = xb[:100]
 
+# %%
+# A program that trains, adds, searches, removes, writes and reads, and knows stock FAISS only.
+
 
 def use(index):
     """Use an inverted file as any FAISS program does, and return what it answers."""
@@ -33,6 +42,9 @@ def use(index):
     return found_few, found, lims, np.sort(in_range), index.ntotal, index.nprobe
 
 
+# %%
+# It runs with either index. In all lists the answers are the same; in a few they depend on how lists are clustered.
+
 stock = use(faiss.IndexIVFFlat(faiss.IndexFlatIP(D), D, NLIST, faiss.METRIC_INNER_PRODUCT))
 evidence = cfe.IndexEvidenceIVF(D, NLIST)
 ours = use(evidence)
@@ -40,6 +52,9 @@ print("is a faiss.IndexIVFFlat:", isinstance(evidence, faiss.IndexIVFFlat))
 print("same answers in all lists:", all(np.array_equal(a, b) for a, b in zip(stock[1:], ours[1:], strict=True)))
 recalls = [knn_intersection_measure(found_few, found) for found_few, found, *_ in (stock, ours)]
 print(f"found in 8 of {NLIST} lists: {recalls[0]:.2f} by stock FAISS, {recalls[1]:.2f} by the evidence index")
+
+# %%
+# Told the classes that a classifier predicts, the evidence index finds the nearest vectors of other classes.
 
 predicted = LogisticRegression().fit(xb[::4], classes[::4]).predict(xb)
 evidence.relabel(predicted[10:])  # of the vectors that are left, in ascending order of their ids
@@ -50,3 +65,14 @@ print(
     [f"{D_other[i, 0]:.2f} of class {predicted[I_other[i, 0] - 10**6]}" for i in range(5)],
 )
 print("the queries' classes:", labels.tolist())
+
+# %%
+# Masks and ids say what may be evidence, as FAISS's selectors do; the search stays exact among what they select. Copies
+# and bytes keep the classes.
+
+mask = xb[10:, 0] > 0  # of the vectors that are left, in ascending order of their ids
+D_some, I_some = evidence.search_evidence(queries, labels, 3, sel=mask, exact=True)
+print("all of the mask:", bool(mask[I_some - 10**6 - 10].all()))
+again = cfe.deserialize_index(cfe.serialize_index(cfe.clone_index(evidence)))
+I_again = again.search_evidence(queries, labels, 3, sel=mask, exact=True)[1]
+print("the same from bytes:", np.array_equal(I_again, I_some))

@@ -2,6 +2,8 @@ import os
 
 # Idle OpenMP threads should sleep, not spin: the tests search tiny indexes thousands of times on shared machines.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Haystack reports its use to its makers, unless it is told not to before it is imported.
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 from pathlib import Path
 

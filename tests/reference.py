@@ -43,6 +43,35 @@ def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> np.float32:
     return np.float32(total)
 
 
+def weight_matrix(n: int, edges: NDArray[Any], weights: NDArray[Any], *, directed: bool = False) -> NDArray[np.float64]:
+    """Return W, where W[v, u] is the weight with which u counts among the neighbours of v; 0 is no edge."""
+    into = np.zeros((n, n))
+    np.add.at(into, (edges[1], edges[0]), np.asarray(weights, np.float64))
+    np.fill_diagonal(into, 0)
+    if directed:
+        return into
+    return np.where((into > 0) & (into.T > 0), (into + into.T) / 2, into + into.T)
+
+
+def weighted_ks_vectors(x: NDArray[Any], W: NDArray[np.float64], num_layers: int, alpha: float) -> NDArray[np.float64]:
+    """Return KS vectors by the formula with weights, node by node, in float64."""
+
+    def unit_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / np.where(norms > 0, norms, 1)
+
+    x = x.astype(np.float64)
+    total = x.copy()
+    for _ in range(num_layers):
+        units, new = unit_of(x), alpha * x
+        for v, weights in enumerate(W):
+            if weights.any():
+                new[v] += (1 - alpha) * ((weights * (units @ units[v])) @ x) / weights.sum()
+        x = new
+        total += x
+    return unit_of(total)
+
+
 def similarities(xq: NDArray[Any], X: NDArray[Any]) -> NDArray[np.float32]:
     return (unit(xq).astype(np.float64) @ unit(X).astype(np.float64).T).astype(np.float32)
 

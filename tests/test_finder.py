@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from neighbor_loaders import all_neighbors
 from numpy.testing import assert_array_equal
 from reference import clustered
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN
 
 import cfe_faiss as cfe
@@ -322,3 +324,105 @@ def test_users_own_files(tmp_path: Path) -> None:
     shown = finder.local([0], k=1).to_frame(attributes=True)
     assert shown["node_sex"].tolist() == [frame["sex"][0]]
     assert shown["node_class"].tolist() == [frame["predicted"][0]]
+
+
+def test_predictions_by_batches(data: Data, model: GCN) -> None:
+    whole = cfe.EvidenceFinder.from_data(data, model)
+    batched = cfe.EvidenceFinder.from_data(data, model, loader=all_neighbors(data, 3, batch_size=40, shuffle=True))
+    assert_array_equal(batched.labels, whole.labels)
+    assert_array_equal(batched.local(k=3).evidence, whole.local(k=3).evidence)
+    with pytest.raises(ValueError, match="loader must yield every node once, got no batch with node 0"):
+        cfe.EvidenceFinder.from_data(data, model, loader=[])
+
+
+WRITES, WRITTEN = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
+
+
+@pytest.fixture(scope="module")
+def academia() -> HeteroData:
+    """Return 90 authors of 60 papers."""
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    data["author"].x = torch.randn(90, 6, generator=generator)
+    data["author"].y = torch.randint(0, 3, (90,), generator=generator)
+    data["author"].class_names = ["a", "b", "c"]
+    data["author"].feature_names = [f"f{i}" for i in range(6)]
+    data["author"].test_mask = torch.arange(90) % 3 == 0
+    data["paper"].x = torch.randn(60, 4, generator=generator)
+    edges = torch.stack([torch.arange(180) % 90, torch.randint(0, 60, (180,), generator=generator)])
+    data[WRITES].edge_index, data[WRITTEN].edge_index = edges, edges.flip(0)
+    return data
+
+
+class Academia(torch.nn.Module):
+    """As in PyG's examples: layers for each edge type, outputs by node type."""
+
+    def __init__(self, data: HeteroData) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = HeteroConv({kind: SAGEConv((-1, -1), 8) for kind in data.edge_types})
+        self.second = HeteroConv({kind: SAGEConv((-1, -1), 3) for kind in data.edge_types})
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        hidden = {kind: x.tanh() for kind, x in self.first(x_dict, edge_index_dict).items()}
+        return self.second(hidden, edge_index_dict)
+
+
+def test_one_node_type_along_a_metapath(academia: HeteroData) -> None:
+    model = Academia(academia)
+    finder = cfe.EvidenceFinder.from_data(academia, model, node_type="author", metapath=[WRITES, WRITTEN])
+    with torch.no_grad():
+        expected = model(academia.x_dict, academia.edge_index_dict)["author"].argmax(dim=1).numpy()
+    assert len(np.unique(expected)) == 3
+    assert_array_equal(finder.labels, expected)
+    graph = cfe.metapath_graph(academia, [WRITES, WRITTEN])
+    assert_array_equal(finder.vectors, cfe.ks_vectors(graph.x, graph.edge_index))
+    assert finder.class_names == ("a", "b", "c")
+    assert_array_equal(finder.truth, academia["author"].y)
+    assert list(finder.attributes) == [f"f{i}" for i in range(6)]
+    same = cfe.EvidenceFinder.from_data(graph, expected)
+    assert_array_equal(finder.local(k=4).evidence, same.local(k=4).evidence)
+
+
+def test_choices_of_a_node_type(academia: HeteroData) -> None:
+    model, path = Academia(academia), [("author", "paper"), ("paper", "author")]
+    grades = pd.DataFrame({"grade": np.arange(90) % 4})
+    masked = cfe.EvidenceFinder.from_data(
+        academia, model, metapath=path, nodes=academia["author"].test_mask, features=grades
+    )
+    assert_array_equal(masked.index.members().ids, np.arange(0, 90, 3))
+    assert list(masked.attributes) == ["grade"]
+    assert masked.local(k=2, where=cfe.Constraints(exact=["grade"])).evidence.shape == (30, 2)
+    loader = all_neighbors(academia, 2, input_nodes="author", batch_size=20)
+    batched = cfe.EvidenceFinder.from_data(academia, model, metapath=path, loader=loader)
+    assert_array_equal(batched.labels, masked.labels)
+    ready = cfe.EvidenceFinder.from_data(academia, academia["author"].y, metapath=path, without=["f1"])
+    assert ready.removed.columns == ("f1",)
+    assert_array_equal(ready.labels, academia["author"].y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None"),
+        (
+            {"node_type": "venue", "metapath": [WRITES, WRITTEN]},
+            "node_type must be one of 'author', 'paper', got 'venue'",
+        ),
+        (
+            {"node_type": "paper", "metapath": [WRITES, WRITTEN]},
+            "start and end at node_type='paper', got one of 'author'",
+        ),
+        ({"node_type": "author", "metapath": [WRITES]}, "metapath must end at the node type where it starts"),
+    ],
+)
+def test_node_types_and_metapaths_that_are_refused(academia: HeteroData, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cfe.EvidenceFinder.from_data(academia, Academia(academia), **options)
+
+
+def test_graphs_of_one_node_type_have_no_metapath(data: Data, model: GCN) -> None:
+    with pytest.raises(ValueError, match="node_type is for HeteroData, got node_type='author' for Data"):
+        cfe.EvidenceFinder.from_data(data, model, node_type="author")
+    with pytest.raises(ValueError, match="metapath is for HeteroData, got metapath="):
+        cfe.EvidenceFinder.from_data(data, model, metapath=[WRITES, WRITTEN])

@@ -1,3 +1,4 @@
+import warnings
 from types import SimpleNamespace
 
 import networkx as nx
@@ -7,13 +8,16 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import weight_matrix
 
+from cfe_faiss.edges import as_scipy, parts_for_the_model
 from cfe_faiss.extras import extra
 from cfe_faiss.graph import Graph, as_graph
 
 with extra("gnn"):
     from torch_geometric import EdgeIndex
     from torch_geometric.data import Data
+    from torch_geometric.transforms import ToSparseTensor
 
 # 0 - 1, 0 - 2, 1 - 3, 3 - 5; node 4 stands alone. With a self-loop, a duplicate and both directions of an edge.
 MESSY = np.array([[0, 2, 1, 2, 3, 3, 3, 5], [1, 0, 3, 2, 1, 5, 5, 3]])
@@ -38,6 +42,32 @@ def networkx(directed):
     return graph
 
 
+class SparseTensor:
+    """As much of torch_sparse.SparseTensor as a graph is read by: that package has to be compiled for each torch."""
+
+    def __init__(self, rows, columns, values, shape):
+        order = np.lexsort((columns, rows))
+        counts = np.bincount(rows, minlength=shape[0])
+        self._csr = torch.from_numpy(np.append(0, np.cumsum(counts))), torch.from_numpy(columns[order])
+        self._values = None if values is None else torch.as_tensor(values)[torch.from_numpy(order)]
+        self._shape = shape
+
+    def csr(self):
+        return *self._csr, self._values
+
+    def sparse_sizes(self):
+        return self._shape
+
+
+def adj_t(layout, edges=MESSY, values=None, n=6):
+    """Return a matrix as PyG transposes it: rows are targets."""
+    values = torch.ones(edges.shape[1]) if values is None else torch.as_tensor(values)
+    matrix = torch.sparse_coo_tensor(torch.from_numpy(edges[::-1].copy()), values, (n, n), check_invariants=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CS. tensor support is in beta")
+        return {"coo": lambda: matrix, "csr": matrix.to_sparse_csr, "csc": matrix.to_sparse_csc}[layout]()
+
+
 FORMS = {
     "array": MESSY,
     "lists": MESSY.tolist(),
@@ -49,6 +79,10 @@ FORMS = {
     "tensor": torch.from_numpy(MESSY),
     "EdgeIndex": EdgeIndex(torch.from_numpy(MESSY)),
     "data": Data(edge_index=torch.from_numpy(MESSY), num_nodes=6),
+    **{f"adj_t {layout}": adj_t(layout) for layout in ("coo", "csr", "csc")},
+    "SparseTensor": SparseTensor(MESSY[1], MESSY[0], None, (6, 6)),
+    "data with adj_t": Data(adj_t=adj_t("csr")),
+    "data with SciPy": SimpleNamespace(edge_index=sparse("csr"), num_nodes=6),
     "like data": SimpleNamespace(edge_index=MESSY, num_nodes=6),
     "networkx": networkx(directed=True),
     **{kind: sparse(kind) for kind in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia")},
@@ -147,26 +181,51 @@ def test_the_input_is_left_alone():
         ([[0.0, 1.0], [1.0, 2.0]], None, TypeError, "edge_index must hold integers, got dtype float64"),
         ([[True], [False]], None, TypeError, "edge_index must hold integers, got dtype bool"),
         ([["a"], ["b"]], None, TypeError, "edge_index must be an array of real numbers"),
-        ([[], []], None, ValueError, "edge_index must hold at least one edge"),
-        (np.zeros((2, 0), dtype=int), 3, ValueError, "edge_index must hold at least one edge"),
-        ([[0, 1], [0, 1]], 3, ValueError, "at least one edge between two different nodes, got none for 3 nodes"),
+        ([[], []], None, ValueError, "edge_index must hold at least one edge, or num_nodes be given"),
         ([[0], [2**31]], None, ValueError, "graph must have at most 2147483646 nodes"),
         ([[0], [1]], 0, ValueError, "num_nodes must be at least 1"),
         ([[0], [1]], 2.5, TypeError, "num_nodes must be an integer"),
         (scipy.sparse.csr_array((2, 3)), None, ValueError, r"graph must be a square sparse matrix, got shape \(2, 3\)"),
-        (scipy.sparse.csr_array((3, 3)), None, ValueError, "at least one edge between two different nodes"),
         (sparse("csr"), 5, ValueError, "graph must have 5 nodes, got 6"),
         (networkx(directed=True), 7, ValueError, "graph must have 7 nodes, got 6"),
         (as_graph(MESSY), 7, ValueError, "graph must have 7 nodes, got 6"),
-        (nx.empty_graph(3), None, ValueError, "edge_index must hold at least one edge"),
-        (nx.Graph(), None, ValueError, "edge_index must hold at least one edge"),
-        (Data(x=torch.ones(2, 1)), None, ValueError, "graph must have an edge_index, got None in Data"),
+        (nx.Graph(), None, ValueError, "graph must have at least one node, got an empty NetworkX graph"),
+        (torch.zeros(0, 0).to_sparse(), None, ValueError, r"graph must have at least one node, .* \(0, 0\)"),
+        (
+            torch.ones(2, 3).to_sparse(),
+            None,
+            ValueError,
+            r"graph must be a square sparse matrix, got .*\(2, 3\)",
+        ),
+        (adj_t("csr"), 5, ValueError, "graph must have 5 nodes, got 6"),
+        (torch.eye(4).to_sparse_bsr((2, 2)), None, TypeError, r"COO, CSR or CSC format, got torch\.sparse_bsr"),
+        (Data(x=torch.ones(2, 1)), None, ValueError, "graph must have edge_index or adj_t, got Data without either"),
         (None, None, TypeError, "edge_index must be an array of real numbers"),
     ],
 )
 def test_faults_are_named(graph, num_nodes, error, message):
     with pytest.raises(error, match=message):
         as_graph(graph, num_nodes)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        np.empty((2, 0), np.int64),
+        torch.empty((2, 0)),
+        [[], []],
+        [[0, 2], [0, 2]],
+        scipy.sparse.csr_array((3, 3)),
+        torch.zeros(3, 3).to_sparse(),
+        nx.empty_graph(3),
+        Data(edge_index=torch.empty((2, 0), dtype=torch.long), num_nodes=3),
+    ],
+)
+@pytest.mark.parametrize("directed", [False, True])
+def test_graphs_without_edges(graph, directed):
+    found = as_graph(graph, 3, directed=directed)
+    assert (found.num_nodes, found.num_edges, neighbor_lists(found)) == (3, 0, [[], [], []])
+    assert found.undirected().num_edges == 0
 
 
 def test_a_broken_csr_matrix_is_refused():
@@ -210,3 +269,182 @@ def test_the_arrays_may_be_memory_maps(tmp_path):
 def test_neighbors_of_no_node(v):
     with pytest.raises(ValueError, match=rf"v must lie in 0\.\.5, got {v}"):
         as_graph(MESSY).neighbors(v)
+
+
+# --- weights ---
+
+WEIGHTS = np.array([1, 2, 4, 8, 0.5, 1, 0.25, 3])  # beside MESSY; 3 -> 5 is there twice, and both ways
+
+
+def weights_of(graph):
+    """Return W of tests/reference.py."""
+    W = np.zeros((graph.num_nodes, graph.num_nodes))
+    W[np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr)), graph.indices] = graph.weights
+    return W
+
+
+def test_weights_of_repeated_edges_are_summed_and_of_two_directions_averaged():
+    graph = as_graph(MESSY, edge_weight=WEIGHTS)
+    assert graph.weights.dtype == np.float32
+    assert [graph.weights[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in range(6)] == [
+        [1, 2],
+        [1, 2.25],
+        [2],
+        [2.25, 2.125],
+        [],
+        [2.125],
+    ]
+    into = as_graph(MESSY, edge_weight=WEIGHTS, directed=True)
+    assert [into.weights[into.indptr[v] : into.indptr[v + 1]].tolist() for v in range(6)] == [
+        [2],
+        [1, 0.5],
+        [],
+        [4, 3],
+        [],
+        [1.25],
+    ]
+    assert as_graph(MESSY).weights is None
+
+
+def weighted_forms():
+    matrix = scipy.sparse.coo_array((WEIGHTS, tuple(MESSY)), shape=(6, 6))
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(range(6))
+    graph.add_weighted_edges_from((*edge, weight) for edge, weight in zip(MESSY.T.tolist(), WEIGHTS, strict=True))
+    edges, weights = torch.from_numpy(MESSY), torch.from_numpy(WEIGHTS)
+    data = Data(edge_index=edges, edge_weight=weights, num_nodes=6)
+    return {
+        "coo": matrix,
+        "csr": matrix.tocsr(),
+        "csc": matrix.tocsc(),
+        **{f"adj_t {layout}": adj_t(layout, values=WEIGHTS) for layout in ("coo", "csr", "csc")},
+        "half": adj_t("csr", values=WEIGHTS.astype(np.float16)),
+        "SparseTensor": SparseTensor(MESSY[1], MESSY[0], WEIGHTS, (6, 6)),
+        "networkx": graph,
+        "data": data,
+        "data with adj_t": Data(adj_t=adj_t("csr", values=WEIGHTS)),
+        "data with both": Data(edge_index=edges, adj_t=adj_t("coo", values=WEIGHTS), num_nodes=6),
+        "PyG's transform": ToSparseTensor(layout=torch.sparse_csr)(data.clone()),
+        "data with SciPy": SimpleNamespace(edge_index=matrix, num_nodes=6),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
+@pytest.mark.parametrize("directed", [False, True])
+def test_weights_that_graphs_hold_count_when_they_are_asked_for(directed):
+    expected = as_graph(MESSY, edge_weight=WEIGHTS, directed=directed)
+    for name, form in weighted_forms().items():
+        graph = as_graph(form, edge_weight=True, directed=directed)
+        np.testing.assert_array_equal(graph.indices, expected.indices, err_msg=name)
+        np.testing.assert_array_equal(graph.weights, expected.weights, err_msg=name)
+        for unasked in (None, False):
+            assert as_graph(form, edge_weight=unasked, directed=directed).weights is None
+
+
+@given(edge_lists, st.booleans(), st.integers(0, 2**32 - 1))
+def test_weights_are_those_of_the_edge_list(edges, directed, seed):
+    n, pairs = edges
+    ends = np.array(pairs).T
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(0, 5, len(pairs)) / 4
+    graph = as_graph(ends, n, edge_weight=weights, directed=directed)
+    np.testing.assert_array_equal(weights_of(graph), weight_matrix(n, ends, weights, directed=directed))
+    assert (graph.weights > 0).all()
+    order = rng.permutation(len(pairs))
+    again = as_graph(ends[:, order], n, edge_weight=weights[order], directed=directed)
+    np.testing.assert_array_equal(again.weights, graph.weights)
+
+
+def test_more_weighted_edges_than_one_block():
+    rng = np.random.default_rng(0)
+    n, weights = 1500, rng.random(1_500_000) + 1
+    edges = rng.integers(0, n, (2, len(weights)))
+    for directed in (False, True):
+        graph = as_graph(edges, edge_weight=weights, directed=directed)
+        np.testing.assert_allclose(weights_of(graph), weight_matrix(n, edges, weights, directed=directed), rtol=1e-6)
+
+
+def test_an_edge_of_networkx_without_a_weight_counts_as_1():
+    graph = nx.path_graph(3)
+    graph[0][1]["weight"] = 2.5
+    for directed in (False, True):
+        assert as_graph(graph, edge_weight=True, directed=directed).weights.tolist() == [2.5, 2.5, 1, 1]
+
+
+def test_a_graph_keeps_its_weights_unless_they_are_refused():
+    graph = as_graph(MESSY, edge_weight=WEIGHTS)
+    assert as_graph(graph) is as_graph(graph, edge_weight=True) is graph
+    assert as_graph(graph, edge_weight=False).weights is None
+    plain = as_graph(MESSY)
+    assert as_graph(plain, edge_weight=False) is plain
+
+
+def test_edges_in_both_directions():
+    directed = as_graph(MESSY, edge_weight=WEIGHTS, directed=True)
+    assert directed.directed
+    assert neighbor_lists(directed.undirected()) == NEIGHBORS
+    assert directed.undirected().weights is None
+    assert not directed.undirected().directed
+    graph = as_graph(MESSY)
+    assert graph.undirected() is graph
+
+
+def test_values_of_several_numbers_are_no_weights():
+    values = torch.ones(8, 2)
+    for form in (adj_t("coo", values=values), SparseTensor(MESSY[1], MESSY[0], values, (6, 6))):
+        assert neighbor_lists(as_graph(form, directed=True)) == SOURCES
+        with pytest.raises(ValueError, match=r"graph must hold one weight for each edge, got values of shape \(8, 2\)"):
+            as_graph(form, edge_weight=True)
+
+
+@pytest.mark.parametrize(
+    ("graph", "edge_weight", "message"),
+    [
+        (sparse("csr"), np.ones(7), "edge_weight must be True or False for a sparse matrix, .* got ndarray"),
+        (adj_t("csr"), [1.0], "edge_weight must be True or False for a sparse matrix, .* got list"),
+        (nx.path_graph(3), [1.0, 2.0], "edge_weight must be True or False for a NetworkX graph"),
+        (as_graph(MESSY), WEIGHTS, "edge_weight must be left out for a Graph"),
+        (as_graph(MESSY), True, "edge_weight must be left out for a Graph without weights"),
+        (MESSY, True, "edge_weight=True needs a graph that holds weights"),
+        (Data(edge_index=torch.from_numpy(MESSY), num_nodes=6), True, "edge_weight=True needs edge_weight or adj_t"),
+        (Data(adj_t=adj_t("csr"), edge_weight=torch.ones(8)), True, "needs weights in one place, got Data with edge_w"),
+        (-sparse("csr"), True, r"the weights of graph must be 0 or positive, .* got -2\.5 in edge 0"),
+        (adj_t("coo", values=-WEIGHTS), True, "the weights of graph must be 0 or positive"),
+    ],
+)
+def test_wrong_weights_are_named(graph, edge_weight, message):
+    with pytest.raises(ValueError, match=message):
+        as_graph(graph, edge_weight=edge_weight)
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 1.0], [np.nan, 1.0], [1.0, np.inf]])
+def test_wrong_weights_of_a_graph_are_refused(weights):
+    with pytest.raises(ValueError, match=r"weights must be positive and finite, which those for node [01] are not"):
+        Graph(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array(weights, np.float32))
+
+
+def test_weights_that_do_not_fit_a_graph_are_refused():
+    arrays = np.array([0, 1, 2]), np.array([1, 0], np.int32)
+    with pytest.raises(ValueError, match="weights must have length 2, got 1"):
+        Graph(*arrays, np.ones(1, np.float32))
+    with pytest.raises(TypeError, match="weights must be an array of float32"):
+        Graph(*arrays, np.ones(2))
+    with pytest.raises(ValueError, match="weights must be one-dimensional"):
+        Graph(*arrays, np.ones((2, 1), np.float32))
+
+
+def test_what_is_for_the_model_only():
+    edges = torch.from_numpy(MESSY)
+    assert parts_for_the_model(Data(edge_index=edges)) == ()
+    assert parts_for_the_model(Data(edge_index=edges, edge_weight=1, edge_attr=1)) == ("edge_weight", "edge_attr")
+    assert parts_for_the_model(Data(adj_t=adj_t("csr"))) == ()
+    assert parts_for_the_model(Data(adj_t=adj_t("csr", values=WEIGHTS))) == ("values of adj_t",)
+    assert parts_for_the_model(SimpleNamespace(edge_index=sparse("csr"))) == ("values of edge_index",)
+
+
+def test_rectangular_matrices_as_scipy():
+    ends = np.array([[0, 1, 1], [3, 0, 2]])
+    for values in (None, np.array([1.0, 2.0, 3.0])):
+        matrix = as_scipy(SparseTensor(*ends, values, (2, 4)))
+        expected = scipy.sparse.coo_array((np.ones(3) if values is None else values, tuple(ends)), shape=(2, 4))
+        np.testing.assert_array_equal(matrix.toarray(), expected.toarray())

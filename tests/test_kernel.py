@@ -13,12 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from reference import weight_matrix, weighted_ks_vectors
 
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 
 TOLERANCE = 1e-5
+NO_EDGES = np.empty((2, 0), np.int64)
 
 
 def reference(x, edge_index, num_layers=3, alpha=0.5, directed=False):
@@ -124,6 +126,89 @@ def test_no_propagation_gives_the_normalised_features(num_layers, alpha):
     np.testing.assert_allclose(ks_vectors(x, edge_index, num_layers, alpha), unit_rows(x), atol=1e-6)
 
 
+@st.composite
+def weighted_problems(draw):
+    x, edge_index = draw(problems())
+    weights = draw(hnp.arrays(np.float32, edge_index.shape[1], elements=st.floats(0, 8, width=16)))
+    return x, edge_index, weights
+
+
+@given(weighted_problems(), st.integers(0, 4), st.floats(0, 1), st.booleans())
+def test_weighted_graphs_match_the_reference(problem, num_layers, alpha, directed):
+    x, edge_index, weights = problem
+    X = ks_vectors(x, edge_index, num_layers, alpha, edge_weight=weights, directed=directed)
+    expected = weighted_ks_vectors(x, weight_matrix(len(x), edge_index, weights, directed=directed), num_layers, alpha)
+    assert np.abs(X - expected).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("d", [1, 7, 16, 33, 65, 300])
+@pytest.mark.parametrize("directed", [False, True])
+def test_signed_features_with_weights_match_the_reference(d, directed):
+    x, edge_index = random_problem(d=d, edges=900)
+    edge_index[1, :400] = 11  # more neighbours than a group has
+    weights = np.random.default_rng(1).exponential(size=900) ** 3
+    X = ks_vectors(x, edge_index, 4, 0.3, edge_weight=weights, directed=directed)
+    expected = weighted_ks_vectors(x, weight_matrix(len(x), edge_index, weights, directed=directed), 4, 0.3)
+    assert np.abs(X - expected).max() < TOLERANCE
+
+
+@given(problems(), st.booleans(), st.sampled_from([1, 7, 0.3, 1e30, 1e-30]))
+def test_equal_weights_have_the_bits_of_none(problem, directed, weight):
+    x, edge_index = problem
+    edge_index = np.unique(edge_index, axis=1)  # weights of repeated edges would be summed
+    weights = np.full(edge_index.shape[1], weight)
+    found = ks_vectors(x, edge_index, edge_weight=weights, directed=directed)
+    np.testing.assert_array_equal(found, ks_vectors(x, edge_index, directed=directed))
+
+
+@given(weighted_problems(), st.sampled_from([0.5, 4, 2.0**100, 2.0**-90]), st.floats(0.01, 100))
+def test_scale_of_the_weights_does_not_matter(problem, power_of_two, factor):
+    x, edge_index, weights = problem
+    X = ks_vectors(x, edge_index, edge_weight=weights)
+    np.testing.assert_array_equal(ks_vectors(x, edge_index, edge_weight=weights * power_of_two), X)
+    scaled = weights.astype(np.float64) * factor
+    np.testing.assert_allclose(ks_vectors(x, edge_index, edge_weight=scaled), X, atol=TOLERANCE)
+
+
+@given(weighted_problems(), st.randoms(use_true_random=False))
+def test_order_of_nodes_and_edges_does_not_matter_with_weights(problem, random):
+    x, edge_index, weights = problem
+    order, edges = list(range(len(x))), list(range(len(weights)))
+    random.shuffle(order)
+    random.shuffle(edges)
+    X = ks_vectors(x, edge_index, edge_weight=weights)
+    np.testing.assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X)
+    number = np.argsort(order)
+    moved = ks_vectors(x[order], number[edge_index], edge_weight=weights)
+    np.testing.assert_allclose(moved, X[order], atol=TOLERANCE)
+
+
+def test_a_weight_of_zero_is_no_edge():
+    x = np.random.default_rng(0).random((3, 5))
+    X = ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[2.0, 0.0])
+    np.testing.assert_array_equal(X, ks_vectors(x, [[0], [1]]))
+    np.testing.assert_array_equal(ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[0, 0]), ks_vectors(x, NO_EDGES))
+
+
+@pytest.mark.parametrize("num_layers", [0, 1, 3])
+def test_without_edges_rows_are_the_normalised_features(num_layers):
+    x, _ = random_problem()
+    np.testing.assert_allclose(ks_vectors(x, NO_EDGES, num_layers), unit_rows(x), atol=1e-7)
+
+
+def test_weights_that_a_graph_holds_itself():
+    x, edge_index = random_problem(n=60, edges=200)
+    weights = np.random.default_rng(1).random(200)
+    X = ks_vectors(x, edge_index, edge_weight=weights, directed=True)
+    matrix = scipy.sparse.coo_array((weights, tuple(edge_index)), shape=(60, 60))
+    graph = as_graph(matrix, edge_weight=True, directed=True)
+    for found in (ks_vectors(x, matrix, edge_weight=True, directed=True), ks_vectors(x, graph)):
+        np.testing.assert_allclose(found, X, atol=1e-6)
+    plain = ks_vectors(x, edge_index, directed=True)
+    for form in (matrix, graph):
+        np.testing.assert_array_equal(ks_vectors(x, form, edge_weight=False, directed=True), plain)
+
+
 def test_rows_are_unit_or_zero():
     x, edge_index = random_problem()
     x[7], edge_index[edge_index == 7] = 0, 8
@@ -222,19 +307,23 @@ def saved(folder, **arrays):
 # Many blocks, a few, and one.
 @pytest.mark.parametrize("memory", [20_000, 200_000, 1 << 30])
 @pytest.mark.parametrize("directed", [False, True])
-def test_blocks_on_disk_give_the_same_bits(memory, directed, tmp_path):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_blocks_on_disk_give_the_same_bits(memory, directed, weighted, tmp_path):
     x, edge_index = random_problem(n=120, edges=4000)
     # A hub, whose neighbours are summed in several groups, and nodes without any.
     x = np.concatenate([x, np.random.default_rng(1).random((600, 20), dtype=np.float32)])
     hub = np.stack([np.arange(120, 700), np.full(580, 7)])
-    graph = as_graph(np.concatenate([edge_index, hub], axis=1), len(x), directed=directed)
+    edge_index = np.concatenate([edge_index, hub], axis=1)
+    weights = np.random.default_rng(2).exponential(size=edge_index.shape[1]) if weighted else None
+    graph = as_graph(edge_index, len(x), edge_weight=weights, directed=directed)
     X = ks_vectors(x, graph)
 
     features, indptr, indices = saved(tmp_path, x=x, indptr=graph.indptr, indices=graph.indices)
+    mapped = Graph(indptr, indices, *saved(tmp_path, weights=graph.weights) if weighted else ())
     out = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape)
     workspace = tmp_path / "work"
     workspace.mkdir()
-    found = ks_vectors(features, Graph(indptr, indices), out=out, workspace=workspace, memory=memory)
+    found = ks_vectors(features, mapped, out=out, workspace=workspace, memory=memory)
     assert found is out
     np.testing.assert_array_equal(out, X)
     out.flush()
@@ -243,12 +332,13 @@ def test_blocks_on_disk_give_the_same_bits(memory, directed, tmp_path):
     np.testing.assert_array_equal(ks_vectors(x, graph, workspace=workspace, memory=memory), X)
 
 
-@given(problems(), st.integers(0, 3), st.floats(0, 1), st.integers(1, 3000))
-def test_size_of_the_blocks_does_not_matter(problem, num_layers, alpha, memory):
-    x, edge_index = problem
+@given(weighted_problems(), st.integers(0, 3), st.floats(0, 1), st.integers(1, 3000), st.booleans())
+def test_size_of_the_blocks_does_not_matter(problem, num_layers, alpha, memory, weighted):
+    x, edge_index, weights = problem
+    given = weights if weighted else None
     with tempfile.TemporaryDirectory() as workspace:
-        found = ks_vectors(x, edge_index, num_layers, alpha, workspace=workspace, memory=memory)
-    np.testing.assert_array_equal(found, ks_vectors(x, edge_index, num_layers, alpha))
+        found = ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given, workspace=workspace, memory=memory)
+    np.testing.assert_array_equal(found, ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given))
 
 
 MEASURED = """
@@ -342,7 +432,24 @@ read_only.flags.writeable = False
         ),
         ({"edge_index": [[0, 3], [1, 0]]}, ValueError, r"edge_index must lie in 0\.\.2, got 3 in edge 1"),
         ({"edge_index": [[0], [-1]]}, ValueError, r"edge_index must lie in 0\.\.2, got -1 in edge 0"),
-        ({"edge_index": [[], []]}, ValueError, "edge_index must hold at least one edge"),
+        ({"edge_weight": [1.0, -2.0]}, ValueError, r"edge_weight must be 0 or positive, .*, got -2\.0 in edge 1"),
+        (
+            {"edge_weight": [np.nan, 1.0]},
+            ValueError,
+            "edge_weight must be 0 or positive, .*, got nan in edge 0",
+        ),
+        ({"edge_weight": [1.0, np.inf]}, ValueError, "edge_weight must be .*, got inf in edge 1"),
+        ({"edge_weight": [1.0, 1e39]}, ValueError, r"edge_weight must be .* in float32, got 1e\+39 in edge 1"),
+        ({"edge_weight": [1e-60, 1.0]}, ValueError, "edge_weight must be .* in float32, got 1e-60 in edge 0"),
+        ({"edge_weight": [1.0]}, ValueError, r"edge_weight must have shape \(2,\), one for each edge, got \(1,\)"),
+        ({"edge_weight": np.ones((2, 1))}, ValueError, r"edge_weight must have shape \(2,\), .*, got \(2, 1\)"),
+        ({"edge_weight": ["a", "b"]}, TypeError, "edge_weight must be an array of real numbers"),
+        ({"edge_weight": True}, ValueError, r"edge_weight=True needs a graph that holds weights.*shape \(E,\)"),
+        (
+            {"edge_weight": [3e38] * 2, "edge_index": [[0, 0], [1, 1]]},
+            ValueError,
+            "weights must be positive and finite",
+        ),
         ({"edge_index": scipy.sparse.eye_array(4)}, ValueError, "graph must have 3 nodes, got 4"),
         ({"memory": 0}, ValueError, "memory must be at least 1, got 0"),
         ({"num_layers": -1}, ValueError, "num_layers must be at least 0, got -1"),

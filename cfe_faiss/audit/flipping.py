@@ -255,7 +255,6 @@ class _Run:
     def __init__(self, model: Any, data: Any, states: _States) -> None:
         self.model, self.states = model, states
         self.x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
-        self.edge_index = getattr(data, "edge_index", None)
         if dataclasses.is_dataclass(data) and not isinstance(data, type):
             self.data: Any = dataclasses.replace(data, x=self.x)
         else:
@@ -389,7 +388,7 @@ def _batches(
     """Return nodes that may change in one pass, and the hops that this rests on."""
     if is_estimator(run.model):
         return ([nodes] if len(nodes) else []), 0  # it sees a node's own features only
-    joined = adjacency(run.edge_index, len(run.x))
+    joined = adjacency(run.data, len(run.x))
     wanted = hops
     hops = measured_hops(run.unknown_at, joined) if wanted is None else as_count("hops", wanted, 0)
     batches = independent_batches(nodes, joined, hops)

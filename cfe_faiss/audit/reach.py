@@ -8,7 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.graph import as_graph
 
 _Csr: TypeAlias = scipy.sparse.csr_array
 
@@ -17,14 +17,15 @@ _BLOCK = 1024
 """Nodes whose surroundings are held at a time."""
 
 
-def adjacency(edge_index: Any, n: int) -> _Csr:
-    """Return which nodes are joined by an edge in either direction, and each node with itself: (n, n), ones."""
-    row, column = as_array("data.edge_index", edge_index)
-    loops = np.arange(n)
-    ends = np.concatenate([row, column, loops]), np.concatenate([column, row, loops])
-    joined = scipy.sparse.csr_array((np.ones(len(ends[0]), np.float32), ends), shape=(n, n))
-    joined.data[:] = 1
-    return joined
+def adjacency(data: Any, n: int) -> _Csr:
+    """Return which nodes are joined by an edge in either direction, and each node with itself: (n, n), ones.
+
+    Messages flow along edges in one direction only where these are directed; then the reach is rather too large.
+    """
+    graph = as_graph(data, n)
+    ones = np.ones(graph.num_edges, np.float32)
+    joined = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(n, n))
+    return scipy.sparse.csr_array(joined + scipy.sparse.eye_array(n, dtype=np.float32, format="csr"))
 
 
 def measured_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: _Csr) -> int | None:

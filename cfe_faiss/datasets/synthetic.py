@@ -167,7 +167,7 @@ def measured_homophily(graph: Graph, labels: NDArray[np.int32]) -> float:
     Raises
     ------
     TypeError, ValueError
-        If the labels are not as described.
+        If the labels are not as described, or the graph has no edges.
 
     Examples
     --------
@@ -176,6 +176,8 @@ def measured_homophily(graph: Graph, labels: NDArray[np.int32]) -> float:
     (0.0, -1.0)
     """
     labels = as_labels("labels", labels, graph.num_nodes)
+    if not graph.num_edges:
+        raise ValueError("graph must have edges, got none")
     ends = np.bincount(labels, np.diff(graph.indptr)) / graph.num_edges
     chance = float(ends @ ends)
     alike = native_graph(graph).count_same_label(labels, parallel.num_threads(graph.num_edges)) / graph.num_edges

@@ -42,14 +42,17 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
             return (data,), _required(required[1:], data)
         if second is None or (second.default is not second.empty and not second.name.startswith(("edge", "adj"))):
             return (data.x,), _required(required[1:], data)
+    edges = _edges(data, wants_adj_t=any(one.name.startswith("adj") for one in positional[:2]))
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     values = _edge_values(model, data, lambda name: takes_any or name in names)
+    if "batch" in names and getattr(data, "batch", None) is not None:
+        values["batch"] = data.batch
     if positional and positional[0].name == "edge_index" and "x" in names:
         given: tuple[Any, ...] = ()
-        values |= {"x": data.x, "edge_index": data.edge_index}
+        values |= {"x": data.x, "edge_index": edges}
         rest = [name for name in required if name not in values]
     else:
-        given = (data.x, data.edge_index)
+        given = (data.x, edges)
         taken = {one.name for one in positional[:2]}
         rest = [name for name in required if name not in values and name not in taken]
     return given, values | _required(rest, data)
@@ -67,6 +70,12 @@ def parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(called).parameters.values())
     except (TypeError, ValueError):
         return [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)]
+
+
+def _edges(data: Any, *, wants_adj_t: bool) -> Any:
+    """Return ``edge_index``, or ``adj_t`` where a model wants it or there is nothing else: PyG's layers take both."""
+    edge_index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    return adj_t if adj_t is not None and (wants_adj_t or edge_index is None) else edge_index
 
 
 def _edge_values(model: Any, data: Any, takes: Callable[[str], bool]) -> dict[str, Any]:

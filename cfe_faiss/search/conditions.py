@@ -81,7 +81,7 @@ class Surroundings:
     @classmethod
     def of(cls, graph: Graph, where: Constraints) -> Self:
         """Return those of some constraints."""
-        n = graph.num_nodes
+        graph, n = graph.undirected(), graph.num_nodes
         adjacency = scipy.sparse.csr_array((np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n))
         hops = (where.min_hops or 1) - 1
         # Nodes within one hop or with a common neighbour are those within two.

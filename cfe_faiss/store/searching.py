@@ -62,7 +62,9 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
-    if not isinstance(index, IndexEvidenceIVFPQ) or not len(X) or not index.ntotal:
+    if not index.ntotal:  # and perhaps not trained
+        return padded(*empty_heaps(len(X), 0), k)
+    if not isinstance(index, IndexEvidenceIVFPQ):
         found: Results = index.search(X, k)
         return found
     # FAISS returns similarities to codes; the vectors beside them say which of some more are best.

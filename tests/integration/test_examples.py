@@ -51,13 +51,36 @@ def test_langchain(tmp_path: Path) -> None:
 
 def test_llama_index(tmp_path: Path) -> None:
     needs("llama_index")
-    assert output_of("llama_index_evidence.py", tmp_path) == EVIDENCE
+    needs("pyarrow")
+    assert output_of("llama_index_evidence.py", tmp_path) == (
+        EVIDENCE
+        + "the language model was told the evidence: True\n"
+        + "My card was charged, please send me the receipt\n"
+        + "  but urgent: My card was charged twice, please refund one payment\n"
+    )
+
+
+def test_haystack(tmp_path: Path) -> None:
+    needs("haystack")
+    needs("pyarrow")
+    lines = output_of("haystack_evidence.py", tmp_path).splitlines(keepends=True)
+    most_similar = [line for line in lines if line.startswith("  most similar: ")]
+    assert most_similar == [
+        "  most similar: My card was charged twice, please refund one payment\n",
+        "  most similar: The app shows the wrong address after the update\n",
+    ]
+    assert "".join(line for line in lines if line not in most_similar) == (
+        EVIDENCE
+        + "My card was charged twice, please refund one payment\n"
+        + "  but routine: My card was charged, please send me the receipt\n"
+    )
 
 
 def test_faiss_dropin(tmp_path: Path) -> None:
     lines = output_of("faiss_dropin.py", tmp_path).splitlines()
     assert lines[:2] == ["is a faiss.IndexIVFFlat: True", "same answers in all lists: True"]
-    assert lines[-1].startswith("the queries' classes: ")
+    assert lines[-3].startswith("the queries' classes: ")
+    assert lines[-2:] == ["all of the mask: True", "the same from bytes: True"]
 
 
 def test_audit_own_model(tmp_path: Path) -> None:
@@ -72,3 +95,35 @@ def test_audit_own_model(tmp_path: Path) -> None:
     assert [line[0] for line in shares[1:]] == ["all", "sex", "sex"]
     assert [line[0] for line in errors[1:]] == ["10", "50", "200"]
     assert [line[0] for line in tuned[1:4]] == ["before", "after", "control"]
+
+
+def test_evidence_on_patients(tmp_path: Path) -> None:
+    header, *pairs = output_of("plot_evidence_on_patients.py", tmp_path).splitlines()
+    assert header.split() == ["source", "target", "similarity", "source_label", "target_label"]
+    labels = [line.split()[-2:] for line in pairs]
+    assert len(labels) == 5
+    assert all(source != target for source, target in labels)
+
+
+def test_planted_bias(tmp_path: Path) -> None:
+    biased, fair, *cases = output_of("plot_planted_bias.py", tmp_path).strip().split("\n\n")
+    assert [table.splitlines()[0] for table in (biased, fair)] == [
+        f"{name} model, women against men, selected:" for name in ("biased", "fair")
+    ]
+    worst = [float(table.splitlines()[-1].split()[-1]) for table in (biased, fair)]  # women's impact ratios
+    assert worst[0] < 0.7 < 0.9 < worst[1]
+    decisions = [[line.split()[-2:] for line in table.splitlines()[1:]] for table in cases]
+    assert all(sorted(case) == [["0", "1"], ["1", "0"]] for case in decisions)  # the man is granted it, the woman not
+    assert len(cases) == 2
+
+
+def test_text_documents(tmp_path: Path) -> None:
+    lines = output_of("plot_text_documents.py", tmp_path).splitlines()
+    assert lines[1] == "urgent: My card was charged for a friend"
+    assert all(line.startswith("  routine, similarity 0.") for line in lines[2:5])
+    assert all(line.startswith("  urgent, similarity 0.") for line in lines[7:])
+
+
+@pytest.mark.parametrize("name", ["plot_recall_and_speed.py", "plot_weights_of_the_paper.py"])
+def test_pictures_alone(name: str, tmp_path: Path) -> None:
+    assert output_of(name, tmp_path) == ""

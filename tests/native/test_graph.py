@@ -13,9 +13,40 @@ def test_a_builder_counts_places_and_merges():
     assert builder.num_counted == 12
     builder.place(EDGES)
     builder.place(EDGES)
-    indptr, indices = builder.finish(2)
-    assert (indptr.dtype, indices.dtype) == (np.int64, np.int32)
-    assert (indptr.tolist(), indices.tolist()) == ([0, 1, 3, 4, 4], [1, 0, 2, 1])
+    indptr, indices, weights = builder.finish(2)
+    assert (indptr.dtype, indices.dtype, weights.dtype) == (np.int64, np.int32, np.float32)
+    assert (indptr.tolist(), indices.tolist(), weights.tolist()) == ([0, 1, 3, 4, 4], [1, 0, 2, 1], [])
+
+
+@pytest.mark.parametrize(
+    ("directed", "neighbors", "expected"),
+    [
+        (False, [1, 0, 2, 1], [1.5, 1.5, 4, 4]),
+        (True, [1, 0, 1], [2, 1, 4]),
+    ],
+)
+def test_weights_are_summed_over_repeated_edges_and_averaged_over_directions(directed, neighbors, expected):
+    builder, weights = _native.GraphBuilder(4, directed, True), np.array([0.5, 1, 2, 8], np.float32)
+    for _ in range(2):
+        builder.count(EDGES)
+    for _ in range(2):
+        builder.place(EDGES, weights)
+    _, indices, merged = builder.finish(2)
+    assert (indices.tolist(), merged.tolist()) == (neighbors, expected)
+
+
+def test_wrong_weights_are_refused():
+    builder = _native.GraphBuilder(4, False, True)
+    builder.count(EDGES)
+    with pytest.raises(ValueError, match="weights must have length 4, got 0"):
+        builder.place(EDGES)
+    for wrong in (0, -1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="weights must be positive and finite, got"):
+            builder.place(EDGES, np.array([1, 1, wrong, 1], np.float32))
+    plain = _native.GraphBuilder(4, False)
+    plain.count(EDGES)
+    with pytest.raises(ValueError, match="weights must have length 0, got 4"):
+        plain.place(EDGES, np.ones(4, np.float32))
 
 
 @pytest.mark.parametrize("hub", [0, 500, 999])
@@ -33,7 +64,7 @@ def test_every_node_is_sorted_whatever_the_degrees(hub, threads):
     builder = _native.GraphBuilder(n, True)
     builder.count(edges)
     builder.place(edges)
-    indptr, indices = builder.finish(threads)
+    indptr, indices, _ = builder.finish(threads)
     np.testing.assert_array_equal(indices, sources)
     np.testing.assert_array_equal(np.diff(indptr), dense.sum(axis=1))
 

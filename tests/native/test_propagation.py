@@ -11,41 +11,51 @@ from hypothesis import strategies as st
 from cfe_faiss import _native
 
 
-def problem(n=40, d=20, edges=300, seed=0):
+def problem(n=40, d=20, edges=300, seed=0, weighted=False):
     rng = np.random.default_rng(seed)
-    builder = _native.GraphBuilder(n, False)
+    builder = _native.GraphBuilder(n, False, weighted)
     ends = rng.integers(0, n, (2, edges))
     builder.count(ends)
-    builder.place(ends)
+    builder.place(ends, rng.exponential(size=edges).astype(np.float32) if weighted else None)
     x = rng.normal(size=(n, d)).astype(np.float32)
     norms = np.empty(n)
     _native.normalise_rows(x, norms, 1)
-    return builder.finish(1), x, rng.random(n).astype(np.float32)
+    indptr, indices, weights = builder.finish(1)
+    return (indptr, indices, weights if weighted else None), x, rng.random(n).astype(np.float32)
+
+
+def csr_graph(graph, threads=1):
+    indptr, indices, weights = graph
+    return _native.CsrGraph(indptr, indices, threads, weights)
 
 
 def step(graph, unit, lengths, alpha=0.5, memory=0, threads=1, **callbacks):
     aggregate, new_unit, new_lengths = np.ones_like(unit), np.empty_like(unit), np.empty_like(lengths)
-    propagation = _native.Propagation(_native.CsrGraph(*graph, threads), alpha, memory, threads)
+    propagation = _native.Propagation(csr_graph(graph, threads), alpha, memory, threads)
     propagation.step(unit, lengths, aggregate, new_unit, new_lengths, **callbacks)
     return aggregate, new_unit, new_lengths
 
 
 def reference(graph, unit, lengths, alpha):
-    indptr, indices = graph
+    indptr, indices, weights = graph
+    weights = np.ones(len(indices)) if weights is None else weights.astype(np.float64)
     unit, new = unit.astype(np.float64), np.empty(unit.shape)
     for v, x in enumerate(unit):
-        around = indices[indptr[v] : indptr[v + 1]]
+        of_v = slice(indptr[v], indptr[v + 1])
+        around = indices[of_v]
         new[v] = alpha * lengths[v] * x
         if len(around):
-            new[v] += (1 - alpha) * ((unit[around] @ x) * lengths[around]) @ unit[around] / len(around)
+            shares = (1 - alpha) * weights[of_v] / weights[of_v].sum()
+            new[v] += (shares * (unit[around] @ x) * lengths[around]) @ unit[around]
     return new
 
 
 # Rows that stay in registers, of one to four vectors of 16 numbers, and longer ones; full and not.
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 32, 33, 48, 50, 64, 65, 128, 143, 200])
 @pytest.mark.parametrize("memory", [0, 1, 5000, 1 << 30])
-def test_a_step_is_the_formula(d, memory):
-    graph, unit, lengths = problem(d=d)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_step_is_the_formula(d, memory, weighted):
+    graph, unit, lengths = problem(d=d, weighted=weighted)
     aggregate, new_unit, new_lengths = step(graph, unit, lengths, 0.3, memory, 2)
     expected = reference(graph, unit, lengths, 0.3)
     np.testing.assert_allclose(aggregate, 1 + expected, atol=1e-6)
@@ -53,9 +63,12 @@ def test_a_step_is_the_formula(d, memory):
     np.testing.assert_allclose(new_unit * new_lengths[:, None], expected, atol=1e-6)
 
 
-@given(st.integers(2, 30), st.integers(1, 70), st.integers(1, 900), st.integers(0, 4000), st.integers(0, 2**32 - 1))
-def test_blocks_and_threads_do_not_change_the_bits(n, d, edges, memory, seed):
-    graph, unit, lengths = problem(n, d, edges, seed)
+sizes = st.integers(2, 30), st.integers(1, 70), st.integers(1, 900)
+
+
+@given(*sizes, st.integers(0, 4000), st.integers(0, 2**32 - 1), st.booleans())
+def test_blocks_and_threads_do_not_change_the_bits(n, d, edges, memory, seed, weighted):
+    graph, unit, lengths = problem(n, d, edges, seed, weighted)
     for found, expected in zip(
         step(graph, unit, lengths, 0.4, memory, 3), step(graph, unit, lengths, 0.4), strict=True
     ):
@@ -76,6 +89,8 @@ for d in (1, 7, 16, 18, 33, 64, 65, 200, 301):
     units = np.empty_like(x)
     assert _native.unit_rows(x, units) == -1
     print(hashlib.sha256(X.tobytes() + units.tobytes()).hexdigest())
+    X = ks_vectors(x, edges, edge_weight=rng.exponential(size=6000) ** 4)
+    print(hashlib.sha256(X.tobytes()).hexdigest())
 """
 
 
@@ -91,14 +106,14 @@ def test_every_level_gives_the_same_bits():
 
 
 def test_progress_and_release_are_called():
-    (indptr, indices), unit, lengths = problem(n=3000, d=40, edges=100_000)
+    graph, unit, lengths = problem(n=3000, d=40, edges=100_000)
     for memory in (0, 200_000):
         done, releases = [], []
         callbacks = {"progress": done.append, "release": lambda releases=releases: releases.append(1)}
-        step((indptr, indices), unit, lengths, memory=memory, **callbacks)
+        step(graph, unit, lengths, memory=memory, **callbacks)
         assert len(releases) > 10
         assert done == sorted(done)
-        assert all(0 <= number <= len(indices) for number in done)
+        assert all(0 <= number <= len(graph[1]) for number in done)
 
 
 def test_an_error_of_a_callback_ends_the_step():
@@ -112,9 +127,9 @@ def test_an_error_of_a_callback_ends_the_step():
 
 
 def test_the_arrays_of_the_graph_are_kept():
-    (indptr, indices), unit, lengths = problem()
-    expected = step((indptr, indices), unit, lengths)
-    propagation = _native.Propagation(_native.CsrGraph(indptr.copy(), indices.copy(), 1), 0.5, 0, 1)
+    graph, unit, lengths = problem(weighted=True)
+    expected = step(graph, unit, lengths)
+    propagation = _native.Propagation(csr_graph([array.copy() for array in graph]), 0.5, 0, 1)
     gc.collect()
     aggregate, new_unit, new_lengths = np.ones_like(unit), np.empty_like(unit), np.empty_like(lengths)
     propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
@@ -148,7 +163,7 @@ def test_arrays_that_do_not_fit_are_refused(change, error, message):
         "new_unit": unit.copy(),
         "new_lengths": lengths.copy(),
     }
-    propagation = _native.Propagation(_native.CsrGraph(*graph, 1), 0.5, 0, 1)
+    propagation = _native.Propagation(csr_graph(graph), 0.5, 0, 1)
     with pytest.raises(error, match=message):
         propagation.step(**{**arrays, **change(arrays)})
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.reporting.formats import listed, plural, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.graph import Graph
 
 BLANKS = (
     "Purpose of the model",
@@ -71,7 +72,7 @@ def facts(inputs: Inputs, subject: Subject) -> list[tuple[str, str]]:
         ("Data", _data(inputs, subject)),
         ("Model", _model(inputs, subject)),
         ("Nodes audited", f"{len(inputs.nodes):,} of {total:,}"),
-        ("Connections", "not known" if graph is None else f"{graph.num_edges // 2:,}"),
+        ("Connections", _connections(inputs)),
         ("Predicted classes", ", ".join(classes)),
         ("Favourable class", shown(favourable, 40) if favourable else "none was named; each class is reported in turn"),
         ("True classes", f"known for {plural(known, 'audited node')}" if known else "not known"),
@@ -86,7 +87,7 @@ def facts(inputs: Inputs, subject: Subject) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{name} {text}" for name, text in versions().items())),
         ("SHA-256 of the predictions", digest(inputs.finder.labels)),
         ("SHA-256 of the vectors", digest(inputs.finder.vectors)),
-        *([] if graph is None else [("SHA-256 of the connections", digest(graph.indptr, graph.indices))]),
+        *([] if graph is None else [("SHA-256 of the connections", _digest_of(graph))]),
     ]
     return found + [(f"SHA-256 of {shown(name, 60)}", text) for name, text in subject.files.items()]
 
@@ -115,6 +116,20 @@ def digest(*arrays: NDArray[Any]) -> str:
         hashed.update(f"{array.dtype.str} {array.shape}".encode())
         hashed.update(np.ascontiguousarray(array).tobytes())
     return hashed.hexdigest()
+
+
+def _connections(inputs: Inputs) -> str:
+    graph = inputs.finder.graph
+    if graph is None:
+        return "not known"
+    count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+    if graph.weights is not None:
+        return f"{count}, by weight"
+    return count + "".join(f"; {name} for the model only" for name in inputs.finder.model_only)
+
+
+def _digest_of(graph: Graph) -> str:
+    return digest(graph.indptr, graph.indices, *([] if graph.weights is None else [graph.weights]))
 
 
 def _vectors(inputs: Inputs) -> list[tuple[str, str]]:

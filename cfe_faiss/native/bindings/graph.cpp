@@ -1,5 +1,11 @@
 #include "core/graph.h"
 
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <span>
+#include <utility>
+
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/watch.h"
@@ -8,11 +14,18 @@ namespace cfe {
 
 namespace {
 
+using Weights = std::optional<Array1<const float>>;
+
+std::span<const float> span_of(const Weights& weights) {
+  return weights ? as_span(*weights) : std::span<const float>{};
+}
+
 void make_graph(CsrGraph* graph, const Array1<const std::int64_t>& indptr, const Array1<const std::int32_t>& indices,
-                int threads, const nb::object& release) {
+                int threads, const Weights& weights, const nb::object& release) {
+  if (weights) check_length("weights", weights->shape(0), indices.shape(0));
   const Watch between = watch(nb::none(), release);
   const nb::gil_scoped_release released;
-  new (graph) CsrGraph(as_span(indptr), as_span(indices), threads, between);
+  new (graph) CsrGraph(as_span(indptr), as_span(indices), span_of(weights), threads, between);
 }
 
 std::int64_t count_same_label(const CsrGraph& graph, const Array1<const std::int32_t>& labels, int threads) {
@@ -26,9 +39,9 @@ void count(GraphBuilder& builder, const Array2<const std::int64_t>& edges) {
   builder.count(as_matrix(edges));
 }
 
-void place(GraphBuilder& builder, const Array2<const std::int64_t>& edges) {
+void place(GraphBuilder& builder, const Array2<const std::int64_t>& edges, const Weights& weights) {
   const nb::gil_scoped_release released;
-  builder.place(as_matrix(edges));
+  builder.place(as_matrix(edges), span_of(weights));
 }
 
 nb::tuple finish(GraphBuilder& builder, int threads) {
@@ -38,21 +51,22 @@ nb::tuple finish(GraphBuilder& builder, int threads) {
     const nb::gil_scoped_release released;
     csr = builder.finish(threads, between);
   }
-  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)));
+  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
+                        as_array(std::move(csr.weights)));
 }
 
 }  // namespace
 
 void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
-      .def("__init__", make_graph, as_is("indptr"), as_is("indices"), nb::arg("threads"),
-           nb::arg("release") = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def("__init__", make_graph, as_is("indptr"), as_is("indices"), nb::arg("threads"), as_is("weights") = nb::none(),
+           nb::arg("release") = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
       .def("count_same_label", count_same_label, as_is("labels"), nb::arg("threads"));
   nb::class_<GraphBuilder>(module, "GraphBuilder")
-      .def(nb::init<std::size_t, bool>(), nb::arg("num_nodes"), nb::arg("directed"))
+      .def(nb::init<std::size_t, bool, bool>(), nb::arg("num_nodes"), nb::arg("directed"), nb::arg("weighted") = false)
       .def_prop_ro("num_counted", &GraphBuilder::num_counted)
       .def("count", count, as_is("edges"))
-      .def("place", place, as_is("edges"))
+      .def("place", place, as_is("edges"), as_is("weights") = nb::none())
       .def("finish", finish, nb::arg("threads"));
 }
 

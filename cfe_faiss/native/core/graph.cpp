@@ -1,7 +1,10 @@
 #include "core/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -53,7 +56,34 @@ std::string written(std::span<const std::int32_t> row) {
          written(row.first(std::min<std::size_t>(row.size(), 8))) + node);
 }
 
-// Calls `visit` with the ends of each edge that joins two nodes.
+// A neighbour with the weight of an edge, which is positive: in ascending order of the numbers neighbours are together,
+// and of each those edges that point to the node come first, by ascending weights.
+std::uint64_t packed(std::size_t neighbor, bool outgoing, float weight) {
+  return static_cast<std::uint64_t>(neighbor) << 33 | static_cast<std::uint64_t>(outgoing) << 32 |
+         std::bit_cast<std::uint32_t>(weight);
+}
+std::int32_t neighbor_of(std::uint64_t edge) { return static_cast<std::int32_t>(edge >> 33); }
+bool is_outgoing(std::uint64_t edge) { return (edge >> 32 & 1) != 0; }
+float weight_of(std::uint64_t edge) { return std::bit_cast<float>(static_cast<std::uint32_t>(edge)); }
+
+// Sorts the edges of a node and puts one for each neighbour first; returns how many there are.
+std::size_t merge(std::span<std::uint64_t> edges) {
+  std::sort(edges.begin(), edges.end());
+  std::size_t merged = 0;
+  for (std::size_t first = 0; first < edges.size();) {
+    const std::int32_t neighbor = neighbor_of(edges[first]);
+    std::array<double, 2> sums{};
+    for (; first < edges.size() && neighbor_of(edges[first]) == neighbor; ++first)
+      sums[is_outgoing(edges[first])] += static_cast<double>(weight_of(edges[first]));
+    const double sum = sums[0] + sums[1], weight = sums[0] > 0 && sums[1] > 0 ? sum / 2 : sum;
+    edges[merged++] = packed(static_cast<std::size_t>(neighbor), false, static_cast<float>(weight));
+  }
+  return merged;
+}
+
+bool is_weight(float weight) { return weight > 0 && std::isfinite(weight); }
+
+// Calls `visit` with the ends and the number of each edge that joins two nodes.
 template <class Visit>
 void for_each_edge(const Matrix<const std::int64_t>& edges, std::size_t num_nodes, const Visit& visit) {
   if (edges.rows != 2) refuse("edges must have shape (2, m), got " + std::to_string(edges.rows) + " rows");
@@ -63,7 +93,7 @@ void for_each_edge(const Matrix<const std::int64_t>& edges, std::size_t num_node
     if (source >= num_nodes || target >= num_nodes)
       refuse("edges must lie in 0.." + std::to_string(num_nodes - 1) + ", got " + std::to_string(sources[e]) + " to " +
              std::to_string(targets[e]));
-    if (source != target) visit(source, target);
+    if (source != target) visit(source, target, e);
   }
 }
 
@@ -98,22 +128,41 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts) {
   return starts;
 }
 
-CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, int threads,
-                   const Watch& watch)
-    : indptr_(indptr), indices_(indices) {
+CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
+                   std::span<const float> weights, int threads, const Watch& watch)
+    : indptr_(indptr), indices_(indices), weights_(weights) {
   check_offsets(indptr, indices.size());
+  if (!weights.empty()) {
+    if (weights.size() != indices.size())
+      refuse("weights must have length " + std::to_string(indices.size()) + ", got " + std::to_string(weights.size()));
+    largest_.resize(num_nodes());
+    totals_.resize(num_nodes());
+  }
   const std::vector<Range> ranges = balanced_ranges(indptr);
   std::vector<std::size_t> wrong(ranges.size(), num_nodes());  // the first wrong node of each range
   const auto check = [&](std::size_t task) {
     for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-      if (!is_right(v, neighbors(v), static_cast<std::int64_t>(num_nodes()))) {
+      if (!is_right(v, neighbors(v), static_cast<std::int64_t>(num_nodes())) || !sum_weights(v)) {
         wrong[task] = v;
         return;
       }
   };
   parallel_for(ranges.size(), threads, check, watch);
   for (const std::size_t v : wrong)
-    if (v < num_nodes()) refuse_neighbors(v, neighbors(v), num_nodes());
+    if (v < num_nodes()) {
+      if (!is_right(v, neighbors(v), static_cast<std::int64_t>(num_nodes())))
+        refuse_neighbors(v, neighbors(v), num_nodes());
+      refuse("weights must be positive and finite, which those for node " + std::to_string(v) + " are not");
+    }
+}
+
+bool CsrGraph::sum_weights(std::size_t v) {
+  if (weights_.empty()) return true;
+  const std::span<const float> own = weights_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]);
+  if (!std::ranges::all_of(own, is_weight)) return false;
+  for (const float weight : own) largest_[v] = std::max(largest_[v], weight);
+  for (const float weight : own) totals_[v] += static_cast<double>(weight / largest_[v]);
+  return true;
 }
 
 std::int64_t CsrGraph::count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const {
@@ -131,7 +180,8 @@ std::int64_t CsrGraph::count_same_label(std::span<const std::int32_t> labels, in
   return total;
 }
 
-GraphBuilder::GraphBuilder(std::size_t num_nodes, bool directed) : num_nodes_(num_nodes), directed_(directed) {
+GraphBuilder::GraphBuilder(std::size_t num_nodes, bool directed, bool weighted)
+    : num_nodes_(num_nodes), directed_(directed), weighted_(weighted) {
   if (num_nodes > kMaxNodes)
     refuse("graph must have at most " + std::to_string(kMaxNodes) + " nodes, got " + std::to_string(num_nodes));
   counts_.resize(num_nodes);
@@ -139,7 +189,7 @@ GraphBuilder::GraphBuilder(std::size_t num_nodes, bool directed) : num_nodes_(nu
 
 void GraphBuilder::count(const Matrix<const std::int64_t>& edges) {
   if (!starts_.empty()) refuse("edges must be counted before any are placed");
-  for_each_edge(edges, num_nodes_, [this](std::size_t source, std::size_t target) {
+  for_each_edge(edges, num_nodes_, [this](std::size_t source, std::size_t target, std::size_t) {
     ++counts_[target];
     if (!directed_) ++counts_[source];
   });
@@ -152,18 +202,38 @@ std::int64_t GraphBuilder::num_counted() const {
 void GraphBuilder::start_placing() {
   starts_ = offsets(counts_);
   cursor_.assign(starts_.begin(), starts_.end() - 1);
-  placed_.resize(static_cast<std::size_t>(starts_.back()));
+  if (weighted_)
+    placed_weighted_.resize(static_cast<std::size_t>(starts_.back()));
+  else
+    placed_.resize(static_cast<std::size_t>(starts_.back()));
 }
 
-void GraphBuilder::place(const Matrix<const std::int64_t>& edges) {
+void GraphBuilder::check_weights(std::span<const float> weights, std::size_t edges) const {
+  const std::size_t wanted = weighted_ ? edges : 0;
+  if (weights.size() != wanted)
+    refuse("weights must have length " + std::to_string(wanted) + ", got " + std::to_string(weights.size()));
+  for (const float weight : weights)
+    if (!is_weight(weight)) refuse("weights must be positive and finite, got " + std::to_string(weight));
+}
+
+std::int64_t GraphBuilder::place_of_next(std::size_t v) {
+  if (cursor_[v] == starts_[v + 1]) refuse("edges to be placed must be those that were counted");
+  return cursor_[v]++;
+}
+
+void GraphBuilder::place(const Matrix<const std::int64_t>& edges, std::span<const float> weights) {
+  check_weights(weights, edges.columns);
   if (starts_.empty()) start_placing();
-  const auto add = [this](std::size_t v, std::size_t neighbor) {
-    if (cursor_[v] == starts_[v + 1]) refuse("edges to be placed must be those that were counted");
-    placed_[cursor_[v]++] = static_cast<std::int32_t>(neighbor);
-  };
-  for_each_edge(edges, num_nodes_, [&](std::size_t source, std::size_t target) {
-    add(target, source);
-    if (!directed_) add(source, target);
+  for_each_edge(edges, num_nodes_, [&](std::size_t source, std::size_t target, std::size_t e) {
+    const auto add = [&](std::size_t v, std::size_t neighbor, bool outgoing) {
+      const std::int64_t at = place_of_next(v);
+      if (weighted_)
+        placed_weighted_[at] = packed(neighbor, outgoing, weights[e]);
+      else
+        placed_[at] = static_cast<std::int32_t>(neighbor);
+    };
+    add(target, source, false);
+    if (!directed_) add(source, target, true);
   });
 }
 
@@ -171,6 +241,12 @@ GraphBuilder::Csr GraphBuilder::finish(int threads, const Watch& watch) {
   if (starts_.empty()) start_placing();
   if (!std::equal(cursor_.begin(), cursor_.end(), starts_.begin() + 1))
     refuse("all edges that were counted must be placed");
+  Csr csr = weighted_ ? gather_weighted(threads, watch) : gather(threads, watch);
+  *this = GraphBuilder(0, directed_, weighted_);
+  return csr;
+}
+
+GraphBuilder::Csr GraphBuilder::gather(int threads, const Watch& watch) {
   const std::vector<Range> ranges = balanced_ranges(starts_);
   const auto sort_and_merge = [&](std::size_t task) {
     for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
@@ -180,18 +256,42 @@ GraphBuilder::Csr GraphBuilder::finish(int threads, const Watch& watch) {
     }
   };
   parallel_for(ranges.size(), threads, sort_and_merge, watch);
-  Csr csr{offsets(counts_), {}};
+  Csr csr{offsets(counts_), {}, {}};
   if (csr.indptr.back() == starts_.back()) {
     csr.indices = std::move(placed_);
   } else {
     csr.indices.resize(static_cast<std::size_t>(csr.indptr.back()));
-    const auto gather = [&](std::size_t task) {
+    const auto copy = [&](std::size_t task) {
       for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
         std::copy_n(placed_.begin() + starts_[v], counts_[v], csr.indices.begin() + csr.indptr[v]);
     };
-    parallel_for(ranges.size(), threads, gather, watch);
+    parallel_for(ranges.size(), threads, copy, watch);
   }
-  *this = GraphBuilder(0, directed_);
+  return csr;
+}
+
+GraphBuilder::Csr GraphBuilder::gather_weighted(int threads, const Watch& watch) {
+  const std::vector<Range> ranges = balanced_ranges(starts_);
+  const auto edges_of = [&](std::size_t v) {
+    return std::span(placed_weighted_).subspan(starts_[v], starts_[v + 1] - starts_[v]);
+  };
+  const auto sort_and_merge = [&](std::size_t task) {
+    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
+      counts_[v] = static_cast<std::int64_t>(merge(edges_of(v)));
+  };
+  parallel_for(ranges.size(), threads, sort_and_merge, watch);
+  Csr csr{offsets(counts_), {}, {}};
+  csr.indices.resize(static_cast<std::size_t>(csr.indptr.back()));
+  csr.weights.resize(csr.indices.size());
+  const auto unpack = [&](std::size_t task) {
+    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
+      for (std::int64_t i = 0; i < counts_[v]; ++i) {
+        const std::uint64_t edge = placed_weighted_[starts_[v] + i];
+        csr.indices[csr.indptr[v] + i] = neighbor_of(edge);
+        csr.weights[csr.indptr[v] + i] = weight_of(edge);
+      }
+  };
+  parallel_for(ranges.size(), threads, unpack, watch);
   return csr;
 }
 

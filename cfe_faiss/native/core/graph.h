@@ -24,12 +24,13 @@ std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr);
 std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts);
 
 // A view of a graph's arrays, which have been checked: the neighbours of v are indices[indptr[v]] and on, up to
-// indptr[v + 1], ascending, without v, all below the number of nodes. The arrays must outlive it, unchanged.
+// indptr[v + 1], ascending, without v, all below the number of nodes; `weights` stand beside them, positive and finite,
+// or there are none. The arrays must outlive it, unchanged.
 class CsrGraph {
  public:
   // Throws std::invalid_argument if the arrays do not describe a graph.
-  CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, int threads,
-           const Watch& watch);
+  CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
+           int threads, const Watch& watch);
 
   std::size_t num_nodes() const { return indptr_.size() - 1; }
   std::size_t num_edges() const { return indices_.size(); }
@@ -38,31 +39,43 @@ class CsrGraph {
   std::span<const std::int32_t> neighbors(std::size_t v) const {
     return indices_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]);
   }
+  std::span<const float> weights() const { return weights_; }
+  // Of the weights of each node, the largest, and the sum when all are divided by it; empty without weights.
+  std::span<const float> largest() const { return largest_; }
+  std::span<const double> totals() const { return totals_; }
   // The number of entries of `indices` that join nodes with the same label. Throws std::invalid_argument unless there
   // is a label for each node.
   std::int64_t count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const;
 
  private:
+  bool sum_weights(std::size_t v);  // false where one is not positive and finite
+
   std::span<const std::int64_t> indptr_;
   std::span<const std::int32_t> indices_;
+  std::span<const float> weights_;
+  std::vector<float> largest_;
+  std::vector<double> totals_;
 };
 
 // Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are sorted and merged.
+// Where edges have weights, those of repeated edges are summed. An edge that is given in both directions counts in both
+// with the mean of the two sums, unless the graph is directed. The order of the edges does not change a bit.
 class GraphBuilder {
  public:
   struct Csr {
     std::vector<std::int64_t> indptr;
     std::vector<std::int32_t> indices;
+    std::vector<float> weights;
   };
 
   // Throws std::invalid_argument if there are more nodes than int32 can number.
-  GraphBuilder(std::size_t num_nodes, bool directed);
+  GraphBuilder(std::size_t num_nodes, bool directed, bool weighted);
 
   // Both take edges as sources above targets, (2, m), and leave out those from a node to itself. They throw
-  // std::invalid_argument if a number is not that of a node, if edges are counted after others have been placed, or if
-  // there are more to be placed than were counted.
+  // std::invalid_argument if a number is not that of a node, if edges are counted after others have been placed, if
+  // there are more to be placed than were counted, or if weights, which go with the edges, are not positive and finite.
   void count(const Matrix<const std::int64_t>& edges);
-  void place(const Matrix<const std::int64_t>& edges);
+  void place(const Matrix<const std::int64_t>& edges, std::span<const float> weights);
 
   // The number of neighbours of all nodes, repeated ones included.
   std::int64_t num_counted() const;
@@ -72,11 +85,16 @@ class GraphBuilder {
 
  private:
   void start_placing();
+  void check_weights(std::span<const float> weights, std::size_t edges) const;
+  std::int64_t place_of_next(std::size_t v);
+  Csr gather(int threads, const Watch& watch);
+  Csr gather_weighted(int threads, const Watch& watch);
 
   std::size_t num_nodes_;
-  bool directed_;
+  bool directed_, weighted_;
   std::vector<std::int64_t> counts_, starts_, cursor_;  // cursor: where the next neighbour of each node goes
   std::vector<std::int32_t> placed_;
+  std::vector<std::uint64_t> placed_weighted_;  // neighbour, direction and bits of the weight, from the highest bit
 };
 
 }  // namespace cfe

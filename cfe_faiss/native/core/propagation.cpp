@@ -85,7 +85,12 @@ void gather_block(const CsrGraph& graph, std::size_t first, std::size_t count, c
       const auto begin = graph.indices().begin();
       const auto end = std::lower_bound(begin + blocks.read[v], begin + indptr[v + 1], high);
       const auto stop = static_cast<std::size_t>(end - begin);
-      const Neighbors neighbors{graph.indices(), blocks.read[v], stop, blocks.read[v] - indptr[v]};
+      const Neighbors neighbors{.nodes = graph.indices(),
+                                .first = blocks.read[v],
+                                .stop = stop,
+                                .done = blocks.read[v] - indptr[v],
+                                .weights = graph.weights(),
+                                .largest = graph.weights().empty() ? 1.0f : graph.largest()[first + v]};
       kernels().gather(others, neighbors, std::span(blocks.own).subspan(v * d, d), blocks.sums[v]);
       blocks.read[v] = stop;
     }
@@ -117,7 +122,9 @@ void Propagation::step_in_memory(const Step& step, const Watch& watch) const {
   const std::vector<Range> ranges = balanced_ranges(graph_.indptr());
   const auto take = [&](std::size_t task) {
     SumsOfNodes sums(1, step.unit.columns);
-    kernels().step({graph_.indptr(), graph_.indices(), ranges[task]}, alpha_, step, sums[0]);
+    const Nodes nodes{ranges[task],     graph_.indptr(),  graph_.indices(),
+                      graph_.weights(), graph_.largest(), graph_.totals()};
+    kernels().step(nodes, alpha_, step, sums[0]);
   };
   const auto edges = static_cast<double>(graph_.num_edges());
   parallel_for(ranges.size(), threads_, take, part_of(watch, 0.0, edges, ranges.size()));
@@ -127,7 +134,8 @@ void Propagation::step_by_blocks(const Step& step, const Watch& watch) const {
   const std::size_t n = step.unit.rows, d = step.unit.columns;
   if (n == 0) return;
   // Of a node its row, two sums (one in float64) and its neighbours: three quarters of the memory are for these.
-  const std::size_t of_node = 16 * d + 4 * graph_.num_edges() / n + 32;
+  const std::size_t of_neighbors = 4 * (graph_.num_edges() + graph_.weights().size()) / n;
+  const std::size_t of_node = 16 * d + of_neighbors + 32;
   const std::size_t height = std::clamp<std::size_t>(memory_ / 4 * 3 / of_node, 1, n);
   const std::size_t width = std::clamp<std::size_t>(memory_ / 4 / (4 * d), 1, n);
   Blocks blocks(height, width, d);
@@ -153,7 +161,9 @@ void Propagation::step_by_blocks(const Step& step, const Watch& watch) const {
     const auto finish_rows = [&](std::size_t task) {
       for (std::size_t i = ranges[task].first; i < ranges[task].stop; ++i) {
         const std::size_t v = first + i;
-        const Shares shares = shares_of(alpha_, step.lengths[v], graph_.neighbors(v).size());
+        const auto degree = static_cast<double>(graph_.neighbors(v).size());
+        const double total = graph_.weights().empty() ? degree : graph_.totals()[v];
+        const Shares shares = shares_of(alpha_, step.lengths[v], total);
         step.new_lengths[v] = kernels().finish(std::span(blocks.own).subspan(i * d, d), shares, blocks.sums[i],
                                                {step.aggregate[v], step.new_unit[v]});
       }

@@ -2,7 +2,9 @@
 //
 // A node's vector is kept as its unit row and its length. Over neighbours u of v, cos(x_v, x_u) x_u is summed in
 // float32 in groups of kGroup neighbours, and the groups in float64, so that the rounding error of a node with a
-// million neighbours stays that of a node with a few hundred.
+// million neighbours stays that of a node with a few hundred. Where edges have weights, each term is multiplied by the
+// weight divided by the largest one of v: nothing overflows, and where all weights of v are equal, the bits are those
+// without weights.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +33,13 @@ struct Sums {
 };
 
 // Neighbours of one node whose terms are added in one call: nodes[first] up to nodes[stop]; what comes after may be
-// fetched ahead. `done` of the node's neighbours came before.
+// fetched ahead. `done` of the node's neighbours came before. `weights` stand beside `nodes`, or there are none;
+// `largest` is that of the node.
 struct Neighbors {
   std::span<const std::int32_t> nodes;
   std::size_t first, stop, done;
+  std::span<const float> weights;
+  float largest;
 };
 
 // A node's new vector is keep * its unit row + share * the sum over its neighbours.
@@ -42,9 +47,10 @@ struct Shares {
   double keep, share;
 };
 
-// Inlined, since it is compiled for each instruction set.
-inline __attribute__((always_inline)) Shares shares_of(double alpha, float length, std::size_t degree) {
-  return {alpha * static_cast<double>(length), (1.0 - alpha) / static_cast<double>(degree > 0 ? degree : 1)};
+// `total` is the number of a node's neighbours, or the sum of their weights divided by the largest one. Inlined, since
+// it is compiled for each instruction set.
+inline __attribute__((always_inline)) Shares shares_of(double alpha, float length, double total) {
+  return {alpha * static_cast<double>(length), (1.0 - alpha) / (total > 0 ? total : 1.0)};
 }
 
 // What a step makes of a node, besides its length.
@@ -60,11 +66,13 @@ struct Step {
   std::span<float> new_lengths;
 };
 
-// Some nodes of a graph, and its arrays.
+// Some nodes of a graph, and its arrays; without weights the last three are empty.
 struct Nodes {
+  Range range;
   std::span<const std::int64_t> indptr;
   std::span<const std::int32_t> indices;
-  Range range;
+  std::span<const float> weights, largest;
+  std::span<const double> totals;
 };
 
 class Propagation {

@@ -63,6 +63,11 @@ CFE_INLINE std::size_t run_size(std::size_t most, const Neighbors& neighbors) {
   return least(least(most, of_group), neighbors.stop - neighbors.first);
 }
 
+// Multiplies the cosines of the next neighbours by their weights.
+CFE_INLINE void weigh(const Neighbors& neighbors, std::size_t size, float* cosines) {
+  for (std::size_t j = 0; j < size; ++j) cosines[j] *= neighbors.weights[neighbors.first + j] / neighbors.largest;
+}
+
 CFE_INLINE void flush(const Sums& sums) {
   for (std::size_t i = 0; i < sums.group.size(); ++i) {
     sums.total[i] += static_cast<double>(sums.group[i]);
@@ -266,6 +271,7 @@ CFE_INLINE void gather_short(const UnitRows& others, Neighbors neighbors, std::s
       take_cosines<Shape, true>(others, nodes, i, own, cosines);
     }
     if (i < size) take_cosines<Shape, false>(others, nodes, i, own, cosines);
+    if (!neighbors.weights.empty()) weigh(neighbors, size, cosines);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < size; ++j) {
       const auto u = static_cast<std::size_t>(nodes[j]);
@@ -332,6 +338,7 @@ CFE_INLINE void gather_long(const UnitRows& others, Neighbors neighbors, std::sp
     }
     for (std::size_t j = size; j < kChunk; ++j) products[j] = F16::all(0.0f);
     sums_of_8(products).store(chunk.cosine);
+    if (!neighbors.weights.empty()) weigh(neighbors, size, chunk.cosine);
     std::size_t i = 0;
     for (; i + kBlock * kLanes <= end; i += kBlock * kLanes) add_columns<kBlock>(chunk, size, i, kLanes, group);
     for (; i < end; i += kLanes) add_columns<1>(chunk, size, i, kLanes, group);
@@ -389,9 +396,12 @@ void step_nodes(const Nodes& nodes, double alpha, const Step& step, const Sums& 
   const UnitRows others{step.unit, 0, step.lengths};
   for (std::size_t v = nodes.range.first; v < nodes.range.stop; ++v) {
     const auto first = static_cast<std::size_t>(nodes.indptr[v]), stop = static_cast<std::size_t>(nodes.indptr[v + 1]);
-    const Shares shares = shares_of(alpha, step.lengths[v], stop - first);
+    const bool weighted = !nodes.weights.empty();
+    const Shares shares =
+        shares_of(alpha, step.lengths[v], weighted ? nodes.totals[v] : static_cast<double>(stop - first));
     const NewRow row{step.aggregate[v], step.new_unit[v]};
-    step.new_lengths[v] = step_node<Shape>(others, {nodes.indices, first, stop, 0}, step.unit[v], shares, sums, row);
+    const Neighbors neighbors{nodes.indices, first, stop, 0, nodes.weights, weighted ? nodes.largest[v] : 1.0f};
+    step.new_lengths[v] = step_node<Shape>(others, neighbors, step.unit[v], shares, sums, row);
   }
 }
 

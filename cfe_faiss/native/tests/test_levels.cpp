@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "core/graph.h"
 #include "core/kernels.h"
+#include "core/propagation.h"
 #include "tests/check.h"
 #include "tests/sample.h"
 
@@ -41,6 +43,33 @@ TEST(unit_rows_have_the_same_bits) {
     std::vector<float> unit(X.size());
     CHECK(kernels().unit_rows({X.data(), 20, d}, {unit.data(), 20, d}) == -1);
     CHECK(as_at_the_first_level("unit" + std::to_string(d), unit));
+  }
+}
+
+TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
+  const std::vector<std::int64_t> indptr{0, 4, 5, 9, 10, 10, 12};
+  const std::vector<std::int32_t> indices{1, 2, 3, 5, 0, 0, 3, 4, 5, 2, 0, 2};
+  std::vector<float> some = random_numbers(12, 11);
+  for (float& weight : some) weight += 1.5F;
+  const std::vector<float> equal(12, 0.3F), lengths{1, 0.5F, 0.25F, 2, 0, 3};
+  for (const std::size_t d : {1, 15, 16, 18, 40, 64, 65, 128}) {
+    const std::size_t n = lengths.size();
+    const std::vector<float> x = tests::random_unit_rows(n, d, 12);
+    const auto stepped = [&](std::span<const float> weights, std::size_t memory) {
+      const CsrGraph graph(indptr, indices, weights, 1, nullptr);
+      std::vector<float> aggregate(n * d), result(n * d + n);
+      const Matrix<float> unit{result.data(), n, d};
+      const Step step{{x.data(), n, d}, lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
+      Propagation(graph, 0.4, memory, 1).step(step, nullptr);
+      result.insert(result.end(), aggregate.begin(), aggregate.end());
+      return result;
+    };
+    const std::vector<float> plain = stepped({}, 0), weighted = stepped(some, 0);
+    CHECK(as_at_the_first_level("step" + std::to_string(d), plain));
+    CHECK(as_at_the_first_level("weighted step" + std::to_string(d), weighted));
+    CHECK(same_bits(stepped(equal, 0), plain));
+    CHECK(same_bits(stepped(some, 1), weighted));  // by blocks of a row
+    CHECK(!same_bits(weighted, plain));
   }
 }
 

@@ -137,7 +137,7 @@ def cases_section(inputs: Inputs, pairs: Pairs) -> Section:
     count = min(inputs.settings.cases, len(pairs))
     if not count:
         return Section("cases", title, purpose, missing="There are no pairs, see the section before.")
-    graph = inputs.finder.graph or as_graph(inputs.data.edge_index, len(inputs.data.x))
+    graph = _graph(inputs)
     ranks = _ranks(inputs, pairs, count)
     return Section(
         "cases",
@@ -152,6 +152,14 @@ def cases_section(inputs: Inputs, pairs: Pairs) -> Section:
             "A case is an example, not a rate: how common such pairs are stands in the sections before and after.",
         ),
     )
+
+
+def _graph(inputs: Inputs) -> Graph:
+    """Return the graph that pictures show, edges counting in both directions; vectors may come without any."""
+    if inputs.finder.graph is not None:
+        return inputs.finder.graph.undirected()
+    known = any(getattr(inputs.data, name, None) is not None for name in ("edge_index", "adj_t"))
+    return as_graph(inputs.data if known else np.empty((2, 0), np.int64), len(inputs.finder.labels))
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:

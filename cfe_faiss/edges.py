@@ -1,0 +1,237 @@
+"""The edges of a graph, whatever it was given as: blocks of sources above targets, and their weights."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_array
+
+# Edges are read in blocks, so that no int64 copy of a large edge list is ever made.
+_EDGES_PER_BLOCK = 1 << 20
+
+Block: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]
+"""Edges, (2, m), sources above targets, and their weights, (m,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The edges of a graph of ``num_nodes`` nodes; ``blocks`` yields them, as often as it is called."""
+
+    num_nodes: int
+    weighted: bool
+    blocks: Callable[[], Iterator[Block]]
+
+
+def edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
+    """Return the edges of a graph; see :func:`cfe_faiss.graph.as_graph` for what it may be, and for errors."""
+    own = edge_weight is True
+    if scipy.sparse.issparse(graph):
+        _refuse_array(edge_weight, "sparse matrix")
+        return _of_matrix(graph, num_nodes, own, transposed=False)
+    if is_torch_sparse(graph):
+        _refuse_array(edge_weight, "sparse matrix")
+        return _of_matrix(as_scipy(graph, weighted=own), num_nodes, own, transposed=True)
+    if hasattr(graph, "edge_index") or hasattr(graph, "adj_t"):
+        return _of_data(graph, num_nodes, edge_weight)
+    if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
+        _refuse_array(edge_weight, "NetworkX graph")
+        return _of_networkx(graph, num_nodes, own)
+    if own:
+        raise ValueError("edge_weight=True needs a graph that holds weights; for an edge_index give them, shape (E,)")
+    return _of_edge_index(graph, num_nodes, edge_weight)
+
+
+def is_torch_sparse(graph: Any) -> bool:
+    """Return whether a graph is what PyG calls ``adj_t``: a sparse tensor of torch, or a SparseTensor of torch_sparse.
+
+    Its rows are the targets of edges.
+    """
+    return str(getattr(graph, "layout", "")).startswith("torch.sparse") or hasattr(graph, "sparse_sizes")
+
+
+def parts_for_the_model(data: Any) -> tuple[str, ...]:
+    """Return which values of edges ``data`` has, in words: KS vectors are made of none of them, unless asked to.
+
+    O(E) time for the values of an ``adj_t``.
+    """
+    found = [name for name in ("edge_weight", "edge_attr", "edge_type") if getattr(data, name, None) is not None]
+    for name in ("edge_index", "adj_t"):
+        given = getattr(data, name, None)
+        if given is not None and _is_matrix(given):
+            matrix: Any = given if scipy.sparse.issparse(given) else as_scipy(given, weighted=False)
+            found += [f"values of {name}"] if (matrix.tocsr().data != 1).any() else []
+    return tuple(found)
+
+
+def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
+    """Return an ``adj_t`` (see :func:`is_torch_sparse`) as a SciPy matrix, which need not be square: rows are targets.
+
+    Without values, or where ``weighted`` is False and each entry has several, they are 1.
+    """
+    kind: Any = scipy.sparse.csr_array
+    if hasattr(adj_t, "sparse_sizes"):
+        shape, parts = adj_t.sparse_sizes(), adj_t.csr()
+    elif str(adj_t.layout) == "torch.sparse_csr":
+        shape, parts = adj_t.shape, (adj_t.crow_indices(), adj_t.col_indices(), adj_t.values())
+    elif str(adj_t.layout) == "torch.sparse_csc":
+        shape, parts = adj_t.shape, (adj_t.ccol_indices(), adj_t.row_indices(), adj_t.values())
+        kind = scipy.sparse.csc_array
+    elif str(adj_t.layout) == "torch.sparse_coo":
+        places = as_array("graph", adj_t._indices())  # indices() would refuse repeated entries
+        values = _values(adj_t._values(), places.shape[1], weighted)
+        return scipy.sparse.coo_array((values, tuple(places[:2])), shape=tuple(adj_t.shape[:2]))
+    else:
+        raise TypeError(f"graph must be a sparse tensor in COO, CSR or CSC format, got {adj_t.layout}")
+    indptr, indices = as_array("graph", parts[0]), as_array("graph", parts[1])
+    return kind((_values(parts[2], len(indices), weighted), indices, indptr), shape=tuple(map(int, shape[:2])))
+
+
+def _values(values: Any, size: int, weighted: bool) -> NDArray[Any]:
+    array = np.ones(size, np.float32) if values is None else as_array("the values of graph", values)
+    if array.ndim > 1:
+        if weighted:
+            raise ValueError(f"graph must hold one weight for each edge, got values of shape {array.shape}")
+        return np.ones(size, np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array  # which SciPy does not know
+
+
+def _refuse_array(edge_weight: Any, kind: str) -> None:
+    if edge_weight is not None and not isinstance(edge_weight, bool):
+        raise ValueError(
+            f"edge_weight must be True or False for a {kind}, which holds its weights itself, got "
+            f"{type(edge_weight).__name__}"
+        )
+
+
+def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
+    array = as_array("edge_index", edge_index)
+    if array.ndim != 2 or array.shape[0] != 2:
+        raise ValueError(f"edge_index must have shape (2, E), got {array.shape}")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"edge_index must hold integers, got dtype {array.dtype}")
+    n = _number_of_nodes(array, num_nodes)
+    wanted = edge_weight is not None and edge_weight is not False
+    weights = _as_weights("edge_weight", edge_weight, array.shape[1]) if wanted else None
+
+    def blocks() -> Iterator[Block]:
+        for first in range(0, array.shape[1], _EDGES_PER_BLOCK):
+            some = slice(first, first + _EDGES_PER_BLOCK)
+            edges = np.ascontiguousarray(array[:, some], dtype=np.int64)
+            yield (edges, None) if weights is None else _without(edges, weights[some], weights[some] == 0)
+
+    return Edges(n, wanted, blocks)
+
+
+def _number_of_nodes(array: NDArray[Any], num_nodes: int | None) -> int:
+    if array.size == 0:
+        if num_nodes is None:
+            raise ValueError("edge_index must hold at least one edge, or num_nodes be given, got shape (2, 0)")
+        return num_nodes
+    lowest, highest = int(array.min()), int(array.max())
+    n = highest + 1 if num_nodes is None else num_nodes
+    if lowest < 0 or highest >= n:
+        wrong = lowest if lowest < 0 else highest
+        edge = int(np.argmax((array == wrong).any(axis=0)))
+        limit = f"0..{n - 1}" if num_nodes is not None else "0, 1, 2, ..."
+        raise ValueError(f"edge_index must lie in {limit}, got {wrong} in edge {edge}")
+    return n
+
+
+def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
+    if num_nodes is None:
+        num_nodes = getattr(data, "num_nodes", None)
+    name, edge_index, adj_t = type(data).__name__, getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    given = adj_t if edge_index is None else edge_index
+    if given is None:
+        raise ValueError(
+            f"graph must have edge_index or adj_t, got {name} without either (a graph without edges has an edge_index "
+            "of shape (2, 0))"
+        )
+    weights = getattr(data, "edge_weight", None)
+    if edge_weight is not True:
+        return edges_of(given, num_nodes, edge_weight)
+    if weights is None:
+        if adj_t is None and not _is_matrix(given):
+            raise ValueError(f"edge_weight=True needs edge_weight or adj_t, got {name} without either")
+        return edges_of(given if adj_t is None else adj_t, num_nodes, True)
+    if _is_matrix(given):
+        raise ValueError(f"edge_weight=True needs weights in one place, got {name} with edge_weight and adj_t")
+    return edges_of(given, num_nodes, weights)
+
+
+def _is_matrix(graph: Any) -> bool:
+    return bool(scipy.sparse.issparse(graph)) or is_torch_sparse(graph)
+
+
+def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> Edges:
+    number = {node: i for i, node in enumerate(graph.nodes)}
+    if not number:
+        raise ValueError("graph must have at least one node, got an empty NetworkX graph")
+    check_num_nodes(len(number), num_nodes)
+    ends = np.fromiter((number[node] for edge in graph.edges() for node in edge), np.int64).reshape(-1, 2).T
+    weights = [edge[2] for edge in graph.edges(data="weight", default=1.0)] if weighted else None
+    if not graph.is_directed():  # it stays undirected, whatever the caller says of directions
+        ends = np.concatenate([ends, ends[::-1]], axis=1)
+        weights = None if weights is None else weights * 2
+    return _of_edge_index(ends, len(number), weights)
+
+
+def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed: bool) -> Edges:
+    """Return the edges of a SciPy matrix: from rows to columns, or where it is transposed from columns to rows."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"graph must be a square sparse matrix, got shape {matrix.shape}")
+    n = matrix.shape[0]
+    if n == 0:
+        raise ValueError("graph must have at least one node, got a matrix of shape (0, 0)")
+    check_num_nodes(n, num_nodes)
+    if matrix.format == "csc":
+        matrix, transposed = matrix.T, not transposed  # is CSR, without a copy
+    rows = matrix.tocsr()
+    # SciPy takes the indices of a CSR matrix unseen.
+    if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < n:
+        wrong = rows.indices.min() if rows.indices.min() < 0 else rows.indices.max()
+        raise ValueError(f"graph must have column indices in 0..{n - 1}, got {wrong}")
+    weights = _as_weights("the weights of graph", rows.data, rows.nnz) if weighted else None
+    cuts = [*range(0, rows.nnz, _EDGES_PER_BLOCK), rows.nnz]
+
+    def blocks() -> Iterator[Block]:
+        for first, stop in pairwise(cuts):
+            top, bottom = np.searchsorted(rows.indptr, first, "right") - 1, np.searchsorted(rows.indptr, stop, "left")
+            lengths = np.diff(np.clip(rows.indptr[top : bottom + 1], first, stop))
+            edges = np.empty((2, stop - first), dtype=np.int64)
+            edges[int(transposed)] = np.repeat(np.arange(top, bottom), lengths)
+            edges[int(not transposed)] = rows.indices[first:stop]
+            some = None if weights is None else weights[first:stop]
+            yield _without(edges, some, rows.data[first:stop] == 0)
+
+    return Edges(n, weighted, blocks)
+
+
+def _as_weights(name: str, values: Any, size: int) -> NDArray[np.float32]:
+    array = as_array(name, values)
+    if array.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), one for each edge, got {array.shape}")
+    with np.errstate(over="ignore"):
+        weights = array.astype(np.float32, copy=False)
+    wrong = ~((weights >= 0) & (weights < np.inf)) | ((weights == 0) & (array != 0))
+    if wrong.any():
+        edge = int(np.argmax(wrong))
+        raise ValueError(f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge {edge}")
+    return weights
+
+
+def _without(edges: NDArray[np.int64], weights: NDArray[np.float32] | None, left_out: NDArray[np.bool_]) -> Block:
+    if not left_out.any():
+        return edges, weights
+    return np.ascontiguousarray(edges[:, ~left_out]), None if weights is None else weights[~left_out]
+
+
+def check_num_nodes(n: int, num_nodes: int | None) -> None:
+    """Raise ValueError unless a graph of n nodes has as many as it should; None is any number."""
+    if num_nodes is not None and n != num_nodes:
+        raise ValueError(f"graph must have {num_nodes} nodes, got {n}")

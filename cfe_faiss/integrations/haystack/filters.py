@@ -1,0 +1,123 @@
+"""Haystack's filters as conditions of a store."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from cfe_faiss.extras import extra
+from cfe_faiss.integrations.haystack.rows import REST, WITHOUT_EMBEDDING
+
+with extra("haystack"):
+    from haystack import Document
+    from haystack.errors import FilterError
+    from haystack.utils.filters import document_matches_filter
+
+_ORDERED = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_COMPARISONS = ("==", "!=", *_ORDERED, "in", "not in")
+_NUMBERS = (int, float, bool)
+_FIELDS = {"id": "$id", "content": "$document", "score": f"{REST}.score"}
+_PRESENT_OR_NOT = ("blob", "embedding", "sparse_embedding")
+
+_Predicate = Callable[[Any], bool]
+
+
+def condition(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
+    """Return filters as what a store takes for ``where``.
+
+    Values are compared by Haystack itself, so that dates, time zones and None mean here what they mean there.
+
+    Parameters
+    ----------
+    filters
+        A comparison or a logical operator.
+    label_key
+        Key of a document's meta that holds its predicted class.
+
+    Raises
+    ------
+    FilterError
+        If the filters are malformed, or an operator does not take a value; also while the store compares, where an
+        operator does not take what a field holds.
+    """
+    if not isinstance(filters, dict):
+        raise FilterError(f"a filter must be a dictionary, got {filters!r}")
+    if "field" in filters:
+        return _comparison(filters, label_key)
+    name, parts = _entry(filters, "operator"), _entry(filters, "conditions")
+    if name not in ("AND", "OR", "NOT"):
+        raise FilterError(f"unknown logical operator {name!r}; there are AND, OR and NOT")
+    if not isinstance(parts, list) or not parts:
+        raise FilterError(f"conditions of {name} must be a list of one filter or more, got {parts!r}")
+    inner = [condition(part, label_key) for part in parts]
+    if name == "NOT":  # not all of them
+        return {"$not": {"$and": inner}}
+    return {f"${name.lower()}": inner}
+
+
+def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
+    name, value = _entry(filters, "operator"), _entry(filters, "value")
+    if name not in _COMPARISONS:
+        raise FilterError(f"unknown comparison operator {name!r}; there are {', '.join(_COMPARISONS)}")
+    field = filters["field"]
+    if not isinstance(field, str):
+        raise FilterError(f"field must be a text, got {field!r}")
+    matches = _by_haystack(field, name, value)
+    matches(value)  # a value that an operator never takes is an error even where there is nothing to compare with
+    if field in _PRESENT_OR_NOT:
+        if name not in ("==", "!=") or value is not None:
+            raise FilterError(f"{field} can be compared with None only, by == and !=, got {name} {value!r}")
+        if field == "embedding":
+            return {WITHOUT_EMBEDDING: lambda missing: matches(None if missing else True)}
+        return {f"{REST}.{field}": matches}
+    return {_field(field, label_key): _shortcut(name, value, matches)}
+
+
+def _field(field: str, label_key: str) -> str:
+    """Return the store's name of a field; ``meta.`` may be left out, as in Haystack."""
+    if field in _FIELDS:
+        return _FIELDS[field]
+    key = field.removeprefix("meta.")
+    if not key or key.startswith("$"):
+        raise FilterError(f"field {field!r} cannot be compared")
+    return "$label" if key == label_key else key
+
+
+def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
+    """Return the function that says whether a held value matches, in Haystack's own judgement."""
+    meta: dict[str, Any] = {}
+    document = Document(id="compared", meta=meta)
+    filters = {"field": "meta.held", "operator": name, "value": value}
+
+    def matches(held: Any) -> bool:
+        meta["held"] = held
+        try:
+            return document_matches_filter(filters, document)
+        except TypeError as error:
+            raise FilterError(f"{name} of {field!r} cannot compare {held!r} with {value!r}") from error
+
+    return matches
+
+
+def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
+    """Return ``matches``, or what says the same in a tenth of the time where numbers and plain texts are compared."""
+    if name in _ORDERED:
+        compare = _ORDERED[name]
+        if type(value) not in _NUMBERS:
+            return matches
+        return lambda held: compare(held, value) if type(held) in _NUMBERS else matches(held)
+    wanted = value if name in ("in", "not in") else [value]
+    if not all(map(_is_plain, wanted)):
+        return matches
+    chosen, found = frozenset(wanted), name in ("==", "in")
+    return lambda held: (not isinstance(held, list | dict) and held in chosen) == found
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value equals only itself: dates (1969-07-21T20:17:40) are equal in several spellings."""
+    return value is None or type(value) in _NUMBERS or (type(value) is str and value[4:5] != "-")
+
+
+def _entry(filters: dict[str, Any], key: str) -> Any:
+    if key not in filters:
+        raise FilterError(f"{key!r} is missing in the filter {filters}")
+    return filters[key]

@@ -1,0 +1,177 @@
+"""Haystack's components over a document store: retrievers of similar documents, and of evidence."""
+
+from typing import Any, Self
+
+from cfe_faiss.checks import as_count
+from cfe_faiss.extras import extra
+from cfe_faiss.integrations.haystack.document_store import EvidenceDocumentStore
+from cfe_faiss.integrations.threads import in_thread
+
+with extra("haystack"):
+    from haystack import Document, component, default_from_dict, default_to_dict
+    from haystack.document_stores.types import FilterPolicy, apply_filter_policy
+
+
+class _Retriever:
+    """What both retrievers have: settings, how they are written to YAML, and what a run may change of them."""
+
+    def __init__(
+        self,
+        document_store: EvidenceDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        return_embedding: bool = False,
+        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
+    ) -> None:
+        if not isinstance(document_store, EvidenceDocumentStore):
+            raise TypeError(f"document_store must be an EvidenceDocumentStore, got {type(document_store).__name__}")
+        self.document_store = document_store
+        self.filters = filters
+        self.top_k = as_count("top_k", top_k)
+        self.return_embedding = return_embedding
+        self.filter_policy = filter_policy
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings, and those of the document store, for a pipeline's YAML."""
+        return default_to_dict(
+            self,
+            document_store=self.document_store,
+            filters=self.filters,
+            top_k=self.top_k,
+            return_embedding=self.return_embedding,
+            filter_policy=self.filter_policy.value,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return a component with the settings of :meth:`to_dict`."""
+        settings = dict(data["init_parameters"])
+        if isinstance(settings.get("document_store"), dict):
+            settings["document_store"] = EvidenceDocumentStore.from_dict(settings["document_store"])
+        settings["filter_policy"] = FilterPolicy.from_str(settings.get("filter_policy", "replace"))
+        return default_from_dict(cls, {**data, "init_parameters": settings})
+
+    def _at_run(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
+        """Return the arguments of a search: a run's own ones, and for the rest the component's."""
+        if top_k is not None and top_k < 0:
+            raise ValueError(f"top_k must be >= 0, got {top_k}")
+        return {
+            "filters": apply_filter_policy(self.filter_policy, self.filters, filters),
+            "top_k": self.top_k if top_k is None else top_k,
+            "return_embedding": self.return_embedding,
+        }
+
+
+@component
+class EvidenceEmbeddingRetriever(_Retriever):
+    """Component that retrieves the documents that are most similar to an embedding.
+
+    Parameters
+    ----------
+    document_store
+        Where the documents are.
+    filters
+        Only documents that match; the search is exact among them.
+    top_k
+        How many documents, >= 1.
+    return_embedding
+        Whether documents come back with their embeddings.
+    filter_policy
+        Whether the filters of a run take the place of these, or are joined with them.
+
+    Examples
+    --------
+    >>> from haystack import Document
+    >>> from cfe_faiss.integrations.haystack import EvidenceDocumentStore, EvidenceEmbeddingRetriever
+    >>> store = EvidenceDocumentStore(embedding_dim=2)
+    >>> _ = store.write_documents([Document(content="north", embedding=[0.0, 1.0]), Document(content="none yet")])
+    >>> retriever = EvidenceEmbeddingRetriever(store)
+    >>> [(found.content, found.score) for found in retriever.run([0.0, 3.0])["documents"]]
+    [('north', 1.0)]
+    """
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Return ``{"documents": [...]}``, best first; scores are cosine similarities.
+
+        Parameters
+        ----------
+        query_embedding
+            What the documents shall be similar to.
+        filters, top_k
+            In place of those that the component was made with; ``top_k`` may be 0. Filters are joined under
+            ``FilterPolicy.MERGE``.
+        """
+        return {"documents": self.document_store.embedding_retrieval(query_embedding, **self._at_run(filters, top_k))}
+
+    run_async = component.output_types(documents=list[Document])(in_thread(run))
+
+
+@component
+class EvidenceRetriever(_Retriever):
+    """Component that retrieves the most similar documents that a classifier labels differently.
+
+    Parameters
+    ----------
+    document_store
+        Where the documents and their classes are.
+    filters
+        Only documents that match; the search is exact among them.
+    top_k
+        How many documents, >= 1.
+    return_embedding
+        Whether documents come back with their embeddings.
+    filter_policy
+        Whether the filters of a run take the place of these, or are joined with them.
+
+    Examples
+    --------
+    >>> from haystack import Document
+    >>> from cfe_faiss.integrations.haystack import EvidenceDocumentStore, EvidenceRetriever
+    >>> store = EvidenceDocumentStore(embedding_dim=2)
+    >>> _ = store.write_documents([
+    ...     Document(id="a", content="charged twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
+    ...     Document(id="b", content="charged", embedding=[0.8, 0.6], meta={"label": "routine"}),
+    ... ])
+    >>> retriever = EvidenceRetriever(store)
+    >>> [found.content for found in retriever.run(query_embedding=[1.0, 0.0], label="urgent")["documents"]]
+    ['charged']
+    >>> [found.content for found in retriever.run(document_id="b")["documents"]]
+    ['charged twice']
+    """
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query_embedding: list[float] | None = None,
+        label: str | int | None = None,
+        document_id: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        """Return ``{"documents": [...]}``, best first; scores are cosine similarities.
+
+        Parameters
+        ----------
+        query_embedding, label
+            An embedding and the class that is predicted for it.
+        document_id
+            In place of an embedding: a document that is stored, whose class is known unless ``label`` gives another.
+        filters, top_k
+            In place of those that the component was made with; ``top_k`` may be 0. Filters are joined under
+            ``FilterPolicy.MERGE``.
+
+        Raises
+        ------
+        ValueError
+            If not exactly one of ``query_embedding`` and ``document_id`` is given, or a class is missing or not known.
+        """
+        if (query_embedding is None) == (document_id is None):
+            raise ValueError("give either query_embedding and label, or document_id")
+        query = query_embedding if document_id is None else document_id
+        assert query is not None
+        return {"documents": self.document_store.evidence(query, label, **self._at_run(filters, top_k))}
+
+    run_async = component.output_types(documents=list[Document])(in_thread(run))

@@ -1,0 +1,63 @@
+"""LlamaIndex's nodes as rows of a store, and back."""
+
+import json
+from typing import Any
+
+from cfe_faiss.extras import extra
+
+with extra("llama-index"):
+    from llama_index.core.constants import DATA_KEY, TYPE_KEY
+    from llama_index.core.schema import BaseNode, TextNode
+    from llama_index.core.storage.docstore.utils import json_to_doc
+
+REF_DOC_ID = "_ref_doc_id"
+"""Metadata key of a row: the id of the document that the node was made from."""
+
+_CONTENT = "_node"
+"""Metadata key of a row: JSON of all fields of the node that have no place of their own in a row."""
+
+_PLAIN = json.dumps({TYPE_KEY: TextNode.get_type(), DATA_KEY: {}})
+"""What a row stands for that no node was put in as."""
+
+
+def to_row(node: BaseNode, label_key: str) -> tuple[str, Any, dict[str, Any], str | None]:
+    """Return id, predicted class, metadata and text of a node.
+
+    Raises
+    ------
+    ValueError
+        If its metadata uses a key that is reserved.
+    """
+    metadata = dict(node.metadata)
+    for key in (REF_DOC_ID, _CONTENT):
+        if key in metadata:
+            raise ValueError(f"metadata of node {node.node_id!r} must not use the key {key!r}, which is reserved")
+    label = metadata.pop(label_key, None)
+    fields = node.model_dump(mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True)
+    text = _take_text(fields)
+    content = json.dumps({TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":"))
+    return node.node_id, label, {**metadata, _CONTENT: content, REF_DOC_ID: node.ref_doc_id}, text
+
+
+def to_node(row: tuple[str, Any, dict[str, Any], str | None], label_key: str) -> BaseNode:
+    """Return the node that :func:`to_row` has taken apart."""
+    id_, label, metadata, text = row
+    metadata = dict(metadata)
+    content = json.loads(metadata.pop(_CONTENT, _PLAIN))
+    metadata.pop(REF_DOC_ID, None)
+    if label is not None:
+        metadata[label_key] = label
+    fields = content[DATA_KEY]
+    fields.update(id_=id_, metadata=metadata)
+    if text is not None:
+        (fields.get("text_resource") or fields)["text"] = text
+    return json_to_doc(content)
+
+
+def _take_text(fields: dict[str, Any]) -> str | None:
+    """Remove the text of a node from its fields, where it stands at the top, in a resource, or in both."""
+    text: str | None = None
+    for holder in (fields, fields.get("text_resource")):
+        if holder and "text" in holder:
+            text = holder.pop("text")
+    return text

@@ -1,0 +1,331 @@
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from reference import similarity, unit
+from stores import INDEXES, filled, made, nearest
+
+import cfe_faiss as cfe
+from cfe_faiss.lists.id_map import UnknownIdError
+from cfe_faiss.store import Hit, Hits, Rows
+
+
+def small() -> cfe.EvidenceStore:
+    store = cfe.EvidenceStore(2)
+    store.add(
+        ["a", "b", "c", "d"],
+        [[2.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]],
+        labels=["spam", "ham", "spam", None],
+        metadata=[{"lang": "de", "tags": ["x"]}, {"lang": "en"}, {"lang": "de"}, None],
+        documents=["one", None, "three", "four"],
+    )
+    return store
+
+
+def test_what_is_stored_comes_back() -> None:
+    store = small()
+    assert (len(store), list(store), store.ids) == (4, ["a", "b", "c", "d"], ["a", "b", "c", "d"])
+    assert "a" in store
+    assert "e" not in store
+    assert 7 not in store
+    assert (store.d, store.class_names, store.index.ntotal) == (2, ("spam", "ham"), 4)
+    assert repr(store) == "EvidenceStore(d=2, rows=4, classes=2, index=IndexEvidenceFlat(d=2, ntotal=4))"
+    rows = store.get(["d", "a"])
+    assert isinstance(rows, Rows)
+    assert (rows.ids, rows.labels, len(rows)) == (["d", "a"], [None, "spam"], 2)
+    assert (rows.metadata, rows.documents) == ([{}, {"lang": "de", "tags": ["x"]}], ["four", "one"])
+    assert_array_equal(rows.vectors, np.array([[0, 1], [1, 0]], np.float32))
+
+
+def test_what_is_stored_is_not_the_callers() -> None:
+    store = cfe.EvidenceStore(2)
+    vectors, metadata = np.array([[3.0, 4.0]], np.float32), [{"tags": ["x"], "at": {"k": 1}, "n": 1}]
+    store.add(["a"], vectors, ["x"], metadata)
+    vectors[:], metadata[0]["n"] = 0, 2
+    metadata[0]["tags"].append("y")  # type: ignore[attr-defined]
+    for found in (store.get(["a"]), store.search([1, 1], 1), store.get(["a"])):
+        assert found.metadata == [{"tags": ["x"], "at": {"k": 1}, "n": 1}]
+        found.metadata[0]["tags"].append("z")
+        found.metadata[0]["at"]["k"] = found.metadata[0]["n"] = 5
+
+
+def test_search_finds_all_rows_and_evidence_those_with_another_class() -> None:
+    store = small()
+    found = store.search([0, 5], 10)
+    assert isinstance(found, Hits)
+    assert (found.ids, found.labels, len(found)) == (["d", "c", "b", "a"], [None, "spam", "ham", "spam"], 4)
+    assert found.similarity.dtype == np.float32
+    assert found.vectors is None
+    assert next(iter(found)) == Hit("d", 1.0, None, {}, "four")
+    assert store.evidence("a").ids == ["b"]
+    assert store.evidence("b").ids == ["c", "a"]
+    assert store.evidence([0, 1], label="ham").ids == ["c", "a"]
+    assert store.evidence([0, 1], label="spam").ids == ["b"]
+    assert store.evidence("d", label="spam").ids == ["b"]
+
+
+def test_a_row_that_is_given_another_class_does_not_find_itself() -> None:
+    store = small()
+    assert store.evidence("a", label="ham").ids == ["c"]
+    assert store.evidence(["a", "c", "b"], 1, label="ham")[0].ids == ["c"]
+    assert [found.ids for found in store.evidence(["a", "b"], 5, label=["ham", None])] == [["c"], ["c", "a"]]
+
+
+def test_several_queries() -> None:
+    store, rows = filled()
+    for queries in (rows.vectors[:5], torch.from_numpy(rows.vectors[:5]), rows.vectors[:5].tolist()):
+        found = store.search(queries, 3, with_vectors=True)
+        for one, x in zip(found, rows.vectors, strict=False):
+            alone = store.search(x, 3, with_vectors=True)
+            assert one.ids == alone.ids
+            assert_array_equal(one.vectors, alone.vectors)
+            assert_array_equal(one.vectors, store.get(one.ids).vectors)
+    classified = [i for i, label in zip(rows.ids, rows.labels, strict=True) if label is not None][:6]
+    for ids in (classified, tuple(classified), np.array(classified)):
+        assert [one.ids for one in store.evidence(ids, 4)] == [store.evidence(one, 4).ids for one in classified]
+    own = store.get(classified)
+    by_vector = store.evidence(own.vectors, 4, label=own.labels)
+    assert [one.ids for one in by_vector] == [one.ids for one in store.evidence(classified, 4)]
+    assert store.search(np.empty((0, 8), np.float32)) == []
+
+
+def test_equal_similarity_comes_in_the_order_of_rows() -> None:
+    store = cfe.EvidenceStore(2)
+    store.add([f"{i}" for i in range(50)], np.tile([[1.0, 1.0]], (50, 1)), [i % 2 for i in range(50)])
+    store.upsert(["3"], [[1, 1]], [1])
+    assert store.search([1, 1], 4).ids == ["0", "1", "2", "4"]
+    assert store.evidence("0", 30).ids == [*(f"{i}" for i in range(1, 50, 2) if i != 3), "3"]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("where", [{"lang": "de"}, {"year": 1995}, {"year": {"$gte": 1991}}, {"lang": "none"}])
+def test_a_filtered_search_is_exact(index: str, where: Any) -> None:
+    store, rows = filled(400, index=index)
+    chosen = np.isin(store.ids, store.get(where=where).ids)
+    classes = np.array([str(label) for label in rows.labels])
+    scores = store.get().vectors
+    for q in range(0, 40, 4):
+        x, label = rows.vectors[q], rows.labels[q]
+        found = store.search(x, 7, where)
+        assert found.ids == nearest(store, x, 7, chosen)
+        places = [rows.ids.index(one) for one in found.ids]
+        assert found.similarity.tolist() == [similarity(unit(x[None])[0], scores[i]) for i in places]
+        if label is not None:
+            others = chosen & (classes != label) & (classes != "None")
+            assert store.evidence(rows.ids[q], 7, where=where).ids == nearest(store, scores[q], 7, others)
+    many = store.evidence(rows.vectors[:30], 5, label="ham", where=where)
+    assert [one.ids for one in many] == [store.evidence(x, 5, "ham", where).ids for x in rows.vectors[:30]]
+    many = store.search(rows.vectors[:30], 5, where)
+    assert [one.ids for one in many] == [store.search(x, 5, where).ids for x in rows.vectors[:30]]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_without_a_filter_the_index_decides(index: str) -> None:
+    store, rows = filled(400, index=index)
+    if "IVF" in index:
+        store.index.nprobe = 12
+    everything = np.ones(400, bool)
+    for x in rows.vectors[:9]:
+        found = store.search(x, 6)
+        if "PQ" not in index and "SQ" not in index:
+            assert found.ids == nearest(store, x, 6, everything)
+        scores = store.get(found.ids).vectors @ unit(x[None])[0]
+        np.testing.assert_allclose(found.similarity, scores, atol=2e-3)
+        assert (np.diff(found.similarity) <= 0).all()
+    classes = np.array([str(label) for label in rows.labels])
+    for q in np.flatnonzero(classes != "None")[:9]:
+        others = (classes != classes[q]) & (classes != "None")
+        wanted = nearest(store, store.get([rows.ids[q]]).vectors[0], 6, others)
+        assert store.evidence(rows.ids[q], 6).ids == wanted
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_changes(index: str) -> None:
+    store, rows = filled(300, index=index)
+    other = made(60, seed=5)
+    other.put(store)  # 60 of 300 rows get other contents
+    assert store.ids == [*rows.ids[60:], *rows.ids[:60]]
+    assert store.index.ntotal == len(store) == 300
+    np.testing.assert_allclose(store.get(rows.ids[:60]).vectors, unit(other.vectors), atol=0.03)
+    assert store.get(rows.ids[:60]).metadata == other.metadata
+    assert store.get(rows.ids[:60]).labels == other.labels
+    assert store.delete([*rows.ids[50:70], "nobody", rows.ids[50]]) == 20
+    assert store.delete(["nobody"]) == 0
+    with pytest.raises(UnknownIdError, match="doc-55"):
+        store.get(["doc-1", "doc-55"])
+    assert store.get(["doc-55", "doc-1"], skip_missing=True).ids == ["doc-1"]
+    left = store.count({"lang": "fr"})
+    assert store.delete(where={"lang": "fr"}) == left > 0
+    assert store.count({"lang": "fr"}) == 0
+    assert set(store.get().metadata[0]) >= {"lang", "year"}
+    assert store.delete(where={}) == len(rows.ids) - 20 - left
+    assert (len(store), store.index.ntotal, store.search(rows.vectors[0]).ids) == (0, 0, [])
+    rows.put(store)
+    assert store.get(rows.ids).documents == rows.documents
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_new_classes(index: str) -> None:
+    store, rows = filled(300, index=index)
+    assert store.count({"$label": "new"}) == 0
+    store.relabel({"doc-3": "new", "doc-4": None})
+    assert store.get(["doc-3", "doc-4"]).labels == ["new", None]
+    assert store.class_names[-1] == "new"
+    assert (store.count({"$label": "new"}), store.get(where={"$label": "new"}).ids) == (1, ["doc-3"])
+    store.relabel(None, ["x", "y"] * 150)
+    assert store.get().labels == ["x", "y"] * 150
+    assert set(store.evidence("doc-0", 300).ids) == set(rows.ids[1::2])
+    store.relabel(["doc-1"], pd.Series(["x"]))
+    assert "doc-1" not in store.evidence("doc-0", 300).ids
+    assert "doc-1" in store.evidence("doc-3", 300).ids
+    store.relabel([], [])
+
+
+def test_classes_that_are_integers() -> None:
+    store = cfe.EvidenceStore(2, class_names=[0, 1, 2])
+    store.add(["a", "b", "c"], np.eye(3, 2) + 1, np.array([7, 0, 7]))
+    store.upsert(["d"], torch.ones(1, 2), torch.tensor([True]))
+    assert store.class_names == (0, 1, 2, 7)
+    assert store.get().labels == [7, 0, 7, 1]
+    assert store.evidence("a", label=np.int64(2), k=9).ids == ["c", "d", "b"]
+    assert store.count({"$label": {"$gte": 1}}) == 3
+    with pytest.raises(TypeError, match="'x' where 0 is a class"):
+        store.relabel({"a": "x"})
+    with pytest.raises(TypeError, match="1 where 'x' is a class"):
+        cfe.EvidenceStore(2, class_names=["x", 1])
+
+
+def test_unclassified_rows_alone() -> None:
+    store = cfe.EvidenceStore(2)
+    store.add(["a", "b"], [[1, 0], [1, 1]])
+    assert store.search([0, 1], 5).ids == ["b", "a"]
+    assert store.search([0, 1], 5, ["a"]).ids == ["a"]
+    assert store.class_names == ()
+    with pytest.raises(ValueError, match="label must be given for an id that is not classified"):
+        store.evidence("a")
+    with pytest.raises(ValueError, match="there is none yet"):
+        store.evidence("a", label="spam")
+    store.relabel(["b"], ["x"])
+    assert store.evidence([1, 0], label="x").ids == []
+
+
+def test_an_empty_store() -> None:
+    for index in INDEXES:
+        store = cfe.EvidenceStore(4, index, class_names=["x"])
+        assert store.search([1, 2, 3, 4]).ids == []
+        assert store.search(np.ones((2, 4)), where={"a": 1})[1].ids == []
+        assert store.evidence([1, 2, 3, 4], label="x").ids == []
+        assert store.evidence([1, 2, 3, 4], label="x", where=[]).ids == []
+        assert store.get().vectors.shape == (0, 4)
+        store.add([], [])
+        store.upsert([], np.empty((0, 4)))
+        assert (store.delete([]), store.delete(where={"a": 1}), store.count()) == (0, 0, 0)
+
+
+def test_an_index_with_lists_is_trained_when_asked_or_at_a_large_first_add() -> None:
+    rows = made(300)
+    store = cfe.EvidenceStore(8, "EvidenceIVF6,Flat")
+    with pytest.raises(ValueError, match=r"must be at least 234, got 10: call train\(vectors\)"):
+        rows.put(store, slice(10))
+    assert len(store) == 0
+    assert "doc-0" not in store
+    rows.put(store)
+    assert store.index.is_trained
+    with pytest.raises(ValueError, match="before vectors are added"):
+        store.train(rows.vectors)
+    ready = cfe.IndexEvidenceIVF(8, "auto")
+    ready.train(rows.vectors)
+    store = cfe.EvidenceStore(8, ready)
+    rows.put(store, slice(10))
+    assert store.index is ready
+    assert store.search(rows.vectors[3], 1).ids == ["doc-3"]
+
+
+BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("add", {"ids": ["a"]}, ValueError, "ids must not be in the store yet, got 'a'"),
+    ("upsert", {"ids": ["x", "y", "x"]}, ValueError, "ids must be distinct, got 'x' more than once"),
+    ("upsert", {"ids": "abc"}, TypeError, "ids must be a sequence of texts, got one text: 'abc'"),
+    ("upsert", {"ids": ["x", 7]}, TypeError, r"ids must be texts, got int: 7 at place 1; use str\(id\)"),
+    ("upsert", {"ids": [None]}, TypeError, "ids must be texts, got NoneType"),
+    ("upsert", {"ids": ["\ud800"]}, ValueError, "id '.ud800' must be valid Unicode"),
+    ("upsert", {"ids": 5}, TypeError, "ids must be a sequence"),
+    (
+        "upsert",
+        {"vectors": [[1.0, 2.0]]},
+        ValueError,
+        r"vectors must have shape \(2, 2\), one for each id, got \(1, 2\)",
+    ),
+    ("upsert", {"vectors": np.ones((2, 3))}, ValueError, r"vectors must have shape \(n, 2\), got \(2, 3\)"),
+    ("upsert", {"vectors": [[1, np.nan], [1, 1]]}, ValueError, "vectors must be finite"),
+    ("upsert", {"vectors": ["a", "b"]}, TypeError, "vectors must be an array of real numbers"),
+    ("upsert", {"labels": ["x"]}, ValueError, "labels must hold 2 predicted classes, one for each row, got 1"),
+    ("upsert", {"labels": [0.5, 1.5]}, TypeError, "labels must be texts, integers or None, got float: 0.5"),
+    ("upsert", {"labels": ["x", 1]}, TypeError, "labels must all be texts or all be integers, got 1 where 'spam'"),
+    ("upsert", {"labels": "spam"}, TypeError, "labels must be a sequence"),
+    ("upsert", {"metadata": [{}]}, ValueError, "metadata must hold 2 mappings, one for each id, got 1"),
+    ("upsert", {"metadata": {"a": 1}}, TypeError, "metadata must be a sequence of mappings"),
+    ("upsert", {"metadata": [{}, 3]}, TypeError, "metadata of 'y' must be a mapping, got int"),
+    ("upsert", {"documents": ["x"]}, ValueError, "documents must hold 2 texts, one for each id, got 1"),
+    ("upsert", {"documents": ["x", 3]}, TypeError, "documents must hold texts or None, got int for 'y'"),
+    ("upsert", {"documents": ["x", "\ud800"]}, ValueError, "the document of 'y' must be valid Unicode"),
+]
+
+
+@pytest.mark.parametrize(("method", "changed", "error", "message"), BAD)
+def test_bad_rows(method: str, changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    store = small()
+    n = len(changed["ids"]) if isinstance(changed.get("ids"), list) else 2
+    arguments = {"ids": ["x", "y"], "vectors": np.ones((n, 2))} | changed
+    with pytest.raises(error, match=message):
+        getattr(store, method)(**arguments)
+    assert store.ids == ["a", "b", "c", "d"]
+    assert store.class_names == ("spam", "ham")
+
+
+def test_other_bad_arguments() -> None:
+    store = small()
+    bad: list[tuple[Any, type[Exception], str]] = [
+        (lambda: cfe.EvidenceStore(0), ValueError, "d must be at least 1"),
+        (lambda: cfe.EvidenceStore(2, "Flat"), ValueError, "description must begin with EvidenceFlat"),
+        (lambda: cfe.EvidenceStore(2, 7), TypeError, "index must be an evidence index"),  # type: ignore[arg-type]
+        (lambda: cfe.EvidenceStore(2, cfe.IndexEvidenceFlat(3)), ValueError, "empty evidence index of 2 dimensions"),
+        (lambda: cfe.EvidenceStore(2, store.index), ValueError, "empty evidence index of 2 dimensions"),
+        (lambda: store.delete(), TypeError, "either ids or where"),
+        (lambda: store.delete(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
+        (lambda: store.get(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
+        (lambda: store.relabel(["a", "z"], ["x", "y"]), UnknownIdError, "ids must be in the store, got 'z'"),
+        (lambda: store.relabel(["a", "a"], ["x", "y"]), ValueError, "ids must be distinct, got 'a'"),
+        (lambda: store.relabel(["a"], ["x", "y"]), ValueError, "labels must hold 1 predicted classes"),
+        (lambda: store.relabel({"a": "x"}, ["x"]), TypeError, "labels must be left out"),
+        (lambda: store.search([1, 2, 3]), ValueError, r"xq must have shape \(n, 2\), got \(1, 3\)"),
+        (lambda: store.search("a"), TypeError, "xq must be"),
+        (lambda: store.search([1, 2], 0), ValueError, "k must be at least 1"),
+        (lambda: store.evidence("z"), UnknownIdError, "ids must be in the store, got 'z'"),
+        (lambda: store.evidence([1, 2]), ValueError, "label must be given for a vector"),
+        (lambda: store.evidence("d"), ValueError, "label must be given for an id that is not classified"),
+        (lambda: store.evidence("a", label="eggs"), ValueError, r"known class \('spam', 'ham'\), got 'eggs'"),
+        (lambda: store.evidence("a", label=["ham"]), TypeError, "label must be one class for one query"),
+        (lambda: store.evidence(["a", "b"], label=["ham"]), ValueError, "label must hold 2 predicted classes"),
+        (lambda: store.evidence(["a", 3]), TypeError, "ids must be texts"),
+        (lambda: store.evidence([[1, np.inf]], label="ham"), ValueError, "id_or_vector must be finite"),
+    ]
+    for call, error, message in bad:
+        with pytest.raises(error, match=message):
+            call()
+    assert store.get().labels == ["spam", "ham", "spam", None]
+
+
+def test_an_index_that_was_changed_from_outside_is_noticed() -> None:
+    store, rows = filled(50)
+    store.index.remove_ids([3])
+    with pytest.raises(RuntimeError, match="changed by other means"):
+        store.get(["doc-3"])
+    with pytest.raises(RuntimeError, match="changed by other means"):
+        store.evidence("doc-3", label="ham")
+    assert "doc-3" not in store.search(rows.vectors[3], 50).ids
+    store.index.reset()
+    with pytest.raises((RuntimeError, IndexError)):
+        store.get(["doc-4"])
