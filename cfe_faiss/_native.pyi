@@ -140,6 +140,55 @@ class Propagation:
             If the shapes do not fit the graph, or ``new_unit`` is ``unit``.
         """
 
+class BlockStep:
+    """A step of some nodes, to which the rows of all nodes come in blocks: the same bits as all at once.
+
+    Parameters
+    ----------
+    indptr, indices
+        The neighbours of node ``first + i`` are ``indices[indptr[i]:indptr[i + 1]]``, as those of a
+        :class:`CsrGraph`: (m + 1,) from 0 on, and (E,). Both are kept, not copied.
+    first, num_nodes
+        Number of the first of the nodes, and how many the graph has.
+    own
+        Unit rows of the nodes, (m, d); copied.
+    threads
+        Number of threads; it does not change the results.
+
+    Raises
+    ------
+    ValueError
+        If the arrays do not fit each other.
+    """
+
+    def __init__(
+        self,
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int32],
+        first: int,
+        own: NDArray[np.float32],
+        num_nodes: int,
+        threads: int,
+    ) -> None: ...
+    def gather(self, rows: NDArray[np.float32], low: int, lengths: NDArray[np.float32]) -> None:
+        """Take the unit rows of the nodes ``low``, ``low`` + 1, ..., where those before came to their end.
+
+        ``lengths`` are those of all nodes, (num_nodes,). ValueError if it is another block's turn.
+        """
+
+    def finish(
+        self,
+        alpha: float,
+        lengths: NDArray[np.float32],
+        aggregate: NDArray[np.float32],
+        new_unit: NDArray[np.float32],
+        new_lengths: NDArray[np.float32],
+    ) -> None:
+        """Write the nodes' new unit rows, (m, d), and lengths, (m,), and add their vectors to ``aggregate``, (m, d).
+
+        ``lengths`` are the nodes' own before the step, (m,). ValueError if blocks are missing.
+        """
+
 # --- synthetic graphs ---
 
 def random_bits(key: int, counter: int) -> int:

@@ -54,14 +54,14 @@ def step(work: Work, block: int, layer: int) -> Mapping[str, Any]:
     first, _ = settings.rows(block)
     lengths = lengths_of(work, layer - 1)
     own = np.array(work.read(before, block, "unit"))
-    taking = _native.BlockStep(*neighbors_of(work, block), first, own, settings.n, settings.alpha, parallel.num_threads())
+    taking = _native.BlockStep(*neighbors_of(work, block), first, own, settings.n, parallel.num_threads())
     for other in range(settings.blocks):
         rows = work.read(before, other, "unit")
         taking.gather(rows, settings.rows(other)[0], lengths)
         release(rows)
     sums = _sums(work, block, layer - 1, own, lengths[first : first + len(own)])
     new_lengths = np.empty(len(own), np.float32)
-    taking.finish(lengths[first : first + len(own)], sums, own, new_lengths)
+    taking.finish(settings.alpha, lengths[first : first + len(own)], sums, own, new_lengths)
     if layer < settings.num_layers:
         work.write(f"step-{layer}", block, unit=own, lengths=new_lengths, sums=sums)
     else:

@@ -128,6 +128,17 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts) {
   return starts;
 }
 
+void check_neighbors(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::size_t first,
+                     std::size_t num_nodes) {
+  check_offsets(indptr, indices.size());
+  if (first > num_nodes || indptr.size() - 1 > num_nodes - first)
+    refuse("nodes must lie in 0.." + std::to_string(num_nodes - 1));
+  for (std::size_t i = 0; i + 1 < indptr.size(); ++i) {
+    const auto row = indices.subspan(indptr[i], indptr[i + 1] - indptr[i]);
+    if (!is_right(first + i, row, static_cast<std::int64_t>(num_nodes))) refuse_neighbors(first + i, row, num_nodes);
+  }
+}
+
 CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
                    std::span<const float> weights, int threads, const Watch& watch)
     : indptr_(indptr), indices_(indices), weights_(weights) {

@@ -23,6 +23,11 @@ std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr);
 // Where each row starts and the last one ends, if row i has counts[i] entries.
 std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts);
 
+// Throws std::invalid_argument unless the neighbours of the nodes first, first + 1, ... of a graph are as those of a
+// CsrGraph are.
+void check_neighbors(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::size_t first,
+                     std::size_t num_nodes);
+
 // A view of a graph's arrays, which have been checked: the neighbours of v are indices[indptr[v]] and on, up to
 // indptr[v + 1], ascending, without v, all below the number of nodes; `weights` stand beside them, positive and finite,
 // or there are none. The arrays must outlive it, unchanged.

@@ -32,38 +32,6 @@ Watch part_of(const Watch& watch, double before, double size, std::size_t tasks)
   };
 }
 
-// The sums of some nodes.
-class SumsOfNodes {
- public:
-  SumsOfNodes(std::size_t nodes, std::size_t d)
-      : width_((d + kLanes - 1) / kLanes * kLanes), groups_(nodes * width_), totals_(nodes * width_) {}
-
-  Sums operator[](std::size_t node) {
-    return {std::span(groups_).subspan(node * width_, width_), std::span(totals_).subspan(node * width_, width_)};
-  }
-  void clear(std::size_t node) {
-    const Sums sums = (*this)[node];
-    std::fill(sums.group.begin(), sums.group.end(), 0.0f);
-    std::fill(sums.total.begin(), sums.total.end(), 0.0);
-  }
-
- private:
-  std::size_t width_;
-  std::vector<float> groups_;
-  std::vector<double> totals_;
-};
-
-// What stays in memory of a step by blocks: own rows, sums and how far the neighbours have been read, of some nodes;
-// the rows of some others.
-struct Blocks {
-  std::vector<float> own, others;
-  std::vector<std::size_t> read;  // places in the graph's indices
-  SumsOfNodes sums;
-
-  Blocks(std::size_t height, std::size_t width, std::size_t d)
-      : own(height * d), others(width * d), read(height), sums(height, d) {}
-};
-
 void copy_rows(const Matrix<const float>& from, std::span<float> to, int threads, const Watch& watch) {
   const std::vector<Range> ranges = row_ranges(from.rows, from.columns);
   const auto copy = [&](std::size_t task) {
@@ -73,32 +41,54 @@ void copy_rows(const Matrix<const float>& from, std::span<float> to, int threads
   parallel_for(ranges.size(), threads, copy, watch);
 }
 
-// Adds the neighbours of nodes first.. that lie in a block of others to the sums of these.
-void gather_block(const CsrGraph& graph, std::size_t first, std::size_t count, const UnitRows& others, Blocks& blocks,
-                  int threads, const Watch& watch) {
-  const std::span<const std::int64_t> indptr = graph.indptr().subspan(first, count + 1);
-  const std::vector<Range> ranges = balanced_ranges(indptr);
-  const auto high = static_cast<std::int64_t>(others.low + others.rows.rows);
-  const std::size_t d = others.rows.columns;
-  const auto gather = [&](std::size_t task) {
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
-      const auto begin = graph.indices().begin();
-      const auto end = std::lower_bound(begin + blocks.read[v], begin + indptr[v + 1], high);
-      const auto stop = static_cast<std::size_t>(end - begin);
-      const Neighbors neighbors{.nodes = graph.indices(),
-                                .first = blocks.read[v],
-                                .stop = stop,
-                                .done = blocks.read[v] - indptr[v],
-                                .weights = graph.weights(),
-                                .largest = graph.weights().empty() ? 1.0f : graph.largest()[first + v]};
-      kernels().gather(others, neighbors, std::span(blocks.own).subspan(v * d, d), blocks.sums[v]);
-      blocks.read[v] = stop;
-    }
-  };
-  parallel_for(ranges.size(), threads, gather, watch);
+}  // namespace
+
+SumsOfNodes::SumsOfNodes(std::size_t nodes, std::size_t d)
+    : width_((d + kLanes - 1) / kLanes * kLanes), groups_(nodes * width_), totals_(nodes * width_) {}
+
+BlockStep::BlockStep(const Nodes& nodes, std::size_t d)
+    : nodes_(nodes), d_(d), own_(nodes.range.size() * d), sums_(nodes.range.size(), d) {
+  for (std::size_t i = 0; i < nodes.range.size(); ++i) read_.push_back(static_cast<std::size_t>(nodes.indptr[i]));
 }
 
-}  // namespace
+void BlockStep::gather(const UnitRows& others, int threads, const Watch& watch) {
+  require(others.low == next_, "blocks must come in the order of their rows");
+  require(others.rows.columns == d_, "all rows must have the same length");
+  next_ += others.rows.rows;
+  const std::vector<Range> ranges = balanced_ranges(nodes_.indptr);
+  const auto high = static_cast<std::int64_t>(next_);
+  const auto add = [&](std::size_t task) {
+    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
+      const auto begin = nodes_.indices.begin();
+      const auto end = std::lower_bound(begin + read_[v], begin + nodes_.indptr[v + 1], high);
+      const auto stop = static_cast<std::size_t>(end - begin);
+      const Neighbors neighbors{.nodes = nodes_.indices,
+                                .first = read_[v],
+                                .stop = stop,
+                                .done = read_[v] - static_cast<std::size_t>(nodes_.indptr[v]),
+                                .weights = nodes_.weights,
+                                .largest = nodes_.weights.empty() ? 1.0f : nodes_.largest[v]};
+      kernels().gather(others, neighbors, std::span(own_).subspan(v * d_, d_), sums_[v]);
+      read_[v] = stop;
+    }
+  };
+  parallel_for(ranges.size(), threads, add, watch);
+}
+
+void BlockStep::finish(double alpha, const NewRows& rows, int threads, const Watch& watch) {
+  const std::vector<Range> ranges = row_ranges(nodes_.range.size(), d_);
+  const auto finish_rows = [&](std::size_t task) {
+    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
+      require(read_[v] == static_cast<std::size_t>(nodes_.indptr[v + 1]),
+              "the rows of all nodes must have come before");
+      const auto degree = static_cast<double>(nodes_.indptr[v + 1] - nodes_.indptr[v]);
+      const Shares shares = shares_of(alpha, rows.lengths[v], nodes_.weights.empty() ? degree : nodes_.totals[v]);
+      rows.new_lengths[v] = kernels().finish(std::span(own_).subspan(v * d_, d_), shares, sums_[v],
+                                             {rows.aggregate[v], rows.new_unit[v]});
+    }
+  };
+  parallel_for(ranges.size(), threads, finish_rows, watch);
+}
 
 void Propagation::check(const Step& step) const {
   const std::size_t n = graph_.num_nodes(), d = step.unit.columns;
@@ -138,38 +128,35 @@ void Propagation::step_by_blocks(const Step& step, const Watch& watch) const {
   const std::size_t of_node = 16 * d + of_neighbors + 32;
   const std::size_t height = std::clamp<std::size_t>(memory_ / 4 * 3 / of_node, 1, n);
   const std::size_t width = std::clamp<std::size_t>(memory_ / 4 / (4 * d), 1, n);
-  Blocks blocks(height, width, d);
-
+  std::vector<float> others(width * d);
   for (std::size_t first = 0; first < n; first += height) {
-    const std::size_t stop = std::min(first + height, n);
+    const std::size_t stop = std::min(first + height, n), count = stop - first;
     const auto before = static_cast<double>(graph_.indptr()[first]);
     const double share = (static_cast<double>(graph_.indptr()[stop]) - before) / static_cast<double>(n);
     const Watch quiet = part_of(watch, before, 0.0, 1);
-    copy_rows(step.unit.part(first, stop), blocks.own, threads_, quiet);
-    for (std::size_t v = first; v < stop; ++v) {
-      blocks.sums.clear(v - first);
-      blocks.read[v - first] = static_cast<std::size_t>(graph_.indptr()[v]);
-    }
+    BlockStep block(nodes_of(first, count), d);
+    copy_rows(step.unit.part(first, stop), block.own(), threads_, quiet);
     for (std::size_t low = 0; low < n; low += width) {
       const std::size_t high = std::min(low + width, n);
-      copy_rows(step.unit.part(low, high), blocks.others, threads_, quiet);
-      const UnitRows others{{blocks.others.data(), high - low, d}, low, step.lengths};
-      const Watch part = part_of(watch, before + share * static_cast<double>(low), 0.0, 1);
-      gather_block(graph_, first, stop - first, others, blocks, threads_, part);
+      copy_rows(step.unit.part(low, high), others, threads_, quiet);
+      block.gather({{others.data(), high - low, d}, low, step.lengths}, threads_,
+                   part_of(watch, before + share * static_cast<double>(low), 0.0, 1));
     }
-    const std::vector<Range> ranges = row_ranges(stop - first, d);
-    const auto finish_rows = [&](std::size_t task) {
-      for (std::size_t i = ranges[task].first; i < ranges[task].stop; ++i) {
-        const std::size_t v = first + i;
-        const auto degree = static_cast<double>(graph_.neighbors(v).size());
-        const double total = graph_.weights().empty() ? degree : graph_.totals()[v];
-        const Shares shares = shares_of(alpha_, step.lengths[v], total);
-        step.new_lengths[v] = kernels().finish(std::span(blocks.own).subspan(i * d, d), shares, blocks.sums[i],
-                                               {step.aggregate[v], step.new_unit[v]});
-      }
-    };
-    parallel_for(ranges.size(), threads_, finish_rows, quiet);
+    block.finish(alpha_,
+                 {step.lengths.subspan(first, count), step.aggregate.part(first, stop), step.new_unit.part(first, stop),
+                  step.new_lengths.subspan(first, count)},
+                 threads_, quiet);
   }
+}
+
+Nodes Propagation::nodes_of(std::size_t first, std::size_t count) const {
+  const bool weighted = !graph_.weights().empty();
+  return {{0, count},
+          graph_.indptr().subspan(first, count + 1),
+          graph_.indices(),
+          graph_.weights(),
+          weighted ? graph_.largest().subspan(first, count) : graph_.largest(),
+          weighted ? graph_.totals().subspan(first, count) : graph_.totals()};
 }
 
 void normalise_rows(const Matrix<float>& rows, std::span<double> norms, int threads, const Watch& watch) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/graph.h"
 #include "core/matrix.h"
@@ -75,6 +76,50 @@ struct Nodes {
   std::span<const double> totals;
 };
 
+// The sums of some nodes.
+class SumsOfNodes {
+ public:
+  SumsOfNodes(std::size_t nodes, std::size_t d);
+
+  Sums operator[](std::size_t node) {
+    return {std::span(groups_).subspan(node * width_, width_), std::span(totals_).subspan(node * width_, width_)};
+  }
+
+ private:
+  std::size_t width_;
+  std::vector<float> groups_;
+  std::vector<double> totals_;
+};
+
+// What a step reads of some nodes, their lengths, and writes: rows of these nodes only.
+struct NewRows {
+  std::span<const float> lengths;
+  Matrix<float> aggregate, new_unit;
+  std::span<float> new_lengths;
+};
+
+// A step of some nodes, to which the rows of all nodes come in blocks, one after the other: the same bits as all at
+// once.
+class BlockStep {
+ public:
+  // `nodes` are numbered from 0 on, and `indices` by the numbers of all nodes. The arrays must outlive the step.
+  BlockStep(const Nodes& nodes, std::size_t d);
+
+  // The nodes' own unit rows, one after the other, to be filled before anything is gathered.
+  std::span<float> own() { return own_; }
+  // Adds the neighbours that lie in the next block. Throws std::invalid_argument if it is another one.
+  void gather(const UnitRows& others, int threads, const Watch& watch);
+  // Writes the rows. Throws std::invalid_argument if there are neighbours that have not come.
+  void finish(double alpha, const NewRows& rows, int threads, const Watch& watch);
+
+ private:
+  Nodes nodes_;
+  std::size_t d_, next_ = 0;
+  std::vector<float> own_;
+  std::vector<std::size_t> read_;  // up to where each node's neighbours have come, places in the indices
+  SumsOfNodes sums_;
+};
+
 class Propagation {
  public:
   // With `memory`, steps take about so many bytes for blocks of the matrices, which may lie in files; with 0 all is
@@ -92,6 +137,7 @@ class Propagation {
   void check(const Step& step) const;
   void step_in_memory(const Step& step, const Watch& watch) const;
   void step_by_blocks(const Step& step, const Watch& watch) const;
+  Nodes nodes_of(std::size_t first, std::size_t count) const;
 
   const CsrGraph& graph_;
   double alpha_;
