@@ -35,7 +35,7 @@ def unit(work: Work, block: int) -> Mapping[str, Any]:
     first, stop = work.settings.rows(block)
     features = work.inputs["features"].array()
     with np.errstate(over="ignore"):
-        X = np.ascontiguousarray(features[first:stop], np.float32)
+        X = np.array(features[first:stop], np.float32, order="C")
     release(features)
     norms = np.empty(len(X), np.float64)
     _native.normalise_rows(X, norms, parallel.num_threads(X.size))
