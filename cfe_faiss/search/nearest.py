@@ -12,8 +12,11 @@ from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search.exact import CHUNK, TILE, Results, padded, slices, work_of
 
-_WORTH_COPYING = 4
-"""Where fewer than one row in so many is allowed, these are copied; else all are compared where they lie."""
+_WORTH_COPYING = 0.75
+"""Where a smaller share of the rows is allowed, these are copied; else all are compared where they lie."""
+
+_COPIED = 1 << 18
+"""Numbers that are copied at once: they stay in the cache, and BLAS starts no threads for them."""
 
 _Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
@@ -43,9 +46,10 @@ def search(storage: Storage, xq: NDArray[np.float32], k: int, *, allowed: NDArra
 
 def _parts(storage: Storage, allowed: NDArray[np.bool_] | None, size: int) -> Iterator[_Part]:
     """Yield rows that are compared at once, and which of them are allowed, or None for all."""
-    if allowed is not None and (np.count_nonzero(allowed) * _WORTH_COPYING < storage.n or storage.codec != codecs.FLAT):
+    copied = allowed is not None and np.count_nonzero(allowed) < _WORTH_COPYING * storage.n
+    if allowed is not None and (copied or storage.codec != codecs.FLAT):
         rows = np.flatnonzero(allowed)
-        for cut in slices(len(rows), size):
+        for cut in slices(len(rows), min(size, max(1, _COPIED // storage.d))):
             yield rows[cut], None
         return
     for first, stop in zip(storage.starts[:-1].tolist(), storage.starts[1:].tolist(), strict=True):
