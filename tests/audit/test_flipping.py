@@ -252,7 +252,7 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
     assert entries(test) == naive(model, data, nodes, column=data.feature_names.index(data.sensitive_name))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks")
 def test_adj_t_and_directed_edges() -> None:
     data = graph(60, 90)
     data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)  # some edges lead in one direction only
