@@ -408,12 +408,12 @@ class EvidenceFinder:
 
         Examples
         --------
-        >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]]
-        >>> finder = EvidenceFinder.from_vectors(X, ["spam", "ham", "spam", "ham"], features={"length": [9, 8, 5, 9]})
-        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_length"]]
-           source  target source_class  target_length
-        0       0       1         spam              8
-        1       1       2          ham              5
+        >>> X, labels = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]], ["spam", "ham", "spam", "ham"]
+        >>> finder = EvidenceFinder.from_vectors(X, labels, features={"from": ["a", "b", "b", "a"]})
+        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_from"]]
+           source  target source_class target_from
+        0       0       1         spam           b
+        1       1       2          ham           b
         """
         vectors = as_unit_rows("X", as_dense("X", X))
         n = len(vectors)
