@@ -189,7 +189,10 @@ def test_deleting_by_document_by_id_by_filter_and_all() -> None:
     assert store.query(asked(NEW, 3)).ids == ["ticket-0"]
 
 
-@pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[])])
+NO_FILTERS = MetadataFilters(filters=[])
+
+
+@pytest.mark.parametrize("filters", [None, NO_FILTERS, MetadataFilters(filters=[NO_FILTERS])])
 def test_deleting_everything_needs_clear(filters: MetadataFilters | None) -> None:
     store = filled()
     with pytest.raises(ValueError, match="clear deletes all nodes"):

@@ -21,6 +21,8 @@ with extra("haystack"):
     from haystack.document_stores.errors import DuplicateDocumentError
     from haystack.document_stores.types import DuplicatePolicy
 
+_WITHOUT = {WITHOUT_EMBEDDING: {"$eq": True}}
+
 
 class EvidenceDocumentStore:
     """Document store of Haystack that finds similar documents, and similar ones that a classifier labels differently.
@@ -244,7 +246,7 @@ class EvidenceDocumentStore:
 
     def evidence(
         self,
-        query: str | list[float],
+        query: Document | str | list[float],
         label: str | int | None = None,
         filters: dict[str, Any] | None = None,
         top_k: int = 10,
@@ -255,9 +257,10 @@ class EvidenceDocumentStore:
         Parameters
         ----------
         query
-            The id of a document that is stored with an embedding, or an embedding.
+            The id of a document that is stored with an embedding, a document, or an embedding. A document with an
+            embedding is taken as it is, with the class in its ``meta``; any other must be stored.
         label
-            The predicted class of the query; needed for an embedding, and for a document that has none.
+            The predicted class of the query, where it is not known, or not the one that is known.
         filters
             Only documents that match; the search is exact among them.
         top_k
@@ -277,14 +280,20 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        if isinstance(query, str):
-            if self._store.count({"$and": [{"$id": {"$eq": query}}, {WITHOUT_EMBEDDING: {"$eq": True}}]}):
-                raise ValueError(f"document {query!r} must have an embedding")
-            asked: Any = query
-        else:
-            asked = np.asarray(query, np.float32)
-        hits = self._store.evidence(asked, top_k, label, self._searched(filters), with_vectors=return_embedding)
-        return self._scored(hits)
+        asked: Any = query
+        own: Any = query
+        if isinstance(query, Document):
+            asked = own = query.id
+            if query.embedding is not None:
+                asked = query.embedding
+                label = query.meta.get(self.label_key) if label is None else label
+        if not isinstance(asked, str):
+            asked = np.asarray(asked, np.float32)
+        elif self._store.count({"$and": [{"$id": {"$eq": asked}}, _WITHOUT]}):
+            raise ValueError(f"document {asked!r} must have an embedding")
+        # A stored document that is given with another class than it has there might find itself.
+        hits = self._store.evidence(asked, top_k + 1, label, self._searched(filters), with_vectors=return_embedding)
+        return [one for one in self._scored(hits) if one.id != own][:top_k]
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
 
@@ -320,10 +329,9 @@ class EvidenceDocumentStore:
     def _searched(self, filters: dict[str, Any] | None) -> dict[str, Any]:
         """Return filters that also leave out documents without an embedding, if there are any."""
         where = self._where(filters)
-        without = {WITHOUT_EMBEDDING: {"$eq": True}}
-        if not self._store.count(without):
+        if not self._store.count(_WITHOUT):
             return where
-        return {"$and": [{"$not": without}, *([where] if where else [])]}
+        return {"$and": [{"$not": _WITHOUT}, *([where] if where else [])]}
 
 
 def _checked(documents: Any) -> list[Document]:
