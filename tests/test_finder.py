@@ -392,6 +392,11 @@ def test_one_node_type_along_a_metapath(academia: HeteroData) -> None:
     assert finder.class_names == ("a", "b", "c")
     assert_array_equal(finder.truth, academia["author"].y)
     assert list(finder.attributes) == [f"f{i}" for i in range(6)]
+    weighted = cfe.EvidenceFinder.from_data(academia, model, metapath=[WRITES, WRITTEN], edge_weight=True)
+    counts = cfe.metapath_graph(academia, [WRITES, WRITTEN], weighted=True)
+    assert float(counts.edge_weight.max()) > 1
+    assert_array_equal(weighted.vectors, cfe.ks_vectors(graph.x, counts, edge_weight=True))
+    assert not np.array_equal(weighted.vectors, finder.vectors)
     same = cfe.EvidenceFinder.from_data(graph, expected)
     assert_array_equal(finder.local(k=4).evidence, same.local(k=4).evidence)
 
