@@ -38,24 +38,26 @@ def is_session(code: str) -> bool:
     return code.lstrip().startswith(">>>")
 
 
+def sessions(page: Path) -> list[tuple[int, str]]:
+    """Return the blocks of a page that are to be run."""
+    return [(line, code) for line, code in blocks(page.read_text(encoding="utf-8")) if is_session(code)]
+
+
 def needs(text: str) -> list[str]:
     """Return the modules that the page says its blocks need: ``needs:`` in its front matter."""
     found = re.match(r"---\n(?:.*\n)*?needs: *(.*)\n(?:.*\n)*?---\n", text)
     return found[1].split() if found else []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if sessions(page)], ids=name_of)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = page.read_text(encoding="utf-8")
-    sessions = [(line, code) for line, code in blocks(text) if is_session(code)]
-    if not sessions:
-        pytest.skip("no code that is to be run")
     for module in needs(text):
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     parser, options = doctest.DocTestParser(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     examples = []
-    for line, code in sessions:
+    for line, code in sessions(page):
         for example in parser.get_examples(code):
             example.lineno += line - 1
             examples.append(example)
@@ -103,8 +105,9 @@ def test_listed_names_are_there(module: str) -> None:
 def public_modules() -> list[str]:
     """Return the modules that users import by name and that say what is public in them."""
     integrations = [
-        f"cfe_faiss.integrations.{path.stem}"
-        for path in sorted((ROOT / "cfe_faiss" / "integrations").glob("[!_]*.py"))
+        f"cfe_faiss.integrations.{path.parent.name if path.name == '__init__.py' else path.stem}"
+        for pattern in ("[!_]*.py", "*/__init__.py")
+        for path in sorted((ROOT / "cfe_faiss" / "integrations").glob(pattern))
         if "__all__" in path.read_text(encoding="utf-8")
     ]
     parts = ["", ".audit", ".models", ".datasets", ".datasets.own"]
@@ -135,4 +138,5 @@ def test_docstrings_are_numpydoc(module: str) -> None:
         pytest.skip(str(error))
     names = [name for name in listed() if name.rpartition(".")[0] == module]
     complaints = [(name, *error) for name in names for error in validate(name)["errors"]]
-    assert [complaint for complaint in complaints if complaint[1] in WRONG] == []
+    hidden = {"PR02"} if module.endswith(".haystack") else set()  # its decorator hides the constructor's parameters
+    assert [complaint for complaint in complaints if complaint[1] in WRONG - hidden] == []
