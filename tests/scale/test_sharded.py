@@ -1,0 +1,175 @@
+"""Shards of lists, opened as one index: the same results, to the last bit, as from the index that was split."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+from cfe_faiss.scale.sharded import owners_of
+
+N, D, NLIST, CLASSES, SHARDS = 3000, 16, 60, 3, 4
+X, LABELS = clustered(N, D, CLASSES)
+IDS = np.random.default_rng(1).permutation(10**6)[:N].astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def index() -> cfe.IndexEvidenceIVF:
+    made = cfe.IndexEvidenceIVF(D, NLIST)
+    made.train(X)
+    made.add_with_labels(X, LABELS, IDS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(index: cfe.IndexEvidenceIVF, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("shards")
+    write_shards(index, place, SHARDS)
+    return place
+
+
+@pytest.fixture(scope="module")
+def sharded(folder: Path) -> ShardedEvidenceIndex:
+    return ShardedEvidenceIndex.open(folder)
+
+
+def assert_same(found: tuple[NDArray[Any], ...], expected: tuple[NDArray[Any], ...]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("how", [{"nprobe": 1}, {"nprobe": 7}, {"recall": 0.9}, {"recall": 0.99}, {"exact": True}, {}])
+def test_all_members_are_searched_alike(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, how: dict[str, Any]
+) -> None:
+    assert_same(sharded.search_members(k=10, **how), index.search_members(k=10, **how))
+
+
+@pytest.mark.parametrize("nq", [1, 3, 500])
+def test_vectors_are_searched_alike(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, nq: int) -> None:
+    queries = X[:nq] + np.float32(0.01), LABELS[:nq]
+    assert_same(sharded.search_evidence(*queries, 7, nprobe=5), index.search_evidence(*queries, 7, nprobe=5))
+    assert_same(sharded.range_search_evidence(*queries, 0.8), index.range_search_evidence(*queries, 0.8))
+
+
+def test_certificates_pairs_selectors_and_plain_searches_are_those_of_the_index(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex
+) -> None:
+    assert_same(sharded.search_certified(k=5, nprobe=20), index.search_certified(k=5, nprobe=20))
+    assert_same(sharded.search_members(k=5, sel=IDS[:50]), index.search_members(k=5, sel=IDS[:50]))
+    assert_same(sharded.search(X[:30], 5), index.search(X[:30], 5))
+    pairs, expected = cfe.global_evidence(sharded, 40), cfe.global_evidence(index, 40)
+    assert_same((pairs.source, pairs.target, pairs.similarity), (expected.source, expected.target, expected.similarity))
+    assert_array_equal(sharded.reconstruct_batch(IDS[:9]), index.reconstruct_batch(IDS[:9]))
+
+
+@pytest.mark.parametrize("nprobe", [2, NLIST])
+def test_shards_together_give_the_evidence_of_all(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, nprobe: int
+) -> None:
+    parts = [sharded.search_shard(number, 6, nprobe) for number in range(SHARDS)]
+    ids, D_found, I_found = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(ids)
+    assert_same((D_found[order], I_found[order]), index.search_members(k=6, nprobe=nprobe))
+
+
+def test_a_shard_is_an_ordinary_file(folder: Path, sharded: ShardedEvidenceIndex) -> None:
+    sizes = [shard.ntotal for shard in sharded.shards]
+    assert sum(sizes) == N
+    assert max(sizes) < 1.5 * N / SHARDS
+    for path, size in zip(sorted(folder.glob("*.index")), sizes, strict=True):
+        assert type(cfe.read_index(path)) is cfe.IndexEvidenceIVF
+        assert faiss.read_index(str(path)).ntotal == size
+        cfe.verify_index(path)
+
+
+def test_it_is_written_into_one_file_and_pickled_as_a_path(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path
+) -> None:
+    cfe.write_index(sharded, tmp_path / "one.index")
+    one = cfe.read_index(tmp_path / "one.index")
+    assert type(one) is cfe.IndexEvidenceIVF
+    assert_same(one.search_members(k=5, nprobe=3), index.search_members(k=5, nprobe=3))
+    again = pickle.loads(pickle.dumps(sharded))
+    assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=16, ntotal={N})"
+
+
+def test_it_cannot_be_changed(sharded: ShardedEvidenceIndex) -> None:
+    for change in (lambda: sharded.add(X[:1]), lambda: sharded.relabel(LABELS), sharded.reset):
+        with pytest.raises(RuntimeError, match=r"mapped from the shards in .* cannot be changed"):
+            change()
+
+
+def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
+    write_shards(index, tmp_path, 2)
+    old = ShardedEvidenceIndex.open(tmp_path)
+    write_shards(index, tmp_path, 3)
+    assert len(list(tmp_path.glob("*.index"))) == 3
+    for one in (old, ShardedEvidenceIndex.open(tmp_path)):  # the old files are mapped still
+        assert_same(one.search_members(k=5, nprobe=3), index.search_members(k=5, nprobe=3))
+
+
+def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ShardedEvidenceIndex.open(tmp_path)
+    write_shards(index, tmp_path, 2)
+    first, second = sorted(tmp_path.glob("*.index"))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(ValueError, match=rf"{first.name} is not the shard that was written"):
+        ShardedEvidenceIndex.open(tmp_path)
+    first.unlink()
+    with pytest.raises(FileNotFoundError):
+        ShardedEvidenceIndex.open(tmp_path)
+    first.write_bytes(content)
+    manifest = tmp_path / "shards.json"
+    known = json.loads(manifest.read_text())
+    for changed, message in (
+        ("{", "does not list shards"),
+        (json.dumps(known | {"version": 2}), "version 2; this cfe_faiss reads version 1"),
+        (json.dumps(known | {"shards": []}), "names no shard"),
+        (json.dumps(known | {"parameters": {}}), "is not complete"),
+        (json.dumps(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
+        (json.dumps(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
+    ):
+        manifest.write_text(changed)
+        with pytest.raises(ValueError, match=message):
+            ShardedEvidenceIndex.open(tmp_path)
+
+
+def test_arguments_are_checked(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="made by open"):
+        ShardedEvidenceIndex(D, NLIST)
+    with pytest.raises(TypeError, match="index must be an IndexEvidenceIVF"):
+        write_shards(cfe.IndexEvidenceFlat(D), tmp_path, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one partition, got 2"):
+        write_shards(cfe.IndexEvidenceIVF(D, 4, 2), tmp_path, 2)
+    with pytest.raises(ValueError, match=r"shards must be at most the \d+ lists that hold vectors, got 1000"):
+        write_shards(index, tmp_path, 1000)
+    with pytest.raises(ValueError, match="number must be below 4"):
+        sharded.search_shard(4, 5, 3)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), min_size=2, max_size=30).filter(lambda sizes: sum(map(bool, sizes)) >= 2),
+    data=st.data(),
+)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_each_shard_gets_lists_that_hold_vectors(sizes: list[int], data: st.DataObject) -> None:
+    shards = data.draw(st.integers(1, sum(map(bool, sizes))))
+    rng = np.random.default_rng(len(sizes))
+    centroids = rng.normal(size=(len(sizes), 5)).astype(np.float32)
+    owners = owners_of(centroids, np.array(sizes), shards)
+    held = np.bincount(owners, weights=sizes, minlength=shards)
+    assert (held > 0).all()
+    assert len(held) == shards
