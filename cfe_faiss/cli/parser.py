@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss import __version__
-from cfe_faiss.cli import audit, build, evaluate, picture, search
+from cfe_faiss.cli import audit, build, evaluate, picture, scale, search
 from cfe_faiss.cli import options as shared
 from cfe_faiss.datasets import NAMES
 
@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     _add_consistency(commands)
     _add_errors(commands)
     _add_fine_tune(commands)
+    scale.add(commands)
     return top
 
 

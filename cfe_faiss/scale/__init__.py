@@ -1,5 +1,7 @@
-"""Indexes that outgrow one file: shards of lists, opened as one index."""
+"""Beyond one file and one process: jobs over a folder, and indexes in shards."""
 
+from cfe_faiss.scale.job import Job, StageStatus
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex, write_shards
+from cfe_faiss.scale.tasks import JobError
 
-__all__ = ["ShardedEvidenceIndex", "write_shards"]
+__all__ = ["Job", "JobError", "ShardedEvidenceIndex", "StageStatus", "write_shards"]

@@ -15,7 +15,7 @@ _EDGES_AT_ONCE = 1 << 20
 
 def edge_blocks(edges: NDArray[Any]) -> int:
     """Return into how many blocks an edge_index, (2, E), is cut."""
-    return -(-edges.shape[1] // EDGES_PER_BLOCK)
+    return -(-int(edges.shape[1]) // EDGES_PER_BLOCK)
 
 
 def sort_edges(work: Work, block: int) -> Mapping[str, Any]:

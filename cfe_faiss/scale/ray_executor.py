@@ -22,12 +22,12 @@ class RayExecutor:
     def __init__(self, workers: int | None, address: str | None) -> None:
         with extra("ray"):
             import ray
-        self._ray = ray
+        self._ray: Any = ray
         self._is_own = not ray.is_initialized()
         if self._is_own:
             cores = workers if address is None else None
             ray.init(address=address, num_cpus=cores, include_dashboard=False, log_to_driver=False)
-        machines = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        machines = [int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]]
         self._workers = max(1, sum(machines) if workers is None else min(workers, sum(machines)))
         self._of_a_machine = max(1, min(self._workers, max(machines, default=1)))
         # A worker that dies is the caller's matter, who knows what is finished.

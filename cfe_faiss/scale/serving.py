@@ -54,8 +54,8 @@ class ServedEvidenceIndex:
         self._is_own = not ray.is_initialized()
         if self._is_own:
             ray.init(address=address, include_dashboard=False, log_to_driver=False)
-        actor = ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
-        self._replicas = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
+        actor: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
+        self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
     def search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **how: Any) -> Results:
@@ -73,6 +73,10 @@ class ServedEvidenceIndex:
     ) -> Results:
         """Return what ``ShardedEvidenceIndex.search_members`` does; errors as of :meth:`search_evidence`."""
         return self._asked("search_members", None if ids is None else np.asarray(ids), k, nprobe, **how)
+
+    def processes(self) -> list[int]:
+        """Return the number of each process, as the system of its machine has it."""
+        return [self._ray.get(replica.process.remote(), timeout=self._deadline) for replica in self._replicas]
 
     def close(self) -> None:
         """End the processes, and the cluster, if it was started here."""
@@ -117,6 +121,9 @@ class _Replica:
 
     def __init__(self, path: str) -> None:
         self._index = ShardedEvidenceIndex.open(path)
+
+    def process(self) -> int:
+        return os.getpid()
 
     def ask(self, method: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> Results:
         found: Results = getattr(self._index, method)(*arguments, **how)

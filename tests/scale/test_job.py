@@ -1,0 +1,303 @@
+"""A job over a folder: the results of one index, whatever is killed, lost or damaged on the way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+import cfe_faiss as cfe
+from cfe_faiss.graph import as_graph
+from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex
+from cfe_faiss.scale.job import as_bytes
+
+N, D, K = 1500, 10, 5
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(N, D)).astype(np.float32)
+EDGES = RNG.integers(0, N, (2, 5000))
+LABELS = RNG.integers(0, 3, N)
+SETTINGS: dict[str, Any] = {"k": K, "recall": 0.9, "block_rows": 400, "shards": 3, "pairs": 30, "threshold": 0.9}
+
+
+@pytest.fixture(scope="module")
+def index() -> cfe.IndexEvidenceIVF:
+    X = cfe.ks_vectors(FEATURES, EDGES)
+    made = cfe.IndexEvidenceIVF(D, 4 * int(np.sqrt(N)))
+    made.train(X)
+    made.add_with_labels(X, LABELS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("inputs")
+    for name, array in (("features", FEATURES), ("edges", EDGES), ("labels", LABELS)):
+        np.save(folder / f"{name}.npy", array)
+    return {name: folder / f"{name}.npy" for name in ("features", "edges", "labels")}
+
+
+@pytest.fixture(scope="module")
+def finished(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    Job(folder, **inputs, **SETTINGS).run(workers=2)
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "job"
+    shutil.copytree(finished, place)
+    yield place
+
+
+def evidence_of(job: Job) -> tuple[NDArray[Any], NDArray[Any]]:
+    table = job.evidence().to_table().sort_by([("node", "ascending"), ("rank", "ascending")])
+    shape = (N, K)
+    return table["similarity"].to_numpy().reshape(shape), table["evidence"].to_numpy().reshape(shape)
+
+
+def assert_results(folder: Path, index: cfe.IndexEvidenceIVF, **how: Any) -> None:
+    job = Job(folder)
+    assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES))
+    for found, expected in zip(evidence_of(job), index.search_members(k=K, **(how or {"recall": 0.9})), strict=True):
+        assert_array_equal(found, expected)
+    pairs, expected_pairs = job.top_pairs(), cfe.global_evidence(index, 30)
+    assert_array_equal(pairs.source, expected_pairs.source)
+    assert_array_equal(pairs.similarity, expected_pairs.similarity)
+    above = job.pairs_above().to_table()
+    assert above.num_rows == sum(len(block) for block in cfe.evidence_pairs(index, 0.9))
+
+
+def test_results_are_those_of_one_index(finished: Path, index: cfe.IndexEvidenceIVF) -> None:
+    assert_results(finished, index)
+    opened = Job(finished).index()
+    assert isinstance(opened, ShardedEvidenceIndex)
+    D_found, I_found = opened.search_evidence(FEATURES[:9], LABELS[:9], 4, nprobe=8)
+    expected = index.search_evidence(FEATURES[:9], LABELS[:9], 4, nprobe=8)
+    assert_array_equal(D_found, expected[0])
+    assert_array_equal(I_found, expected[1])
+
+
+def test_it_says_how_far_it_is(finished: Path) -> None:
+    stages = {stage.name: stage for stage in Job(finished).status()}
+    assert list(stages)[:3] == ["sort", "graph", "step-0"]
+    assert {stage.finished for stage in stages.values()} == {1, 3, 4}
+    assert all(stage.finished == stage.blocks and stage.seconds_left == 0 for stage in stages.values())
+    assert stages["sort"].bytes == 0  # nothing reads it any more
+    assert stages["vectors"].bytes > 4 * N * D
+    assert all(stage.peak_bytes > 1 << 20 for stage in stages.values())
+    assert repr(Job(finished)).endswith(f", n={N:,}, d={D}, k={K})")
+
+
+def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({f"x{i}": FEATURES[:, i] for i in range(D)}), tmp_path / "x.parquet", row_group_size=500)
+    graph = as_graph(EDGES, N, directed=True)
+    job = Job(
+        tmp_path / "job",
+        features=tmp_path / "x.parquet",
+        edges=(graph.indptr, graph.indices),
+        labels=LABELS,
+        exact=True,
+        k=K,
+        num_layers=2,
+        block_rows=700,
+        pairs=0,
+        shards=2,
+    )
+    job.run(workers=1)
+    X = cfe.ks_vectors(FEATURES, graph, 2)
+    assert_array_equal(np.concatenate([*job.vectors()]), X)
+    flat = cfe.IndexEvidenceFlat(D)
+    flat.add_with_labels(X, LABELS)
+    for found, expected in zip(evidence_of(job), flat.search_members(k=K), strict=True):
+        assert_array_equal(found, expected)
+    with pytest.raises(RuntimeError, match="has not finished the stage 'pairs'"):
+        job.top_pairs()
+
+
+def tasks_in(folder: Path) -> list[tuple[str, int]]:
+    lines = (folder / "done.jsonl").read_text().splitlines()
+    return [(entry["stage"], entry["block"]) for entry in map(json.loads, lines)]
+
+
+def test_a_finished_job_does_nothing(copy: Path) -> None:
+    before = (copy / "done.jsonl").read_bytes()
+    Job(copy).run()
+    assert (copy / "done.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["vectors/000001.X.npy", "index/shard-000001.index", "evidence/000002.parquet"])
+@pytest.mark.parametrize("how", ["lost", "cut", "changed"])
+def test_a_damaged_block_is_made_again(copy: Path, index: cfe.IndexEvidenceIVF, name: str, how: str) -> None:
+    path = copy / name
+    content = path.read_bytes()
+    damaged = content[:-1] if how == "cut" else bytes([*content[:-100], content[-100] ^ 1, *content[-99:]])
+    path.write_bytes(damaged)
+    if how == "lost":
+        path.unlink()
+    Job(copy).run(workers=2)
+    assert path.read_bytes() == content
+    assert len(tasks_in(copy)) == len(set(tasks_in(copy)))
+    assert_results(copy, index)
+
+
+def test_a_last_line_that_is_not_whole_is_done_again(copy: Path, index: cfe.IndexEvidenceIVF) -> None:
+    done = copy / "done.jsonl"
+    whole = done.read_bytes()
+    done.write_bytes(whole[:-20])
+    Job(copy).run(workers=1)
+    assert len(tasks_in(copy)) == whole.count(b"\n")
+    assert_results(copy, index)
+
+
+DRIVER = """
+import sys
+from cfe_faiss.scale import Job
+if __name__ == "__main__":
+    Job(sys.argv[1]).run(workers=2)
+"""
+
+
+def test_a_job_whose_driver_and_workers_are_killed_goes_on(
+    inputs: dict[str, Path], index: cfe.IndexEvidenceIVF, tmp_path: Path
+) -> None:
+    folder, script = tmp_path / "job", tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    Job(folder, **inputs, **SETTINGS)
+    done = folder / "done.jsonl"
+    for _ in range(4):
+        before = done.read_bytes().count(b"\n") if done.exists() else 0
+        driver = subprocess.Popen([sys.executable, script, folder])
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and driver.poll() is None:
+            if done.exists() and done.read_bytes().count(b"\n") > before + 2:
+                break
+            time.sleep(0.01)
+        driver.kill()
+        driver.wait()
+    Job(folder).run(workers=2)
+    tasks = tasks_in(folder)
+    assert len(tasks) == len(set(tasks))  # nothing that was finished ran twice
+    assert_results(folder, index)
+
+
+def test_a_job_whose_workers_are_killed_in_every_stage_ends_alike(
+    inputs: dict[str, Path], index: cfe.IndexEvidenceIVF, tmp_path: Path
+) -> None:
+    folder, script = tmp_path / "job", tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    Job(folder, **inputs, **SETTINGS)
+    killed: set[str] = set()
+    with (tmp_path / "errors").open("w") as errors:
+        driver = subprocess.Popen([sys.executable, script, folder], stderr=errors)
+        while driver.poll() is None:
+            stage = tasks_in(folder)[-1][0] if (folder / "done.jsonl").exists() else "begin"
+            if stage not in killed:
+                workers = children_of(driver.pid)
+                if workers:
+                    killed.add(stage)
+                    os.kill(workers[-1], signal.SIGKILL)
+            time.sleep(0.02)
+    assert driver.returncode == 0, (tmp_path / "errors").read_text()
+    assert len(killed) > 3
+    assert_results(folder, index)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the workers of a driver: not the process that keeps track of its resources."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+            command = (status.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and b"spawn_main" in command:
+            found.append(int(status.parent.name))
+    return found
+
+
+def test_a_full_disk_ends_the_job_with_its_cause(copy: Path, index: cfe.IndexEvidenceIVF) -> None:
+    (copy / "evidence" / "000001.parquet").unlink()
+    (copy / "evidence").chmod(0o500)
+    blocked = copy / "evidence" / "000001.parquet"
+    if os.access(copy / "evidence", os.W_OK):  # who may do everything is stopped by a folder of the file's name
+        blocked.mkdir()
+    with pytest.raises(JobError, match=r"stage evidence, block 1: .*(Permission|directory)"):
+        Job(copy).run(workers=1)
+    (copy / "evidence").chmod(0o700)
+    if blocked.is_dir():
+        blocked.rmdir()
+    Job(copy).run(workers=1)
+    assert_results(copy, index)
+
+
+def test_another_job_is_refused(copy: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+    Job(copy, **inputs, **SETTINGS).run()
+    with pytest.raises(ValueError, match=r"holds a job with k=5, got 6"):
+        Job(copy, **inputs, **(SETTINGS | {"k": 6}))
+    with pytest.raises(ValueError, match="holds a job whose labels have another content"):
+        Job(copy, **(inputs | {"labels": 1 - (LABELS > 0)}), **SETTINGS)
+    specification = json.loads((copy / "job.json").read_text())
+    (copy / "job.json").write_text(json.dumps(specification | {"version": 9}))
+    with pytest.raises(ValueError, match="has version 9, this cfe_faiss reads version 1"):
+        Job(copy)
+    with pytest.raises(FileNotFoundError):
+        Job(tmp_path / "nothing")
+
+
+def test_changed_inputs_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
+    features = tmp_path / "x.npy"
+    shutil.copy(inputs["features"], features)
+    job = Job(tmp_path / "job", **(inputs | {"features": features}), **SETTINGS)
+    os.utime(features, ns=(1, 1))  # another time, the same content
+    changed = FEATURES.copy()
+    changed[0, 0] += 1
+    np.save(features, changed)
+    with pytest.raises(ValueError, match="features must be what the job was made with: .* has another content"):
+        job.run()
+    features.unlink()
+    with pytest.raises(ValueError, match="is missing"):
+        job.run()
+
+
+def test_arguments_are_checked(tmp_path: Path) -> None:
+    good: dict[str, Any] = {"features": FEATURES, "edges": EDGES, "labels": LABELS}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"features": None}, "got no features"),
+        ({"features": FEATURES[0]}, "features must be numbers of shape"),
+        ({"labels": LABELS[1:]}, "labels must have shape"),
+        ({"edges": EDGES.T}, r"edges must be integers of shape \(2, E\)"),
+        ({"edges": (EDGES[0], EDGES[1])}, r"edges must be indptr, \(1501,\)"),
+        ({"recall": 0.9, "exact": True}, "only one of recall and exact"),
+        ({"recall": 2}, "recall must"),
+        ({"k": 0}, "k must"),
+        ({"features": tmp_path / "x.csv"}, "there is no file"),
+    ]
+    for number, (change, message) in enumerate(wrong):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            Job(tmp_path / str(number), **(good | change))
+    job = Job(tmp_path / "job", **good)
+    with pytest.raises(ValueError, match="executor must be 'local' or 'ray', got 'dask'"):
+        job.run("dask")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="address is that of a Ray cluster"):
+        job.run(address="auto")
+    with pytest.raises(ValueError, match="memory must be a number of bytes"):
+        job.run(memory="much")
+
+
+def test_numbers_of_bytes() -> None:
+    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == [100, 2048, 3 << 29, 7]
