@@ -440,6 +440,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def _n_features_out(self) -> int:
+        check_is_fitted(self, "index_")
         return self.n_neighbors
 
     def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[NDArray[np.float32], NDArray[np.integer]]]:

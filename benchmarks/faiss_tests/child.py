@@ -26,6 +26,7 @@ import stand_ins
 from faiss.contrib import datasets
 
 REACHES = re.compile(r"INNER_PRODUCT|IndexFlatIP|[\"']IP[\"']|faiss_metric")
+CONSTANT = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 LEVELS = re.compile(r"_(NONE|AVX2|AVX512|AVX512_SPR|ARM_NEON|ARM_SVE|RISCV_RVV)(?=\.)")
 """What FAISS appends to the name of a class of tests that it runs once for each instruction set."""
 
@@ -84,6 +85,7 @@ def can_reach(test: unittest.TestCase) -> bool:
     module, method = sys.modules[type(test).__module__], test.id().rpartition(".")[2]
     sources = [_without_other_tests(cls, method) for cls in type(test).__mro__]
     beside = {name: inspect.getsource(one) for name, one in vars(module).items() if inspect.isfunction(one)}
+    beside |= dict(CONSTANT.findall(inspect.getsource(module)))
     named = [text for name, text in beside.items() if any(re.search(rf"\b{name}\b", source) for source in sources)]
     return any(REACHES.search(text) for text in (*sources, *named))
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch_geometric.typing
 from neighbor_loaders import all_neighbors
+from torch_geometric import seed_everything
 from torch_geometric.data import Data
 from torch_geometric.datasets import FakeHeteroDataset
 from torch_geometric.loader import NeighborLoader, RandomNodeLoader
@@ -77,7 +78,7 @@ def test_neighbor_loader(graph):
 
 @pytest.fixture(scope="module")
 def typed():
-    torch.manual_seed(0)
+    seed_everything(0)
     data = FakeHeteroDataset(num_node_types=2, num_edge_types=4, avg_num_nodes=60, edge_dim=0)[0]
     data["v0"].class_names = ["a", "b", "c"]
     return data
