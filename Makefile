@@ -44,6 +44,9 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/check $(CMAKE_OPTIONS) -DCFE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	$(BIN)/cmake --build $(BUILD)/check

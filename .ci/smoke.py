@@ -1,7 +1,7 @@
 """Try an installed package: search, files, the command, and the extras.
 
-python -I .ci/smoke.py [EXTRA...], from an empty folder; EXTRA is what was installed and must work. Each other one works,
-too, if its packages came along with those, or else says how it is installed.
+python -I .ci/smoke.py [EXTRA...], from an empty folder; EXTRA is what was installed and must work. Any other
+works, too, where its packages came along with those, or says how it is installed.
 """
 
 import importlib

@@ -17,8 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 USABLE = "import sys, venv, ensurepip; print(*sys.version_info[:3], sep='.'); sys.exit(sys.version_info < (3, 11))"
 EXTRAS = ["plot", "audit", "store", "gnn", "langchain", "llama-index", "haystack"]
-# 3.15 and what follows may come before this list does.
-NAMES = [f"python3.{minor}" for minor in range(11, 20)]
+NAMES = [f"python3.{minor}" for minor in range(11, 16)]
 
 
 def usable(python: str) -> bool:
@@ -26,10 +25,12 @@ def usable(python: str) -> bool:
     try:
         done = subprocess.run([python, "-c", USABLE], capture_output=True, text=True, check=False)
     except FileNotFoundError:
+        print(f"left out: {python} (not found)", flush=True)
         return False
     if done.returncode:
-        reason = (done.stderr or done.stdout).strip().splitlines()
-        print(f"left out: {python} ({reason[-1] if reason else f'exit status {done.returncode}'})", flush=True)
+        said = [line for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
+        reason = said[-1 if said[0].startswith("Traceback") else 0] if said else f"exit status {done.returncode}"
+        print(f"left out: {python} ({reason})", flush=True)
     return done.returncode == 0
 
 

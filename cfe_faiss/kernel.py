@@ -35,7 +35,7 @@ def ks_vectors(
 ) -> NDArray[np.float32]:
     """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
 
-    With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``),
+    With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``)::
 
         x^{l+1}_v = alpha x^l_v + (1 - alpha) / |N(v)| * sum_{u in N(v)} cos(x^l_v, x^l_u) x^l_u,
 
@@ -43,7 +43,7 @@ def ks_vectors(
     zero vector is 0; a node without neighbours gets x^{l+1}_v = alpha x^l_v; a zero row stays zero. In a graph without
     edges row v is x_v divided by its norm.
 
-    With weights of edges, which the paper does not have, the mean over the neighbours is a weighted one,
+    With weights of edges, which the paper does not have, the mean over the neighbours is a weighted one::
 
         x^{l+1}_v = alpha x^l_v + (1 - alpha) / sum_{u in N(v)} w_vu * sum_{u in N(v)} w_vu cos(x^l_v, x^l_u) x^l_u.
 

@@ -67,7 +67,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     n_features_in_
         Number of features seen in ``fit``.
     feature_names_in_
-        Their names, (n_features_in_,); only if ``X`` had names that are all strings.
+        Their names, ``(n_features_in_,)``; only if ``X`` had names that are all strings.
     n_samples_fit_
         Number of samples in the fitted data.
 
@@ -440,6 +440,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def _n_features_out(self) -> int:
+        check_is_fitted(self, "index_")
         return self.n_neighbors
 
     def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[NDArray[np.float32], NDArray[np.integer]]]:

@@ -123,7 +123,7 @@ def global_evidence(
     Notes
     -----
     Exact: n**2 / 2 * d multiplications in blocked matrix products and O(k) memory; or, where it is estimated to be
-    faster, a similarity join (:mod:`cfe_faiss.search.join`), which leaves out most pairs by upper bounds of their
+    faster, a similarity join (``cfe_faiss.search.join``), which leaves out most pairs by upper bounds of their
     similarity and takes 280 bytes of memory for each vector. Both give the same pairs, to the last bit.
 
     Examples

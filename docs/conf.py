@@ -9,6 +9,7 @@ from sphinx_gallery.sorting import ExplicitOrder
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the examples are small: on a busy machine, threads only wait
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # a pipeline in an example reports to nobody
 
 from public_members import public_methods, public_properties  # noqa: E402
@@ -75,7 +76,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",  # all of them are run
     "ignore_pattern": "|".join(map(re.escape, LEFT_OUT)),
     "within_subsection_order": ExplicitOrder([*EXAMPLES, "*"]),
-    "default_thumb_file": str(DOCS.parent / "examples" / "patients_evidence.png"),
+    "default_thumb_file": str(DOCS / "_static" / "printed.svg"),
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,

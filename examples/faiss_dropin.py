@@ -65,3 +65,14 @@ print(
     [f"{D_other[i, 0]:.2f} of class {predicted[I_other[i, 0] - 10**6]}" for i in range(5)],
 )
 print("the queries' classes:", labels.tolist())
+
+# %%
+# Masks and ids say what may be evidence, as FAISS's selectors do; the search stays exact among what they select. Copies
+# and bytes keep the classes.
+
+mask = xb[10:, 0] > 0  # of the vectors that are left, in ascending order of their ids
+D_some, I_some = evidence.search_evidence(queries, labels, 3, sel=mask, exact=True)
+print("all of the mask:", bool(mask[I_some - 10**6 - 10].all()))
+again = cfe.deserialize_index(cfe.serialize_index(cfe.clone_index(evidence)))
+I_again = again.search_evidence(queries, labels, 3, sel=mask, exact=True)[1]
+print("the same from bytes:", np.array_equal(I_again, I_some))

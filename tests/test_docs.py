@@ -118,3 +118,21 @@ def test_public_names_are_listed(module: str) -> None:
     except ImportError as error:
         pytest.skip(str(error))
     assert [name for name in names if f"{module}.{name}" not in listed()] == []
+
+
+# numpydoc's codes for what is wrong in any docstring: sections unknown or out of order, parameters that do not exist or
+# are documented wrongly, a summary that is missing or longer than a line. (Types are in signatures, hence no PR04.)
+WRONG = {"GL03", "GL06", "GL07", "GL08", "GL10", "PR02", "PR05", "PR06", "PR07", "PR08", "PR09", "PR10"}
+WRONG |= {"RT02", "RT05", "SS02", "SS03", "SS04", "SS05", "SS06", "YD01"}
+
+
+@pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in listed()}))
+def test_docstrings_are_numpydoc(module: str) -> None:
+    validate = pytest.importorskip("numpydoc.validate").validate
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        pytest.skip(str(error))
+    names = [name for name in listed() if name.rpartition(".")[0] == module]
+    complaints = [(name, *error) for name in names for error in validate(name)["errors"]]
+    assert [complaint for complaint in complaints if complaint[1] in WRONG] == []

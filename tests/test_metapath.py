@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric import seed_everything
 from torch_geometric.data import HeteroData
 from torch_geometric.datasets import FakeHeteroDataset
 from torch_geometric.transforms import AddMetaPaths
@@ -100,7 +101,7 @@ def test_the_same_as_pyg(seed, weighted, with_weights):
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of torch, in their transform
 def test_the_same_as_pyg_on_its_own_data():
-    torch.manual_seed(0)
+    seed_everything(0)
     data = FakeHeteroDataset(num_node_types=2, num_edge_types=4, edge_dim=0)[0]
     there = next(one for one in data.edge_types if one[0] == "v0" and one[2] == "v1")
     back = next(one for one in data.edge_types if one[0] == "v1" and one[2] == "v0")

@@ -510,6 +510,8 @@ def test_transform_needs_labels_or_an_estimator(fitted: cfe.EvidenceNeighbors) -
         fitted.transform(SAMPLES)
     with pytest.raises(ValueError, match="X must be given"):
         fitted.transform(None)
+    with pytest.raises(NotFittedError):
+        clone(fitted).get_feature_names_out()
     assert_array_equal(fitted.transform(SAMPLES, NAMES), fitted.kneighbors()[0])
 
 

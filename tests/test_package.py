@@ -10,6 +10,7 @@ def test_import_is_light() -> None:
     code = (
         "import sys, cfe_faiss\n"
         "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'networkx', 'sklearn', 'scipy.stats', 'rich'}\n"
+        "heavy |= {'pyarrow', 'langchain_core', 'llama_index', 'haystack'}\n"
         "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )

@@ -9,6 +9,7 @@ vectors. TEST is the name of one that is to be run, by default all.
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import re
@@ -24,6 +25,8 @@ import numpy as np
 import stand_ins
 from faiss.contrib import datasets
 
+REACHES = re.compile(r"INNER_PRODUCT|IndexFlatIP|[\"']IP[\"']|faiss_metric")
+CONSTANT = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 LEVELS = re.compile(r"_(NONE|AVX2|AVX512|AVX512_SPR|ARM_NEON|ARM_SVE|RISCV_RVV)(?=\.)")
 """What FAISS appends to the name of a class of tests that it runs once for each instruction set."""
 
@@ -77,6 +80,31 @@ def cases(suite: Any) -> Iterator[unittest.TestCase]:
             yield one
 
 
+def can_reach(test: unittest.TestCase) -> bool:
+    """Return whether a test, or what it may use in its class and beside it, speaks of inner products."""
+    module, method = sys.modules[type(test).__module__], test.id().rpartition(".")[2]
+    sources = [_without_other_tests(cls, method) for cls in type(test).__mro__]
+    beside = {name: inspect.getsource(one) for name, one in vars(module).items() if inspect.isfunction(one)}
+    beside |= dict(CONSTANT.findall(inspect.getsource(module)))
+    named = [text for name, text in beside.items() if any(re.search(rf"\b{name}\b", source) for source in sources)]
+    return any(REACHES.search(text) for text in (*sources, *named))
+
+
+def _without_other_tests(cls: type, method: str) -> str:
+    """Return the source of a class of tests, where there is one, without all its tests but one."""
+    if not issubclass(cls, unittest.TestCase) or cls is unittest.TestCase:
+        return ""
+    functions = {name: inspect.getsource(one) for name, one in vars(cls).items() if inspect.isfunction(one)}
+    try:
+        source = inspect.getsource(cls)
+    except OSError:  # of a class that was made for an instruction set
+        return "".join(text for name, text in functions.items() if name == method or not name.startswith("test"))
+    for name, text in functions.items():
+        if name.startswith("test") and name != method:
+            source = source.replace(text, "")
+    return source
+
+
 def at_one_level(tests: list[unittest.TestCase]) -> list[unittest.TestCase]:
     """Return the tests without those that are there once more for another instruction set."""
     first = {LEVELS.sub("", test.id()): test for test in reversed(tests)}
@@ -123,7 +151,8 @@ def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None
         for one in modules:
             if getattr(one, "faiss", None) is faiss:
                 one.faiss = stand_in
-    found = at_one_level(list(cases(unittest.defaultTestLoader.loadTestsFromModule(tests))))
+    every = at_one_level(list(cases(unittest.defaultTestLoader.loadTestsFromModule(tests))))
+    found = [test for test in every if can_reach(test)]
     with contextlib.redirect_stdout(sys.stderr):
         result = Recorder(out)
         for test in found:

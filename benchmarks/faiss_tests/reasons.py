@@ -6,7 +6,7 @@ from typing import Any
 PASSES = "passes"
 UNIT = "passes where its data are unit vectors"
 BOTH = "fails with stock FAISS, too"
-LENGTHS = "needs vectors that are not of length 1"
+LENGTHS = "needs vectors of other lengths than 1"
 REFUSED = "asks for what evidence indexes refuse, as documented"
 CLASS = "asks for exactly the stock class"
 OTHER = "another difference"
@@ -21,7 +21,29 @@ ABOUT = {
     ],
 }
 
-ERRORS: tuple[tuple[str, str, str], ...] = ()
+ERRORS: tuple[tuple[str, str, str], ...] = (
+    (
+        "add does not make sense with IndexIDMap",
+        REFUSED,
+        "the exact index is an id map, and FAISS's C++ code cannot add to one without ids: so FAISS can neither train "
+        "it as a coarse quantizer nor fill it from a wrapper",
+    ),
+    (
+        r"index type <class .*> not supported",
+        CLASS,
+        "takes an index whose class is exactly FAISS's: `faiss.downcast_index(index)` is that, without a copy",
+    ),
+    (
+        "ids must not be in the index yet",
+        REFUSED,
+        "an id is stored once: two indexes with the same ids are merged with `add_id`",
+    ),
+    (
+        r"has no attribute 'permute_entries'",
+        REFUSED,
+        "the exact index is an `IndexIDMap2`, which has no `permute_entries`; its rows are in order of their classes",
+    ),
+)
 """An error of ours, the verdict, and what there is to say of it."""
 
 TESTS: dict[str, tuple[str, str]] = {}

@@ -375,7 +375,9 @@ class EvidenceMixin(Generic[StateT]):
         """
         if not isinstance(params, EvidenceParameters):
             with self._lock.reading():
-                found: Results = self._of_stock("search", x, params)(self, x, k, D=D, I=I, **_given(params), **stock)
+                found: Results = self._of_stock("search", x, params)(
+                    self, x, k, D=D, I=I, **self._given(params), **stock
+                )
                 return found
         self._refuse_further("search", stock)
         with self._lock.reading():
@@ -411,7 +413,7 @@ class EvidenceMixin(Generic[StateT]):
         if not isinstance(params, EvidenceParameters):
             with self._lock.reading():
                 search = self._of_stock("search_and_reconstruct", x, params)
-                return search(self, x, k, D=D, I=I, R=R, **_given(params), **stock)
+                return search(self, x, k, D=D, I=I, R=R, **self._given(params), **stock)
         self._refuse_further("search_and_reconstruct", stock)
         with self._lock.reading():
             state = self._snapshot()
@@ -438,7 +440,9 @@ class EvidenceMixin(Generic[StateT]):
         """
         if not isinstance(params, EvidenceParameters):
             with self._lock.reading():
-                found: Ranges = self._of_stock("range_search", x, params)(self, x, thresh, **_given(params), **stock)
+                found: Ranges = self._of_stock("range_search", x, params)(
+                    self, x, thresh, **self._given(params), **stock
+                )
                 return found
         self._refuse_further("range_search", stock)
         X = as_unit_rows("x", x, self.d)
@@ -483,6 +487,10 @@ class EvidenceMixin(Generic[StateT]):
         own = getattr(self._stock, name)
         takes_parameters = getattr(self._stock, f"{name}_numpy", own)
         return own if params is None or not isinstance(x, np.ndarray) else takes_parameters
+
+    def _given(self, params: Any) -> dict[str, Any]:
+        """Return stock parameters as an argument for FAISS; None is left out."""
+        return {} if params is None else {"params": params}
 
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` leaves the class ``label`` out, for code that knows no classes."""
@@ -576,7 +584,3 @@ class EvidenceMixin(Generic[StateT]):
 
     def _refused(self, name: str, instead: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
-
-
-def _given(params: Any) -> dict[str, Any]:
-    return {} if params is None else {"params": params}

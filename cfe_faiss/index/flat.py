@@ -228,6 +228,12 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
     ) -> exact.Results:
         return exact.search(state.storage, X, labels, k, allowed=allowed)
 
+    def _given(self, params: Any) -> dict[str, Any]:
+        # FAISS's id map puts its own selector into the parameters while it searches: other threads must not share them.
+        return super()._given(
+            faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
+        )
+
     # --- codes, which FAISS's id map does not make -------------------------------------------------------------------
 
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:

@@ -45,6 +45,8 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
     edges = _edges(data, wants_adj_t=any(one.name.startswith("adj") for one in positional[:2]))
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     values = _edge_values(model, data, lambda name: takes_any or name in names)
+    if "batch" in names and getattr(data, "batch", None) is not None:
+        values["batch"] = data.batch
     if positional and positional[0].name == "edge_index" and "x" in names:
         given: tuple[Any, ...] = ()
         values |= {"x": data.x, "edge_index": edges}

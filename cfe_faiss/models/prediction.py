@@ -36,7 +36,8 @@ def predict(
         - ``model(x)``, where it takes no edges;
         - ``model(x, edge_index)`` otherwise. Then ``edge_weight``, ``edge_attr`` and ``edge_type``, where ``data`` has
           them, are handed over by name, or refused where the model does not take them: they are never ignored. So are
-          other parameters without a default, which ``data`` must have; ``batch`` is 0 for all nodes of a single graph;
+          other parameters without a default, which ``data`` must have, and ``batch``, which is 0 for all nodes of a
+          single graph;
         - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, whatever the
           model calls them.
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,32 +28,31 @@ def kind_of(value: Any) -> int:
     return _KIND_OF[type(value)]
 
 
-@dataclass(eq=False)
 class Values:
     """Different values, numbered as they came; it grows, and never forgets one.
+
+    Columns share it. What they do not know of, as where a change has failed, does no harm.
 
     Attributes
     ----------
     values
         The value of each number; 0 is always ``MISSING``.
-    kinds
-        Which of ``KINDS`` each is of, (m,) uint8.
     """
 
-    values: list[Any] = field(default_factory=lambda: [MISSING])
-    kinds: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
-    _codes: dict[Any, int] = field(default_factory=lambda: {MISSING: 0})
-    _numbers: NDArray[Any] | None = None
+    def __init__(self) -> None:
+        self.values: list[Any] = [MISSING]
+        self._codes: dict[Any, int] = {MISSING: 0}
+        self._kinds: NDArray[np.uint8] = np.zeros(1, np.uint8)
+        self._numbers: NDArray[Any] = np.full(1, math.nan)
 
     def encode(self, values: Sequence[Any]) -> NDArray[np.int32]:
         """Return the number of each value, (n,); values that are new get one."""
         keys = list(values) if set(map(type, values)) <= _THEIR_OWN_KEYS else [key_of(value) for value in values]
         by_key = dict(zip(reversed(keys), reversed(values), strict=True))  # the first of equal ones is kept
         new = [key for key in dict.fromkeys(keys) if key not in self._codes]
-        self.kinds = appended(self.kinds, np.array([kind_of(by_key[key]) for key in new], np.uint8))
-        self._codes.update(zip(new, range(len(self.values), len(self.values) + len(new)), strict=True))
-        self.values.extend(by_key[key] for key in new)
-        self._numbers = None
+        codes = dict(zip(new, range(len(self.values), len(self.values) + len(new)), strict=True))
+        self.values.extend([by_key[key] for key in new])
+        self._codes.update(codes)  # last, and of values that are all there
         return np.fromiter(map(self._codes.__getitem__, keys), np.int32, len(keys))
 
     def code(self, value: Any) -> int | None:
@@ -60,14 +60,23 @@ class Values:
         return self._codes.get(key_of(value))
 
     @property
+    def kinds(self) -> NDArray[np.uint8]:
+        """Which of ``KINDS`` each value is of, (m,) uint8."""
+        known = self._kinds
+        if len(known) < len(self.values):
+            more = np.array(list(map(kind_of, self.values[len(known) :])), np.uint8)
+            self._kinds = known = appended(known, more)
+        return known
+
+    @property
     def numbers(self) -> NDArray[Any]:
         """The values that are numbers, others as NaN: float64, or objects where float64 does not hold one exactly."""
-        found = self._numbers
-        if found is None:
-            plain = [value if kind == NUMBER else math.nan for value, kind in zip(self.values, self.kinds, strict=True)]
-            exact = all(map(float_holds, plain))
-            self._numbers = found = np.array(plain, np.float64 if exact else object)
-        return found
+        known = self._numbers
+        if len(known) < len(self.values):
+            plain = [value if kind_of(value) == NUMBER else math.nan for value in self.values[len(known) :]]
+            more = np.array(plain, np.float64 if all(map(float_holds, plain)) else object)
+            self._numbers = known = np.concatenate([known, more])
+        return known
 
 
 def float_holds(number: float) -> bool:
@@ -139,7 +148,7 @@ class Column:
         """
         chosen = np.zeros(len(self.used), bool)
         for code in np.flatnonzero(self.used).tolist():
-            chosen[code] = bool(predicate(self.dictionary.values[code] if code else None))
+            chosen[code] = bool(predicate(deepcopy(self.dictionary.values[code]) if code else None))
         return self.where(chosen)
 
     def where(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

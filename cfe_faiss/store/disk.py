@@ -24,6 +24,13 @@ from typing import Any
 import faiss
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
+
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.extras import extra
 from cfe_faiss.files.format import read_index, write_index
@@ -35,7 +42,9 @@ _MANIFEST = "manifest.json"
 _FORMAT = "cfe_faiss.EvidenceStore"
 _VERSION = 1
 _FILES = re.compile(r"(index-[0-9a-f]{16}\.cfe|rows-[0-9a-f]{16}\.parquet)")
+_TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # of killed writers, where files need a name
 _BLOCK = 1 << 24
+_TRAILER = 24  # bytes at the end of an index file
 _ATTEMPTS = 5
 
 
@@ -48,29 +57,34 @@ def write(path: str | os.PathLike[str], index: Any, table: Table, next_key: int)
     with extra("store"):
         import pyarrow.parquet  # noqa: F401
     folder = Path(path).resolve()
-    old = _files_of(folder, path)
+    _check_target(folder, path)
     folder.mkdir(parents=True, exist_ok=True)
-    version = secrets.token_hex(8)
-    names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
-    try:
-        write_index(index, folder / names["index"])
-        _write_rows(table, folder / names["rows"])
-        manifest = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "d": int(index.d),
-            "rows": len(table),
-            "class_names": list(table.class_names),
-            "next_key": next_key,
-            "files": {part: {"name": name, **_sums(folder / name)} for part, name in names.items()},
-        }
-        with new_file(folder / _MANIFEST) as file:
-            file.write(json.dumps(manifest, indent=1).encode())
-    except BaseException:
-        if _named_files(folder) != set(names.values()):  # else an interrupt came once all was done
-            _remove(folder, set(names.values()))
-        raise
-    _remove(folder, old)
+    with _alone_in(folder):
+        old = {entry.name for entry in folder.iterdir() if _is_ours(entry.name)}
+        version = secrets.token_hex(8)
+        names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
+        try:
+            write_index(index, folder / names["index"])
+            _write_rows(table, folder / names["rows"])
+            with new_file(folder / _MANIFEST) as file:
+                file.write(json.dumps(_manifest(folder, names, index, table, next_key), indent=1).encode())
+        except BaseException:
+            if _named_files(folder) != set(names.values()):  # else the error came once all was done
+                _remove(folder, set(names.values()))
+            raise
+        _remove(folder, old)
+
+
+def _manifest(folder: Path, names: dict[str, str], index: Any, table: Table, next_key: int) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "d": int(index.d),
+        "rows": len(table),
+        "class_names": list(table.class_names),
+        "next_key": next_key,
+        "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
+    }
 
 
 def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
@@ -90,14 +104,12 @@ def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
 
 
 def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any, Table, int]:
-    rows, index_file = manifest["files"]["rows"], manifest["files"]["index"]
-    if _sums(folder / rows["name"]) != {"size": rows["size"], "crc32": rows["crc32"]}:
-        raise _DamageError(f"the checksum of {rows['name']} does not match")
-    # The index file has checksums of its own, so that a mapped one need not be read.
-    if (folder / index_file["name"]).stat().st_size != index_file["size"]:
-        raise _DamageError(f"{index_file['name']} has not the size that it was written with")
-    table = _read_rows(folder / rows["name"], manifest)
-    index: Any = read_index(folder / index_file["name"], faiss.IO_FLAG_MMAP if mmap else 0)
+    names = {part: file["name"] for part, file in manifest["files"].items()}
+    for part, file in manifest["files"].items():
+        if {"name": file["name"], **_sums(folder / file["name"], part)} != file:
+            raise _DamageError(f"the checksum of {file['name']} does not match")
+    table = _read_rows(folder / names["rows"], manifest)
+    index: Any = read_index(folder / names["index"], faiss.IO_FLAG_MMAP if mmap else 0)
     if index.d != manifest["d"] or index.ntotal < len(table):
         raise _DamageError(f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     if not mmap:
@@ -211,26 +223,45 @@ def _naming(folder: Path) -> Iterator[None]:
         raise ValueError(f"{folder} is damaged: {error}") from error
 
 
-def _sums(path: Path) -> dict[str, int]:
-    """Return the size and the CRC-32 of a file."""
+def _sums(path: Path, part: str) -> dict[str, int]:
+    """Return the size of a file and its CRC-32; of an index that of its end, where the checksum of all checksums is."""
     checksum = 0
     with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TRAILER) if part == "index" else 0)
         while block := file.read(_BLOCK):
             checksum = zlib.crc32(block, checksum)
-        return {"size": file.tell(), "crc32": checksum}
+    return {"size": size, "crc32": checksum}
 
 
-def _files_of(folder: Path, path: Any) -> set[str]:
-    """Return the files of the store in a folder, or none; ValueError if the folder holds something else."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{path} is a file, a store is saved into a directory")
+def _is_ours(name: str) -> bool:
+    return bool(_FILES.fullmatch(name) or _TEMPORARY.fullmatch(name))
+
+
+def _check_target(folder: Path, path: Any) -> None:
+    """Raise an error if there is something else than a store, or what a killed writer has left of its first one."""
     if not folder.exists():
-        return set()
-    found = {entry.name for entry in folder.iterdir()}
-    files = {name for name in found if _FILES.fullmatch(name)}
-    if _MANIFEST not in found and found - files:
+        return
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{path} is a file, a store is saved into a directory")
+    names = {entry.name for entry in folder.iterdir()}
+    if _MANIFEST not in names and not all(map(_is_ours, names)):
         raise ValueError(f"{path} must be a new or an empty directory or that of a store, got one with other files")
-    return files
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder, where the system has locks."""
+    if not _HAS_LOCKS:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _named_files(folder: Path) -> set[str]:

@@ -312,7 +312,8 @@ class EvidenceStore:
             - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal), ``{"lang": ["de", "en"]}`` (one
               of), or operators, ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
               ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains`` (an element of a list,
-              a part of a text). ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
+              a part of a text). In place of operators, a function of the value, which is called once for each different
+              one. ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
               key is one of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
               class), ``"$document"`` (the text);
             - a mask, (n,) booleans in the order of :attr:`ids`;

@@ -18,7 +18,7 @@ from cfe_faiss.store.results import Metadata, Rows
 
 def as_vectors(name: str, values: Any, d: int) -> NDArray[np.float32]:
     """Return unit rows, (n, d), a copy, of what holds n vectors: a matrix, or a column of Arrow, polars or pandas."""
-    if getattr(values, "ndim", 1) == 1 and not isinstance(values, np.ndarray) and _speaks_arrow(values):
+    if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and _speaks_arrow(values):
         values = _matrix(name, values, d)
     elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
         values = list(values)

@@ -61,6 +61,16 @@ def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pyt
     assert min(found["ivf"]["us_per_add_and_search"].values()) > 0
 
 
+def test_a_store_returns_what_its_index_does(script: Any) -> None:
+    pytest.importorskip("pyarrow", reason='needs pip install "cfe-faiss[store]"')
+    found = script("store").measure(1200, 8, 6, 10, 1)
+    assert found["single"]["complete"]
+    assert min(found["single"]["us_per_query"].values()) > 0
+    assert [row["same_results"] for row in found["filtered"]] == [1.0] * 5
+    assert found["filtered"][0]["rows"] == 1200
+    assert set(found["seconds"]) == {"add", "save", "load"}
+
+
 def test_small_adds_notice_other_results(script: Any) -> None:
     small_adds = script("small_adds")
     assert small_adds.same(1, 1, lambda _: (np.ones(3), np.zeros(3)))
@@ -143,15 +153,16 @@ def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script: Any, mon
     assert {step: set(times) for step, times in found["seconds"].items()} == {
         step: {"ours", "theirs"} for step in ("add", "save", "load")
     }
-    assert set(found["searches"]) == {"search", "filtered, 50.0%", "filtered, 1.0%", "filtered, 0.1%", "evidence"}
-    for name, rivals in found["searches"].items():
+    searches = found["searches_by_threads"]["1"]
+    assert set(searches) == {"search", "filtered, 50.0%", "filtered, 1.0%", "filtered, 0.1%", "evidence"}
+    for name, rivals in searches.items():
         assert rivals["ours"]["recall"] == 1.0
         assert min(row["ms_per_query"] for row in rivals.values()) > 0
         if "theirs, fetch_k all" in rivals:
             assert rivals["theirs, fetch_k all"]["recall"] == 1.0
         if name == "filtered, 1.0%":
             assert rivals["theirs"]["recall"] < 1.0
-    assert found["searches"]["search"]["theirs"]["recall"] == 1.0
+    assert searches["search"]["theirs"]["recall"] == 1.0
 
 
 def test_recall_counts_documents_that_are_equally_similar(script: Any) -> None:
@@ -220,10 +231,12 @@ def test_the_page_has_a_section_for_each_script(
             "k": 4,
             "median_seconds": {"add": {"ours": {"wall": 1.0}, "theirs": {"wall": 2.0}}},
             "bytes_on_disk": {"ours": 10**6, "theirs": 2 * 10**6},
-            "searches": {
-                "search": {
-                    "ours": {"ms_per_query": 1.0, "recall": 1.0},
-                    "theirs": {"ms_per_query": 4.0, "recall": 0.5},
+            "searches_by_threads": {
+                "1": {
+                    "search": {
+                        "ours": {"ms_per_query": 1.0, "recall": 1.0},
+                        "theirs": {"ms_per_query": 4.0, "recall": 0.5},
+                    }
                 }
             },
         },
@@ -255,7 +268,7 @@ def test_the_page_has_a_section_for_each_script(
         "| a 10 x 4 | EvidenceFlat | 150 (200) | 0.75 |",
         "| all | 2 | single | 0.9 | 0.9100 | 0.8000 (y) | yes |",
         "| add | wall | 1.00 s | 2.00 s | 0.50 |",
-        "| search | theirs | 4.00 ms | 0.25 | 0.500 |",
+        "| search | 1 | theirs | 4.00 ms | 0.25 | 0.500 |",
     ):
         assert row in page
     assert "left out: KS vectors" in capsys.readouterr().out

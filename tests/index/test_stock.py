@@ -80,6 +80,29 @@ def test_reading_waits_while_the_index_changes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_threads_may_share_parameters(kind: str) -> None:
+    index, sel = filled(kind), faiss.IDSelectorBatch(np.arange(0, N, 2))
+    shared = faiss.SearchParameters(sel=sel) if kind == "EvidenceFlat" else faiss.SearchParametersIVF(sel=sel, nprobe=8)
+    expected = index.search(X[:50], 5, params=shared)[1]
+    assert (expected % 2 == 0).all()
+    found: list[Any] = []
+
+    def search() -> None:
+        for _ in range(100):
+            found.append(index.search(X[:50], 5, params=shared)[1])
+            index.range_search(X[:5], 0.9, params=shared)
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 400
+    for I in found:
+        assert_array_equal(I, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_evidence_comes_with_its_vectors(kind: str) -> None:
     index = filled(kind)
     params = cfe.EvidenceParameters(LABELS[:9], nprobe=16, sel=range(100, 103))

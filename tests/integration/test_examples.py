@@ -51,13 +51,36 @@ def test_langchain(tmp_path: Path) -> None:
 
 def test_llama_index(tmp_path: Path) -> None:
     needs("llama_index")
-    assert output_of("llama_index_evidence.py", tmp_path) == EVIDENCE
+    needs("pyarrow")
+    assert output_of("llama_index_evidence.py", tmp_path) == (
+        EVIDENCE
+        + "the language model was told the evidence: True\n"
+        + "My card was charged, please send me the receipt\n"
+        + "  but urgent: My card was charged twice, please refund one payment\n"
+    )
+
+
+def test_haystack(tmp_path: Path) -> None:
+    needs("haystack")
+    needs("pyarrow")
+    lines = output_of("haystack_evidence.py", tmp_path).splitlines(keepends=True)
+    most_similar = [line for line in lines if line.startswith("  most similar: ")]
+    assert most_similar == [
+        "  most similar: My card was charged twice, please refund one payment\n",
+        "  most similar: The app shows the wrong address after the update\n",
+    ]
+    assert "".join(line for line in lines if line not in most_similar) == (
+        EVIDENCE
+        + "My card was charged twice, please refund one payment\n"
+        + "  but routine: My card was charged, please send me the receipt\n"
+    )
 
 
 def test_faiss_dropin(tmp_path: Path) -> None:
     lines = output_of("faiss_dropin.py", tmp_path).splitlines()
     assert lines[:2] == ["is a faiss.IndexIVFFlat: True", "same answers in all lists: True"]
-    assert lines[-1].startswith("the queries' classes: ")
+    assert lines[-3].startswith("the queries' classes: ")
+    assert lines[-2:] == ["all of the mask: True", "the same from bytes: True"]
 
 
 def test_audit_own_model(tmp_path: Path) -> None:

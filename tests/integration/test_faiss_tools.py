@@ -252,18 +252,6 @@ def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(copied
     assert_array_equal(again.search_members(k=3, nprobe=NLIST)[1], expected[1])
 
 
-def test_big_batch_search_takes_exactly_stock_indexes() -> None:
-    from faiss.contrib.big_batch_search import big_batch_search
-
-    index = filled("ivf")
-    index.nprobe = 3
-    with pytest.raises(RuntimeError, match="not supported"):
-        big_batch_search(index, X[:50], 4)
-    stock = index.to_stock()
-    I = big_batch_search(stock, X[:50], 4, method="knn_function")[1]
-    assert_array_equal(I, index.search(X[:50], 4)[1])
-
-
 # --- indexes that hold others -----------------------------------------------------------------------------------------
 
 
@@ -333,36 +321,6 @@ def test_training_through_a_wrapper() -> None:
     two.train(X)
     two.add_with_labels(X, LABELS)
     assert_array_equal(two.search_members(k=3, nprobe=2 * NLIST)[1], exact.search_members(k=3)[1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_shards_search_every_shard(kind: str) -> None:
-    halves = [filled(kind, rows=slice(None, N // 2)), filled(kind, rows=slice(N // 2, None))]
-    for half in halves:
-        if kind == "ivf":
-            half.nprobe = NLIST
-    shards = faiss.IndexShards(D, False, False)  # not threaded, ids as they are
-    for half in halves:
-        shards.add_shard(half)
-    assert shards.ntotal == N
-    assert_array_equal(shards.search(X[:40], 3)[1], filled("flat").search(X[:40], 3)[1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_replicas_answer_like_the_index(kind: str) -> None:
-    index = filled(kind)
-    replicas = faiss.IndexReplicas(D)
-    replicas.addIndex(index)
-    replicas.addIndex(index.to_stock())
-    assert replicas.ntotal == N
-    assert_array_equal(replicas.search(X[:40], 3)[1], index.search(X[:40], 3)[1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_refinement_of_a_filled_index(kind: str) -> None:
-    index = filled(kind, np.arange(N, dtype=np.int64))
-    refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
-    assert_array_equal(refined.search(X[:40], 3)[1], index.search(X[:40], 3)[1])
 
 
 def test_an_evidence_index_as_a_quantizer() -> None:

@@ -1,6 +1,8 @@
 """The Haystack document store and its retrievers, by themselves and in pipelines."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -366,8 +368,25 @@ def test_evidence_of_a_stored_document(i: int) -> None:
     assert ids_of(found) == nearest(X[i], 3, others(LABELS[i]))
     assert [one.score for one in found] == pytest.approx([X[int(one.id[7:])] @ X[i] for one in found], abs=1e-6)
     assert ids_of(store.evidence(X[i].tolist(), LABELS[i], top_k=3)) == ids_of(found)
+    assert ids_of(store.evidence(ticket(i), top_k=3)) == ids_of(found)
+    assert ids_of(store.evidence(Document(id=f"ticket-{i}"), top_k=3)) == ids_of(found)
     odd = [j for j in others(LABELS[i]) if j % 2]
     assert ids_of(store.evidence(f"ticket-{i}", filters=ODD, top_k=99)) == nearest(X[i], 99, odd)
+
+
+def test_evidence_of_a_new_document() -> None:
+    store = filled()
+    new = Document(content=NEW, embedding=XQ.tolist(), meta={"label": "complaint"})
+    assert ids_of(store.evidence(new, top_k=3)) == nearest(XQ, 3, others("complaint"))
+    assert ids_of(store.evidence(new, "routine", top_k=3)) == nearest(XQ, 3, others("routine"))
+
+
+def test_a_document_is_never_evidence_for_itself() -> None:
+    store = filled()
+    other = "routine" if LABELS[0] == "complaint" else "complaint"
+    expected = nearest(X[0], 3, [i for i in others(other) if i != 0])
+    assert ids_of(store.evidence("ticket-0", other, top_k=3)) == expected
+    assert ids_of(store.evidence(ticket(0, label=other), top_k=3)) == expected
 
 
 def test_classes_under_another_key_and_as_integers() -> None:
@@ -387,6 +406,8 @@ def test_classes_under_another_key_and_as_integers() -> None:
     [
         ("unknown", None, "'unknown'"),
         ("bare-0", None, "document 'bare-0' must have an embedding"),
+        (Document(id="bare-0"), None, "document 'bare-0' must have an embedding"),
+        (Document(content="no class", embedding=[1.0] * D), None, "label must be given"),
         ([1.0] * D, None, "label must be given"),
         ([1.0] * D, "urgent", "label must be a known class .*'urgent'"),
         ([1.0], "routine", "shape"),
@@ -501,8 +522,16 @@ def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
             retriever.run(**query)
     with pytest.raises(ValueError, match="top_k must be >= 0, got -1"):
         retriever.run(document_id="ticket-0", top_k=-1)
+    with pytest.raises(ValueError, match="'replace' is not a valid DuplicatePolicy"):
+        store.write_documents([ticket(0)], "replace")
     with pytest.raises(ValueError, match="path must be given"):
         store.save_to_disk()
     store.save_to_disk(str(tmp_path / "store"))
     with pytest.raises(ValueError, match=r"embedding_dim must be 128, as in .*, got 3"):
         EvidenceDocumentStore(embedding_dim=3, path=str(tmp_path / "store"))
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    code = "import sys; sys.modules['haystack'] = None; import cfe_faiss.integrations.haystack"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stderr.endswith('ImportError: haystack is missing: pip install "cfe-faiss[haystack]"\n')

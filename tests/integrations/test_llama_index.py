@@ -1,6 +1,8 @@
 """The LlamaIndex store, by itself and under LlamaIndex's own index, retrievers and query engines."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +189,10 @@ def test_deleting_by_document_by_id_by_filter_and_all() -> None:
     assert store.query(asked(NEW, 3)).ids == ["ticket-0"]
 
 
-@pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[])])
+NO_FILTERS = MetadataFilters(filters=[])
+
+
+@pytest.mark.parametrize("filters", [None, NO_FILTERS, MetadataFilters(filters=[NO_FILTERS])])
 def test_deleting_everything_needs_clear(filters: MetadataFilters | None) -> None:
     store = filled()
     with pytest.raises(ValueError, match="clear deletes all nodes"):
@@ -554,3 +559,9 @@ def test_everything_asynchronously() -> None:
         assert await store.aget_nodes() == []
 
     asyncio.run(run())
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    code = "import sys; sys.modules['llama_index'] = None; import cfe_faiss.integrations.llama_index"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stderr.endswith('ImportError: llama_index is missing: pip install "cfe-faiss[llama-index]"\n')

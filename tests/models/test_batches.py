@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch_geometric.typing
 from neighbor_loaders import all_neighbors
+from torch_geometric import seed_everything
 from torch_geometric.data import Data
 from torch_geometric.datasets import FakeHeteroDataset
 from torch_geometric.loader import NeighborLoader, RandomNodeLoader
@@ -77,7 +78,7 @@ def test_neighbor_loader(graph):
 
 @pytest.fixture(scope="module")
 def typed():
-    torch.manual_seed(0)
+    seed_everything(0)
     data = FakeHeteroDataset(num_node_types=2, num_edge_types=4, avg_num_nodes=60, edge_dim=0)[0]
     data["v0"].class_names = ["a", "b", "c"]
     return data
@@ -166,6 +167,29 @@ def test_random_loaders_draw_the_same_every_time(graph):
     torch.manual_seed(11)
     assert first == seen()
     assert first != sorted(first)
+
+
+def test_batches_go_to_the_device_of_the_weights(graph):
+    """The device "meta" stands for one that is not the graph's; it holds no numbers, so that the model makes them."""
+    seen = []
+
+    class Model(torch.nn.Module):
+        def __init__(self, device):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(8, 2, device=device))
+
+        def forward(self, x, edge_index):
+            seen.append((x.device.type, edge_index.device.type))
+            return torch.zeros(len(x), 2)
+
+    for device in ("meta", "cpu"):
+        predict(Model(device), graph, loader=all_neighbors(graph, 1, batch_size=100))
+    assert seen == [("meta", "meta")] * 2 + [("cpu", "cpu")] * 2
+    assert graph.x.device.type == "cpu"
+    predict(
+        lambda x, edge_index: seen.append(x.device.type) or x, graph, loader=all_neighbors(graph, 1, batch_size=200)
+    )
+    assert seen[-1] == "cpu"
 
 
 def batch(n_id, size, **more):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, RGCNConv, Sequential
-from torch_geometric.nn.models import GAT, GCN, MLP, GraphSAGE
+from torch_geometric.nn import GCNConv, GraphNorm, RGCNConv, Sequential, global_mean_pool
+from torch_geometric.nn.models import GAT, GCN, GIN, MLP, PNA, EdgeCNN, GraphSAGE, LabelPropagation
 
 from cfe_faiss.models import fairgnn, gcn, mpnn, predict, train, train_fair
 from cfe_faiss.models.call import arguments, call
@@ -202,3 +202,100 @@ def test_what_data_lacks(data):
         call(lambda x, edge_index, pos: x, data)
     with pytest.raises(ValueError, match="data must have pos, which the model requires, got"):
         call(lambda data, pos: pos, SimpleNamespace(x=data.x, edge_index=EDGES))
+
+
+DEGREES = {"aggregators": ["mean"], "scalers": ["identity"], "deg": torch.tensor([0, 4])}
+MODELS = {
+    "GCN": lambda: GCN(4, 8, 2, 2),
+    "GCN with jumping knowledge": lambda: GCN(4, 8, 3, 2, jk="cat"),
+    "GraphSAGE with jumping knowledge": lambda: GraphSAGE(4, 8, 3, 2, jk="lstm"),
+    "GAT": lambda: GAT(4, 8, 2, 2, heads=2, v2=True),
+    "GIN": lambda: GIN(4, 8, 2, 2),
+    "EdgeCNN": lambda: EdgeCNN(4, 8, 2, 2),
+    "PNA": lambda: PNA(4, 8, 2, 2, **DEGREES),
+    "MLP": lambda: MLP([4, 8, 2]),
+    "compiled": lambda: torch.compile(GAT(4, 8, 2, 2), backend="eager"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_networks_of_pyg(data, name):
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    model.eval()
+    with torch.no_grad():
+        expected = model(data.x) if name == "MLP" else model(data.x, data.edge_index)
+    assert predict(model.train(), data).tolist() == expected.argmax(dim=1).tolist()
+    assert model.training
+
+
+@pytest.mark.parametrize("build", [lambda: GAT(4, 8, 2, 2, edge_dim=3), lambda: PNA(4, 8, 2, 2, edge_dim=3, **DEGREES)])
+def test_networks_of_pyg_with_values_of_edges(data, build):
+    data.edge_attr = torch.rand(4, 3)
+    torch.manual_seed(0)
+    model = build().eval()
+    with torch.no_grad():
+        expected = model(data.x, data.edge_index, edge_attr=data.edge_attr)
+    assert torch.equal(call(model, data), expected)
+
+
+class Normed(torch.nn.Module):
+    """Nodes are normalised within their graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = GCNConv(4, 2), GraphNorm(2)
+
+    def forward(self, x, edge_index, batch):
+        return self.norm(self.conv(x, edge_index), batch)
+
+
+def test_batch_is_one_graph_where_data_does_not_say_more(data):
+    model = Normed().eval()
+    assert torch.equal(call(model, data), model(data.x, data.edge_index, torch.zeros(4, dtype=torch.long)))
+    data.batch = torch.tensor([0, 0, 1, 1])
+    assert torch.equal(call(model, data), model(data.x, data.edge_index, data.batch))
+    optional = GCN(4, 8, 2, 2, norm="graph_norm").eval()
+    assert torch.equal(call(optional, data), optional(data.x, data.edge_index, batch=data.batch))
+    assert not torch.equal(call(optional, data), optional(data.x, data.edge_index))
+
+
+def test_a_classifier_of_graphs_is_none_of_nodes(data):
+    def model(x, edge_index, batch):
+        return global_mean_pool(x, batch)
+
+    with pytest.raises(ValueError, match=r"output must be logits .* of shape \(4, C\) .* got shape \(1, 4\)"):
+        predict(model, data)
+
+
+class Lit(torch.nn.Module):
+    """As a LightningModule is written: the network inside, steps that take a batch, and a step that predicts."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = GCN(4, 8, 2, 2)
+
+    def forward(self, data, mode="train"):
+        return self.network(data.x, data.edge_index)
+
+    def training_step(self, batch, batch_idx):
+        return self(batch, "train").sum()
+
+    def predict_step(self, batch, batch_idx):
+        return self(batch, "test")
+
+    def predict(self, *args):
+        raise AssertionError("a module is called")
+
+
+def test_modules_as_lightning_has_them(data):
+    model = Lit()
+    assert predict(model, data).tolist() == predict(model.network, data).tolist()
+
+
+def test_label_propagation_takes_labels_for_features(data):
+    model = LabelPropagation(num_layers=2, alpha=0.5)
+    expected = model(data.y, data.edge_index).argmax(dim=1)
+    assert predict(lambda data: model(data.y, data.edge_index), data).tolist() == expected.tolist()
+    with pytest.raises(TypeError, match="output must be logits of shape"):
+        predict(lambda data: (model(data.y, data.edge_index), data.y), data)

@@ -31,7 +31,7 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> "Source":
-        """Return what "FILE", "FILE:COLUMN" and "FILE:COLUMN,COLUMN" mean; an existing file is taken by its name."""
+        """Return what ``FILE``, ``FILE:COLUMN``, ``FILE:COLUMN,COLUMN`` mean; an existing file is taken by its name."""
         name, colon, columns = text.rpartition(":")
         if not colon or Path(text).exists():
             return cls(Path(text))

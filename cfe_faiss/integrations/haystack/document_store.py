@@ -12,7 +12,7 @@ from cfe_faiss.checks import as_count
 from cfe_faiss.extras import extra
 from cfe_faiss.integrations.haystack.filters import condition
 from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
-from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, to_documents, to_row
+from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, embeddings_of, to_documents, to_row
 from cfe_faiss.integrations.threads import in_thread
 from cfe_faiss.store import EvidenceStore
 
@@ -20,6 +20,8 @@ with extra("haystack"):
     from haystack import Document, default_from_dict, default_to_dict
     from haystack.document_stores.errors import DuplicateDocumentError
     from haystack.document_stores.types import DuplicatePolicy
+
+_WITHOUT = {WITHOUT_EMBEDDING: {"$eq": True}}
 
 
 class EvidenceDocumentStore:
@@ -33,10 +35,10 @@ class EvidenceDocumentStore:
         Key of a document's ``meta`` under which it has its predicted class, a text or an integer. A document without
         one, or with None, is found by similarity, but is evidence for nothing.
     index
-        What to search with, as :func:`cfe_faiss.index_factory` describes it; exact by default.
+        What a new store searches with, as :func:`cfe_faiss.index_factory` describes it; exact by default.
     path
-        Where :meth:`save_to_disk` writes. If there is a store already, it is loaded, so that a pipeline that is loaded
-        from YAML finds its documents.
+        Where :meth:`save_to_disk` writes. If there is a store already, it is loaded with the index that it has, so that
+        a pipeline from YAML finds its documents.
 
     Notes
     -----
@@ -114,11 +116,11 @@ class EvidenceDocumentStore:
         Raises
         ------
         ValueError
-            If ``documents`` is no list of documents, or one of them cannot be stored.
+            If ``documents`` is no list of documents, one of them cannot be stored, or ``policy`` is no policy.
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        documents = _checked(documents)
+        documents, policy = _checked(documents), DuplicatePolicy(policy)
         with self._writing:
             if policy == DuplicatePolicy.OVERWRITE:
                 chosen = {document.id: document for document in documents}
@@ -136,18 +138,11 @@ class EvidenceDocumentStore:
     def _put(self, put: Callable[..., None], documents: list[Document]) -> None:
         if not documents:
             return
-        ids, labels, metadata, contents = zip(*(to_row(one, self.label_key) for one in documents), strict=True)
-        put(ids, [self._vector_of(one) for one in documents], labels, metadata, contents)
-
-    def _vector_of(self, document: Document) -> list[float]:
-        if document.embedding is None:
-            return [0.0] * self.embedding_dim
-        if len(document.embedding) != self.embedding_dim:
-            raise ValueError(
-                f"the embedding of document {document.id!r} must have {self.embedding_dim} numbers, "
-                f"got {len(document.embedding)}"
-            )
-        return document.embedding
+        vectors = embeddings_of(documents, self.embedding_dim)
+        norms = np.linalg.norm(vectors, axis=1).tolist()
+        rows = (to_row(one, norm, self.label_key) for one, norm in zip(documents, norms, strict=True))
+        ids, labels, metadata, contents = zip(*rows, strict=True)
+        put(ids, vectors, labels, metadata, contents)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; ids that are not stored are passed over."""
@@ -251,7 +246,7 @@ class EvidenceDocumentStore:
 
     def evidence(
         self,
-        query: str | list[float],
+        query: Document | str | list[float],
         label: str | int | None = None,
         filters: dict[str, Any] | None = None,
         top_k: int = 10,
@@ -262,9 +257,10 @@ class EvidenceDocumentStore:
         Parameters
         ----------
         query
-            The id of a document that is stored with an embedding, or an embedding.
+            The id of a document that is stored with an embedding, a document, or an embedding. A document with an
+            embedding is taken as it is, with the class in its ``meta``; any other must be stored.
         label
-            The predicted class of the query; needed for an embedding, and for a document that has none.
+            The predicted class of the query, where it is not known, or not the one that is known.
         filters
             Only documents that match; the search is exact among them.
         top_k
@@ -284,14 +280,20 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        if isinstance(query, str):
-            if self._store.count({"$and": [{"$id": {"$eq": query}}, {WITHOUT_EMBEDDING: {"$eq": True}}]}):
-                raise ValueError(f"document {query!r} must have an embedding")
-            asked: Any = query
-        else:
-            asked = np.asarray(query, np.float32)
-        hits = self._store.evidence(asked, top_k, label, self._searched(filters), with_vectors=return_embedding)
-        return self._scored(hits)
+        asked: Any = query
+        own: Any = query
+        if isinstance(query, Document):
+            asked = own = query.id
+            if query.embedding is not None:
+                asked = query.embedding
+                label = query.meta.get(self.label_key) if label is None else label
+        if not isinstance(asked, str):
+            asked = np.asarray(asked, np.float32)
+        elif self._store.count({"$and": [{"$id": {"$eq": asked}}, _WITHOUT]}):
+            raise ValueError(f"document {asked!r} must have an embedding")
+        # A stored document that is given with another class than it has there might find itself.
+        hits = self._store.evidence(asked, top_k + 1, label, self._searched(filters), with_vectors=return_embedding)
+        return [one for one in self._scored(hits) if one.id != own][:top_k]
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
 
@@ -327,10 +329,9 @@ class EvidenceDocumentStore:
     def _searched(self, filters: dict[str, Any] | None) -> dict[str, Any]:
         """Return filters that also leave out documents without an embedding, if there are any."""
         where = self._where(filters)
-        without = {WITHOUT_EMBEDDING: {"$eq": True}}
-        if not self._store.count(without):
+        if not self._store.count(_WITHOUT):
             return where
-        return {"$and": [{"$not": without}, *([where] if where else [])]}
+        return {"$and": [{"$not": _WITHOUT}, *([where] if where else [])]}
 
 
 def _checked(documents: Any) -> list[Document]:

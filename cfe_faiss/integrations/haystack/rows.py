@@ -20,8 +20,21 @@ WITHOUT_EMBEDDING = f"{REST}.without_embedding"
 """Field of a row: True of a document without an embedding, whose row has a vector of zeros."""
 
 
-def to_row(document: Document, label_key: str) -> tuple[str, Any, dict[str, Any], str | None]:
-    """Return id, predicted class, metadata and text of a document.
+def embeddings_of(documents: list[Document], d: int) -> NDArray[np.float64]:
+    """Return the embeddings, (n, d), zeros where there is none; ValueError names one of another length."""
+    X = np.zeros((len(documents), d))
+    for i, document in enumerate(documents):
+        if document.embedding is not None:
+            if len(document.embedding) != d:
+                raise ValueError(
+                    f"the embedding of document {document.id!r} must have {d} numbers, got {len(document.embedding)}"
+                )
+            X[i] = document.embedding
+    return X
+
+
+def to_row(document: Document, norm: float, label_key: str) -> tuple[str, Any, dict[str, Any], str | None]:
+    """Return id, predicted class, metadata and text of a document whose embedding has a norm.
 
     Raises
     ------
@@ -35,7 +48,7 @@ def to_row(document: Document, label_key: str) -> tuple[str, Any, dict[str, Any]
     rest: dict[str, Any] = {}
     if document.embedding is None:
         rest["without_embedding"] = True
-    elif (norm := float(np.linalg.norm(document.embedding))) != 1.0:
+    elif norm != 1.0:
         rest["norm"] = norm
     if document.score is not None:
         rest["score"] = document.score

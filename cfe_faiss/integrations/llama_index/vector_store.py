@@ -147,9 +147,10 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             If neither is given: :meth:`clear` deletes all nodes.
         """
         _check_no_more("delete_nodes", delete_kwargs)
-        if node_ids is None and not (filters and filters.filters):
+        where = _where(_among("$id", node_ids), self._matching(filters))
+        if where is None:
             raise ValueError("delete_nodes needs node_ids or filters; clear deletes all nodes")
-        self._store.delete(where=_where(_among("$id", node_ids), self._matching(filters)))
+        self._store.delete(where=where)
 
     def clear(self) -> None:
         """Delete all nodes."""

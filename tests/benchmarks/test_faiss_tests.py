@@ -1,0 +1,123 @@
+"""The script that runs FAISS's own tests, on some tests of ours in the place of FAISS's."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "faiss_tests"
+TESTS = """
+import os
+import unittest
+
+import faiss
+import numpy as np
+from faiss.contrib.datasets import SyntheticDataset
+
+IP = faiss.METRIC_INNER_PRODUCT
+
+
+def get_dataset(n):
+    return (np.random.default_rng(0).normal(size=(n, 8)).astype("float32"),)
+
+
+class TestSome(unittest.TestCase):
+    def test_passes(self):
+        index = faiss.index_factory(8, "IVF4,Flat", IP)
+        index.train(get_dataset(100)[0])
+        index.add(get_dataset(100)[0])
+        self.assertIsInstance(index, faiss.IndexIVFFlat)
+        self.assertEqual(index.ntotal, 100)
+
+    def test_lengths_from_a_helper(self):
+        (x,) = get_dataset(50)
+        index = faiss.IndexFlatIP(8)
+        index.add(x)
+        np.testing.assert_allclose(index.search(x, 1)[0][:, 0], (x @ x.T).max(axis=1), rtol=1e-5)
+
+    def test_lengths_from_a_dataset(self):
+        x = SyntheticDataset(8, 10, 50, 5).get_database()
+        index = faiss.IndexFlat(8, IP)
+        index.add(x)
+        np.testing.assert_allclose(index.search(x, 1)[0][:, 0], (x @ x.T).max(axis=1), rtol=1e-5)
+
+    def test_lengths_of_its_own(self):
+        x = 2 * np.eye(8, dtype="float32")
+        index = faiss.IndexFlatIP(8)
+        index.add(x)
+        self.assertEqual(index.search(x, 1)[0][0, 0], 4)
+
+    def test_stock_fails_too(self):
+        self.assertEqual(faiss.IndexFlatIP(8).d, 9)
+
+    def test_refused(self):
+        faiss.IndexIVFFlat(faiss.IndexFlatIP(8), 8, 4).train(get_dataset(50)[0])
+
+    def test_without_a_reason(self):
+        self.assertNotIn("Evidence", type(faiss.IndexFlatIP(8)).__name__)
+
+    def test_ends_the_process(self):
+        faiss.IndexFlatIP(8)
+        os._exit(3)
+
+    def test_of_another_metric(self):
+        faiss.IndexFlatL2(8)
+"""
+
+
+@pytest.fixture
+def script() -> Any:
+    """Make the scripts importable by name, as they import each other, and forget them afterwards."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(SCRIPTS) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
+    run, reasons = script("run"), script("reasons")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_some.py").write_text(TESTS)
+    rows = run.judge(tmp_path, "test_some", 60)
+    assert {row.test.removeprefix("test_some.TestSome.test_"): row.verdict for row in rows} == {
+        "passes": reasons.PASSES,
+        "lengths_from_a_helper": reasons.UNIT,
+        "lengths_from_a_dataset": reasons.UNIT,
+        "lengths_of_its_own": reasons.LENGTHS,
+        "stock_fails_too": reasons.BOTH,
+        "refused": reasons.REFUSED,
+        "without_a_reason": reasons.UNEXPLAINED,
+    }
+    page = run.page(rows, "1.2.3")
+    assert "| all | 7 |" in page
+    assert "| `test_some.TestSome.test_refused` | the exact index is an id map" in page
+    assert "- `test_some.TestSome.test_passes`" in page
+
+
+def test_a_test_that_does_not_come_back_is_known(script: Any, tmp_path: Path) -> None:
+    run = script("run")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_some.py").write_text(TESTS)
+    name = "test_some.TestSome.test_{}".format
+    wanted = [name("passes"), name("ends_the_process"), name("stock_fails_too")]
+    outcomes = run.run_module(tmp_path, "test_some", "ours", "raw", wanted, 60)
+    assert [outcomes[test].state for test in wanted] == ["ok", "not finished", "failure"]
+
+
+def test_tests_of_several_instruction_sets_count_once(script: Any) -> None:
+    child = script("child")
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def id(self) -> str:
+            return self.name
+
+    tests = [Named(name) for name in ("m.T_NONE.test_a", "m.T_AVX2.test_a", "m.T_AVX2.test_b", "m.U.test_a")]
+    assert [test.id() for test in child.at_one_level(tests)] == ["m.T_NONE.test_a", "m.T_AVX2.test_b", "m.U.test_a"]

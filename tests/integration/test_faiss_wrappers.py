@@ -1,0 +1,146 @@
+"""FAISS's indexes that hold other indexes, over evidence indexes of every kind, and evidence through them."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.index.kinds import EvidenceIndex
+
+KINDS = ["EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12,SQ8", "EvidenceIVF12,PQ4,RFlat"]
+N, D, NLIST, CLASSES = 600, 16, 12, 3
+RAW, LABELS = clustered(N, D, CLASSES)
+X = unit(RAW)
+CHANGED = r"the index holds \d+ vectors and \d+ labels"
+
+
+def empty(kind: str) -> EvidenceIndex:
+    index = cfe.index_factory(D, kind)
+    if kind != "EvidenceFlat":
+        index.train(X)
+        index.nprobe = NLIST
+    return index
+
+
+def filled(kind: str, rows: slice = slice(None)) -> EvidenceIndex:
+    index = empty(kind)
+    index.add_with_labels(X[rows], LABELS[rows], np.arange(N)[rows])
+    return index
+
+
+def others(kind: str, label: int) -> Any:
+    """Return stock parameters that leave a class out, for whatever searches in C++."""
+    sel = faiss.IDSelectorBatch(np.flatnonzero(label != LABELS))
+    if kind == "EvidenceFlat":
+        return faiss.SearchParameters(sel=sel)
+    return faiss.SearchParametersIVF(sel=sel, nprobe=NLIST)
+
+
+def assert_same(one: tuple[NDArray[Any], ...], two: tuple[NDArray[Any], ...]) -> None:
+    for found, expected in zip(one, two, strict=True):
+        assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_search_every_shard(kind: str, threaded: bool) -> None:
+    halves = [filled(kind, slice(None, N // 2)), filled(kind, slice(N // 2, None))]
+    shards = faiss.IndexShards(D, threaded, False)  # ids as they are
+    for half in halves:
+        shards.add_shard(half)
+    assert shards.ntotal == N
+    assert_same(shards.search(X[:40], 3), filled(kind).search(X[:40], 3))
+    if kind == "EvidenceFlat" and threaded:
+        return  # FAISS's id maps put their own selectors into the parameters, which its threads share
+    found = shards.search(X[:40], 3, params=others(kind, 0))[1]
+    assert (LABELS[found] != 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_of_shards_is_merged_by_faiss(kind: str) -> None:
+    halves = [filled(kind, slice(None, N // 2)), filled(kind, slice(N // 2, None))]
+    exact: dict[str, Any] = {} if kind == "EvidenceFlat" else {"exact": True}
+    parts = [half.search_evidence(X[:40], LABELS[:40], 5, **exact) for half in halves]
+    D_all, I_all = (np.stack(arrays) for arrays in zip(*parts, strict=True))
+    D_best, I_best = faiss.merge_knn_results(D_all, I_all, keep_max=True)
+    assert (LABELS[I_best] != LABELS[:40, None]).all()
+    if "SQ8" not in kind:  # trained on the same vectors, but of other halves
+        assert_same((D_best, I_best), filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replicas_answer_like_the_index(kind: str) -> None:
+    index = filled(kind)
+    replicas = faiss.IndexReplicas(D)
+    for replica in (index, cfe.clone_index(index), index.to_stock()):
+        replicas.addIndex(replica)
+    assert (replicas.ntotal, replicas.count()) == (N, 3)
+    assert_same(replicas.search(X[:40], 3), index.search(X[:40], 3))
+    index.relabel((LABELS + 1) % 3)  # moves rows of a list; FAISS goes on
+    assert_array_equal(replicas.search(X[:40], 3)[1], index.search(X[:40], 3)[1])
+    assert replicas.at(0).ntotal == N
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refinement_of_a_filled_index(kind: str) -> None:
+    index = filled(kind)
+    refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
+    refined.k_factor = 20
+    exact = filled("EvidenceFlat")
+    assert_array_equal(refined.search(X[:40], 3)[1], exact.search(X[:40], 3)[1])
+    params = faiss.IndexRefineSearchParameters(k_factor=20, base_index_params=others(kind, 1))
+    D_found, I_found = refined.search(X[:40], 3, params=params)
+    D_exact, I_exact = exact.search(X[:40], 3, params=cfe.EvidenceParameters(labels=1))
+    assert_array_equal(I_found, I_exact)
+    np.testing.assert_allclose(D_found, D_exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_map_may_fill_an_index_of_which_only_plain_searches_are_then_asked(kind: str) -> None:
+    index, ids = empty(kind), np.random.default_rng(2).permutation(10**6)[:N]
+    if kind == "EvidenceFlat":  # an id map itself: FAISS's has no add without ids
+        with pytest.raises(RuntimeError, match="add_with_ids"):
+            faiss.IndexIDMap2(index).add_with_ids(X, ids)
+        return
+    mapped = faiss.IndexIDMap2(index)
+    mapped.add_with_ids(X, ids)
+    assert_array_equal(mapped.search(X[:30], 3)[1], ids[filled(kind).search(X[:30], 3)[1]])
+    with pytest.raises(RuntimeError, match=CHANGED):
+        index.search_members(k=2)
+    if kind == "EvidenceIVF12,Flat":  # what FAISS has filled becomes an evidence index, with the labels
+        index = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(mapped.index), LABELS)
+        expected = filled("EvidenceFlat").search_members(k=3)
+        assert_same(index.search_members(k=3, exact=True), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_map_takes_no_filled_index(kind: str) -> None:
+    with pytest.raises(RuntimeError, match="index must be empty"):
+        faiss.IndexIDMap2(filled(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transform_in_front(kind: str, tmp_path: Path) -> None:
+    wide = np.random.default_rng(1).normal(size=(N, 2 * D)).astype(np.float32)
+    pca = faiss.PCAMatrix(2 * D, D)
+    pca.train(wide)
+    index = cfe.index_factory(D, kind)
+    if kind != "EvidenceFlat":
+        index.train(pca.apply(wide))
+        index.nprobe = NLIST
+    index.add_with_labels(pca.apply(wide), LABELS)
+    chain = faiss.IndexPreTransform(pca, index)
+    assert_same(chain.search(wide[:30], 4), index.search(pca.apply(wide[:30]), 4))
+    found = chain.search(wide[:30], 4, params=faiss.SearchParametersPreTransform(index_params=others(kind, 2)))[1]
+    assert (LABELS[found] != 2).all()
+    # Both parts are written by their own functions: FAISS would write the stock index.
+    faiss.write_VectorTransform(pca, str(tmp_path / "pca"))
+    cfe.write_index(index, tmp_path / "index")
+    pca, index = faiss.read_VectorTransform(str(tmp_path / "pca")), cfe.read_index(tmp_path / "index")
+    assert (LABELS[index.search_evidence(pca.apply(wide[:9]), LABELS[:9], 3)[1]] != LABELS[:9, None]).all()

@@ -1,0 +1,219 @@
+"""A change that is interrupted, or runs out of memory, leaves the store as before or as after, and usable."""
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from stores import Made, made
+
+import cfe_faiss as cfe
+
+PACKAGE = str(Path(cfe.__file__).parent)
+N, D = 14, 4
+ROWS = made(N, D)
+OTHER = made(6, D, seed=3)
+NEW = Made(["x", "y", "z"], OTHER.vectors[:3], ["other"] * 3, OTHER.metadata[:3], OTHER.documents[:3])
+MIXED = Made([*ROWS.ids[:2], "x"], OTHER.vectors[3:], ["ham", "new", None], OTHER.metadata[3:], OTHER.documents[3:])
+
+
+def filled(kind: str) -> cfe.EvidenceStore:
+    index: Any = cfe.index_factory(D, kind)
+    if not index.is_trained:
+        index.cp.niter = 2
+        index.train(ROWS.vectors)
+        index.nprobe = 6
+    store = cfe.EvidenceStore(D, index)
+    ROWS.put(store)
+    store.count({"lang": "de", "$label": "ham"})  # columns are kept up to date
+    return store
+
+
+CHANGES: dict[str, Callable[[cfe.EvidenceStore], Any]] = {
+    "add": lambda store: store.add(NEW.ids, NEW.vectors, NEW.labels, NEW.metadata, NEW.documents),
+    "upsert": lambda store: MIXED.put(store),
+    "delete": lambda store: store.delete(ROWS.ids[5:8]),
+    "delete where": lambda store: store.delete(where={"lang": "fr"}),
+    "relabel": lambda store: store.relabel({"doc-3": "new", "doc-5": None, "doc-6": "ham"}),
+}
+
+
+def contents(store: cfe.EvidenceStore) -> list[Any]:
+    """Return all there is to see of a store."""
+    rows = store.get()
+    seen: list[Any] = [
+        rows.ids,
+        rows.labels,
+        rows.metadata,
+        rows.documents,
+        rows.vectors,
+        len(store),
+        store.class_names,
+    ]
+    seen += [store.get(where=where).ids for where in ({"lang": "de"}, {"$label": "ham"}, {"year": {"$gt": 2000}})]
+    for where in (None, {"lang": "de"}):
+        for found in (store.search(ROWS.vectors[0], 60, where), store.evidence(ROWS.vectors[1], 60, "ham", where)):
+            seen += [found.ids, found.similarity, found.labels, found.metadata]
+    seen += [[one for one in [*ROWS.ids, *NEW.ids] if one in store]]
+    return seen
+
+
+def same(one: list[Any], two: list[Any]) -> bool:
+    """Compare contents; similarities of FAISS's own search may differ from those of ours in the last bits."""
+    return len(one) == len(two) and all(
+        a.shape == b.shape and np.allclose(a, b, rtol=0, atol=1e-6) if isinstance(a, np.ndarray) else a == b
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def can_be_entered(store: cfe.EvidenceStore) -> bool:
+    entered = []
+
+    def enter() -> None:
+        with store._lock.writing(), store.index._lock.writing():
+            entered.append(True)
+
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    thread.join(20)
+    return bool(entered)
+
+
+def raises_at(line: int, error: type[BaseException], change: Callable[[], Any]) -> bool:
+    """Raise an error at the n-th line that a change runs in the package; return whether it ran so many."""
+    count = 0
+
+    def in_package(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count == line:
+                raise error
+        return in_package
+
+    def anywhere(frame: FrameType, *_: Any) -> Any:
+        return in_package if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    before = sys.gettrace()
+    sys.settrace(anywhere)
+    try:
+        change()
+    except error:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("EvidenceFlat", KeyboardInterrupt),
+        pytest.param("EvidenceFlat", MemoryError, marks=pytest.mark.slow),
+        pytest.param("EvidenceIVF3x2,Flat", KeyboardInterrupt, marks=pytest.mark.slow),
+    ],
+)
+def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[BaseException]) -> None:
+    change = CHANGES[name]
+    store, changed = filled(kind), filled(kind)
+    before = contents(store)
+    change(changed)
+    after = contents(changed)
+    assert not same(before, after)
+    for line in itertools.count(1):
+        raised = raises_at(line, error, partial(change, store))
+        assert can_be_entered(store), f"line {line}: the lock is closed"
+        seen = contents(store)
+        if same(seen, after):
+            if not raised and store.index.ntotal == len(store):
+                break
+            # What is left in the index of the rows that were replaced goes with the next change.
+            store.relabel({store.ids[0]: store.get([store.ids[0]]).labels[0]})
+            assert store.index.ntotal == len(store)
+            assert same(contents(store), after)
+            store = filled(kind)
+        else:
+            assert raised
+            assert same(seen, before), f"line {line}: neither as before nor as after"
+    assert line > 100
+
+
+def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled("EvidenceFlat")
+    before = contents(store)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(type(store.index), "_commit", fail)
+    for change in CHANGES.values():
+        with pytest.raises(MemoryError):
+            change(store)
+        assert same(contents(store), before)
+    monkeypatch.undo()
+    MIXED.put(store)
+    assert store.ids == [*ROWS.ids[3:], *MIXED.ids]
+    assert store.get(MIXED.ids).labels == MIXED.labels
+
+
+def test_no_key_is_used_twice() -> None:
+    store = filled("EvidenceFlat")
+    for _ in range(3):
+        store.delete(ROWS.ids[-5:])
+        before = store.index.members().ids.max()
+        ROWS.put(store, slice(N - 5, N))
+        assert store.index.members().ids.max() > before + 4
+
+
+def test_readers_never_see_halves() -> None:
+    """Each row says in its vector, class, metadata and text which version it is of: no result mixes two."""
+    rng = np.random.default_rng(0)
+    store = cfe.EvidenceStore(8)
+    names = [f"{i}" for i in range(30)]
+
+    def put(version: int) -> None:
+        vectors = rng.normal(size=(30, 8))
+        store.upsert(names, vectors, [version % 2] * 15 + [2] * 15, [{"v": version}] * 30, [f"v{version}"] * 30)
+
+    put(0)
+    over, errors, searches = threading.Event(), [], [0]
+
+    def read() -> None:
+        try:
+            while not over.is_set():
+                found = store.search(np.ones(8), 40)
+                versions = {one.metadata["v"] for one in found}
+                assert versions == {version := next(iter(versions))}
+                assert set(found.documents) == {f"v{version}"}
+                assert set(found.labels) == {version % 2, 2}
+                assert sorted(found.ids) == sorted(names)
+                found = store.evidence("3", 40, where={"v": {"$gte": 0}})
+                assert sorted(found.ids) == sorted(names[15:])
+                assert len({one["v"] for one in found.metadata}) == 1
+                rows = store.get(where={"$label": 2})
+                assert (len(rows), len({one["v"] for one in rows.metadata})) == (15, 1)
+                searches[0] += 1
+        except BaseException as error:
+            errors.append(error)
+            over.set()
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    version = 0
+    while (searches[0] < 150 or version < 50) and not over.is_set():
+        version += 1
+        put(version)
+    over.set()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    assert store.index.ntotal == 30

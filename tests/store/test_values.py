@@ -1,0 +1,90 @@
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cfe_faiss.store.values import as_class, checked_documents, checked_ids, checked_labels, checked_metadata, copied
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+def only(metadata: Any) -> Any:
+    return checked_metadata([metadata], ["a"])[0]
+
+
+def test_what_json_can_say_is_stored() -> None:
+    value = {"t": "ä", "i": 3, "big": 2**80, "f": 0.5, "b": True, "n": None, "l": [1, ["x", {"y": None}]], "m": {}}
+    found = only(value)
+    assert found == value
+    assert found is not value
+    assert found["l"] is not value["l"]
+    assert only(None) == {}
+    assert only(MappingProxyType({"a": (1, 2)})) == {"a": [1, 2]}
+    found = only({"i": np.int64(3), "f": np.float32(0.5), "t": np.str_("x"), "b": np.bool_(True), "e": Colour.RED})
+    assert found == {"i": 3, "f": 0.5, "t": "x", "b": True, "e": "red"}
+    assert [type(one) for one in found.values()] == [int, float, str, bool, str]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "message"),
+    [
+        ({"k": {1}}, TypeError, "metadata of 'a': 'k' must be a text, a number, .* got set: {1}"),
+        ({"k": b"x"}, TypeError, "'k' must be .* got bytes"),
+        ({"k": np.ones(2)}, TypeError, "'k' must be .* got ndarray"),
+        ({"k": np.datetime64("2001-01-01")}, TypeError, "'k' must be .* got datetime64"),
+        ({"k": {"l": [0, 1j]}}, TypeError, r"'k\.l\[1\]' must be .* got complex"),
+        ({"k": float("nan")}, ValueError, "'k' must be a finite number, got nan; None stands for a missing one"),
+        ({"k": [float("inf")]}, ValueError, r"'k\[0\]' must be a finite number, got inf"),
+        ({"k": 1 << 2000}, ValueError, "'k' must be below 2[*][*]1024, got an integer of 2001 bits"),
+        ({3: "x"}, TypeError, "metadata of 'a' must have texts as keys, got int: 3"),
+        ({"k": {None: 1}}, TypeError, "metadata of 'a': 'k' must have texts as keys, got NoneType"),
+        ({"k": "\ud800"}, ValueError, "metadata of 'a': 'k' must be valid Unicode"),
+        ({"\ud800": 1}, ValueError, "metadata of 'a': the key '.ud800' must be valid Unicode"),
+        ([("k", 1)], TypeError, "metadata of 'a' must be a mapping, got list"),
+    ],
+)
+def test_what_cannot_be_stored_is_named(metadata: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        only(metadata)
+
+
+def test_nesting_has_an_end() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="metadata of 'a': 'k' must be nested 64 deep at most"):
+        only({"k": endless})
+
+
+def test_classes() -> None:
+    nan = float("nan")
+    assert checked_labels("labels", None, 2) == [None, None]
+    assert checked_labels("labels", [1, None, nan, np.int32(2), np.True_], 5) == [1, None, None, 2, 1]
+    assert checked_labels("labels", np.array(["x", "y"]), 2) == ["x", "y"]
+    assert checked_labels("labels", torch.tensor([3, 4]), 2) == [3, 4]
+    assert checked_labels("labels", (one for one in "ab"), 2) == ["a", "b"]
+    assert type(as_class("label", np.str_("x"))) is str
+    assert checked_labels("labels", [True], 1) == [1]
+    assert type(checked_labels("labels", [True], 1)[0]) is int
+    for wrong in (b"x", 0.5, ["x"]):
+        with pytest.raises(TypeError, match="labels must be texts, integers or None"):
+            checked_labels("labels", [wrong], 1)
+
+
+def test_ids_and_documents() -> None:
+    found = checked_ids(np.array(["a", "ä"]))
+    assert [(one, type(one)) for one in found] == [("a", str), ("ä", str)]
+    assert type(checked_ids([np.str_("a")])[0]) is str
+    assert checked_documents(np.array(["x", None], object), ["a", "b"]) == ["x", None]
+    assert checked_documents(None, ["a"]) == [None]
+
+
+def test_copies_are_deep() -> None:
+    value = {"a": [{"b": [1]}], "c": 1}
+    found = copied(value)
+    found["a"][0]["b"].append(2)
+    assert value == {"a": [{"b": [1]}], "c": 1}

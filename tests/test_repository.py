@@ -1,0 +1,67 @@
+"""What is written in two places of the repository is the same in both."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import cfe_faiss as cfe
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(not (ROOT / ".github").is_dir(), reason="for a clone of the repository")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def pins() -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==(\S+)$", read("constraints.txt"), re.MULTILINE))
+
+
+def test_citation_has_the_version() -> None:
+    assert f"\nversion: {cfe.__version__}\n" in read("CITATION.cff")
+
+
+def test_hooks_run_the_tools_that_checks_run() -> None:
+    hooks = re.findall(r"additional_dependencies: \[([\w-]+)==([\d.]+)\]", read(".pre-commit-config.yaml"))
+    assert {"ruff", "clang-format", "check-jsonschema"} <= {name for name, _ in hooks}
+    assert {name: version for name, version in hooks if pins().get(name, version) != version} == {}
+
+
+def test_each_extra_is_tried_before_a_release() -> None:
+    extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
+    together = {"all", "integrations", "benchmarks", "test", "test-integrations", "docs", "dev"}
+    for script in (".ci/smoke.py", ".ci/try_wheel.py"):
+        assert {extra for extra in extras if f'"{extra}"' in read(script)} == set(extras) - together
+
+
+def test_what_is_installed_directly_is_pinned() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    wanted = {requirement for extra in project["optional-dependencies"].values() for requirement in extra}
+    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted | set(project["dependencies"])}
+    pinned = {re.sub(r"[-_.]+", "-", name).lower() for name in pins()}
+    assert {name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in pinned} == {"cfe-faiss"}
+
+
+def test_actions_are_pinned_by_commit_and_the_same_everywhere() -> None:
+    versions: dict[str, set[str]] = {}
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (.+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE):
+            if not action.startswith("./"):
+                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+                versions.setdefault(action.partition("@")[0], set()).add(action)
+    assert len(versions) > 5
+    assert [name for name, used in versions.items() if len(used) > 1] == []
+
+
+def test_version_check_finds_what_disagrees() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "check_version.py", "v9.9.9"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"the tag says 9.9.9, the package {cfe.__version__}" in done.stderr
