@@ -331,7 +331,7 @@ def weighted_forms():
     }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta", "ignore:Sparse invariant checks")
 @pytest.mark.parametrize("directed", [False, True])
 def test_weights_that_graphs_hold_count_when_they_are_asked_for(directed):
     expected = as_graph(MESSY, edge_weight=WEIGHTS, directed=directed)
