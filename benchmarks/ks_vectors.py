@@ -4,6 +4,8 @@ The product (torch, CSR, float32) only sums the neighbours; a KS step also takes
 neighbour's row once, so the product is what memory allows. Wanted: at most its time at d = 200, and at most 1.3 times
 that at d = 18, on one thread and on two. The AmazonProducts shape at full size is compared by full_scale.py.
 
+Both again with weights of the edges: a step then takes a weighted mean, the product has the weights as its values.
+
 Then the same step with nodes in another order (reverse Cuthill-McKee), which keeps neighbours together: how much faster
 it is, and what finding the order and moving graph and features takes.
 
@@ -13,6 +15,7 @@ it is, and what finding the order and moving graph and features takes.
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 import faiss
 import numpy as np
@@ -44,14 +47,14 @@ def power_law_graph() -> Graph:
     return as_graph(np.searchsorted(shares, rng.random((2, PAIRS)) * shares[-1]), NODES)
 
 
-def adjacency(graph: Graph) -> torch.Tensor:
+def adjacency(graph: Graph, weights: NDArray[np.float32]) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(
             # int32 offsets and indices: torch's faster choice.
             torch.from_numpy(graph.indptr.astype(np.int32)),
             torch.from_numpy(graph.indices),
-            torch.ones(graph.num_edges),
+            torch.from_numpy(weights),
             size=(graph.num_nodes, graph.num_nodes),
             check_invariants=True,
         )
@@ -75,15 +78,20 @@ def set_threads(threads: int) -> None:
 def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
     unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     lengths = kernel._unit_rows(x, unit, aggregate)
-    matrix, dense = adjacency(graph), torch.from_numpy(x)
+    weights = np.random.default_rng(SEED).random(graph.num_edges, dtype=np.float32) + np.float32(0.5)
+    weighted_graph = replace(graph, weights=weights)
+    matrix, weighted_matrix = adjacency(graph, np.ones_like(weights)), adjacency(graph, weights)
+    dense = torch.from_numpy(x)
     rows: list[dict[str, object]] = []
     for threads in THREADS:
         set_threads(threads)
-        propagation = Propagation(graph, x.shape[1], 0.5)
+        plain, weighted = (Propagation(one, x.shape[1], 0.5) for one in (graph, weighted_graph))
         medians, times = paired_times(
             {
-                "ks_step": lambda steps=propagation: steps.step(unit, lengths, aggregate, new_unit),
+                "ks_step": lambda steps=plain: steps.step(unit, lengths, aggregate, new_unit),
                 "spmm": lambda: matrix @ dense,
+                "ks_step_weighted": lambda steps=weighted: steps.step(unit, lengths, aggregate, new_unit),
+                "spmm_weighted": lambda: weighted_matrix @ dense,
             },
             REPEATS if graph.num_edges > 1_000_000 else ROUNDS_OF_SMALL,
         )
@@ -94,6 +102,8 @@ def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
                 "seconds": times,
                 "ratio_of_medians": medians["ks_step"] / medians["spmm"],
                 "ratio_of_minima": min(times["ks_step"]) / min(times["spmm"]),
+                "weighted_ratio_of_medians": medians["ks_step_weighted"] / medians["spmm_weighted"],
+                "weighted_to_plain_ratio_of_medians": medians["ks_step_weighted"] / medians["ks_step"],
             }
         )
         print({key: value for key, value in rows[-1].items() if key != "seconds"}, flush=True)

@@ -326,9 +326,10 @@ class EvidenceFinder:
             the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
         node_type, metapath
             For ``HeteroData``, and for it only: the node type whose evidence is wanted, and how its nodes are joined.
-            The graph is that of :func:`cfe_faiss.metapath_graph`, unweighted; ``features``, ``nodes``, true classes and
-            names are those of the node type. The model sees all of ``data``, and predicts the classes of this type, see
-            :func:`cfe_faiss.models.predict`. By default the node type where the meta-path starts.
+            The graph is that of :func:`cfe_faiss.metapath_graph`, with ``edge_weight=True`` a weighted one;
+            ``features``, ``nodes``, true classes and names are those of the node type. The model sees all of ``data``,
+            and predicts the classes of this type, see :func:`cfe_faiss.models.predict`. By default the node type where
+            the meta-path starts.
         loader
             Batches of the graph, PyG's ``NeighborLoader`` say, where the model is not to be called with all of it; see
             :func:`cfe_faiss.models.predict`.
@@ -342,7 +343,7 @@ class EvidenceFinder:
         ImportError
             If ``model`` is to be called and torch is missing.
         """
-        whole, data, node_type = data, *_of_type(data, node_type, metapath)
+        whole, data, node_type = data, *_of_type(data, node_type, metapath, edge_weight is True)
         _check_data(data)
         n = node_count(data)
         attributes = _attributes(features, data, n)
@@ -408,12 +409,12 @@ class EvidenceFinder:
 
         Examples
         --------
-        >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]]
-        >>> finder = EvidenceFinder.from_vectors(X, ["spam", "ham", "spam", "ham"], features={"length": [9, 8, 5, 9]})
-        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_length"]]
-           source  target source_class  target_length
-        0       0       1         spam              8
-        1       1       2          ham              5
+        >>> X, labels = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]], ["spam", "ham", "spam", "ham"]
+        >>> finder = EvidenceFinder.from_vectors(X, labels, features={"from": ["a", "b", "b", "a"]})
+        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_from"]]
+           source  target source_class target_from
+        0       0       1         spam           b
+        1       1       2          ham           b
         """
         vectors = as_unit_rows("X", as_dense("X", X))
         n = len(vectors)
@@ -550,7 +551,7 @@ def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
     return where.numbered(class_names)
 
 
-def _of_type(data: Any, node_type: str | None, metapath: Any) -> tuple[Any, str | None]:
+def _of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:
     """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
     if not is_heterogeneous(data):
         for name, value in (("node_type", node_type), ("metapath", metapath)):
@@ -561,7 +562,7 @@ def _of_type(data: Any, node_type: str | None, metapath: Any) -> tuple[Any, str 
         as_node_type("node_type", data, node_type)
     if metapath is None:
         raise ValueError("metapath must say how the nodes of HeteroData are joined, a list of edge types, got None")
-    graph = metapath_graph(data, metapath)
+    graph = metapath_graph(data, metapath, weighted=weighted)
     start: str = metapath[0][0]
     if node_type not in (None, start):
         raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")

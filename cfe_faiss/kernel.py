@@ -109,9 +109,9 @@ def ks_vectors(
 
     >>> x = [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     >>> ks_vectors(x, [[0, 1], [1, 2]], num_layers=1, edge_weight=[1.0, 3.0]).round(3)
-    array([[0.943, 0.333],
-           [0.639, 0.769],
-           [0.333, 0.943]], dtype=float32)
+    array([[0.982, 0.187],
+           [0.669, 0.743],
+           [0.187, 0.982]], dtype=float32)
     """
     num_layers = as_count("num_layers", num_layers, 0)
     alpha = as_number("alpha", alpha, 0.0, 1.0)

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from cfe_faiss.checks import as_array
+from cfe_faiss.edges import as_scipy
 from cfe_faiss.extras import extra
 from cfe_faiss.node_types import is_heterogeneous
 
@@ -28,11 +29,11 @@ def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: 
         PyG ``HeteroData``.
     metapath
         Edge types of ``data``, in the order in which they are walked: triples of source, relation and target, or pairs
-        of source and target where only one relation joins these. Each goes on from the node type where the one before
-        ends, and the last one ends at the type where the first one starts.
+        of source and target where only one relation joins these. Each has an ``edge_index`` or ``adj_t``, and goes on
+        from the node type where the one before ends; the last one ends at the type where the first one starts.
     weighted
         Whether the result has ``edge_weight``, (E,) float32: the number of paths from v to u; where edge types have an
-        ``edge_weight``, the sum over the paths of the products of their weights.
+        ``edge_weight`` or an ``adj_t`` with values, the sum over the paths of the products of their weights.
 
     Returns
     -------
@@ -78,7 +79,7 @@ def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: 
     reached.sort_indices()
     edges = reached.tocoo()
     store = dict(data[steps[0][0]].items())
-    device = data[steps[0]].edge_index.device
+    device = store["x"].device if isinstance(store.get("x"), torch.Tensor) else "cpu"
     store["edge_index"] = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64)).to(device)
     if weighted:
         store["edge_weight"] = torch.from_numpy(edges.data.astype(np.float32)).to(device)
@@ -114,8 +115,13 @@ def _step(data: Any, step: Any) -> tuple[str, str, str]:
 def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> scipy.sparse.csr_array:
     """Return the edges of a type as a matrix of sources by targets, of weights or ones."""
     store, shape = data[step], (_num_nodes(data, step[0]), _num_nodes(data, step[2]))
-    if getattr(store, "edge_index", None) is None:
-        raise ValueError(f"data must have an edge_index for {step}, got {', '.join(store.keys()) or 'nothing'}")
+    if "edge_index" not in store and "adj_t" in store:
+        matrix = scipy.sparse.csr_array(as_scipy(store.adj_t, weighted=weighted).T.astype(np.float64))
+        if matrix.shape != shape:
+            raise ValueError(f"adj_t of {step} must have shape {shape[::-1]}, got {matrix.shape[::-1]}")
+        return matrix if weighted else _ones(matrix)
+    if "edge_index" not in store:
+        raise ValueError(f"data must have edge_index or adj_t for {step}, got {', '.join(store.keys()) or 'nothing'}")
     ends = as_array(f"edge_index of {step}", store.edge_index)
     if ends.ndim != 2 or ends.shape[0] != 2:
         raise ValueError(f"edge_index of {step} must have shape (2, E), got {ends.shape}")
@@ -129,8 +135,13 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> scipy.s
         if values.shape != (ends.shape[1],) or not np.isfinite(values).all():
             raise ValueError(f"edge_weight of {step} must be finite, one for each edge, got shape {values.shape}")
     matrix = scipy.sparse.csr_array((values, (ends[0], ends[1])), shape=shape)
-    if not weighted:
-        matrix.data[:] = 1  # an edge that is given twice is one
+    return matrix if weighted else _ones(matrix)
+
+
+def _ones(matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Return the places of a matrix: an edge that is given twice is one, and an entry of 0 is none."""
+    matrix.sum_duplicates()
+    matrix.data = (matrix.data != 0).astype(np.float64)
     return matrix
 
 

@@ -17,7 +17,7 @@ def summary(record: Any) -> str:
     --------
     >>> from cfe_faiss.graph import as_graph
     >>> as_graph([[0, 1], [1, 2]])
-    Graph(indptr=int64 (4,), indices=int32 (4,))
+    Graph(indptr=int64 (4,), indices=int32 (4,), weights=None, directed=False)
     """
     parts = (f"{field.name}={_short(getattr(record, field.name))}" for field in fields(record))
     return f"{type(record).__name__}({', '.join(parts)})"

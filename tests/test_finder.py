@@ -5,15 +5,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from neighbor_loaders import all_neighbors
 from numpy.testing import assert_array_equal
 from reference import clustered
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN
+from torch_geometric.transforms import ToSparseTensor
 
 import cfe_faiss as cfe
+import cfe_faiss.models
 from cfe_faiss.datasets.own import OwnFiles, Source, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
@@ -181,7 +184,16 @@ def test_ready_predictions_need_no_torch_objects() -> None:
         ({"index": "IVF4,Flat"}, ValueError, "description must begin with"),
         ({"index": 7}, TypeError, "index must be an evidence index or its description, got int"),
         ({"index": cfe.IndexEvidenceFlat(3)}, ValueError, "index must be empty and of 10 dimensions"),
-        ({"data": SimpleNamespace(x=np.eye(3))}, ValueError, "data must have edge_index"),
+        ({"data": SimpleNamespace(x=np.eye(3))}, ValueError, r"data must have edge_index or adj_t, .*from_vectors"),
+        ({"data": Data(edge_index=torch.zeros(2, 0))}, ValueError, "data must have x, got Data"),
+        ({"data": SimpleNamespace(x=None, edge_index=[[0], [1]])}, ValueError, "data must have x, got SimpleNamespace"),
+        ({"edge_weight": True}, ValueError, "edge_weight=True needs edge_weight or adj_t, got Data without either"),
+        (
+            {"edge_weight": [1.0] * 3},
+            ValueError,
+            r"edge_weight must have shape \(900,\), one for each edge, got \(3,\)",
+        ),
+        ({"edge_weight": -np.ones(900)}, ValueError, r"edge_weight must be 0 or positive, .*got -1\.0 in edge 0"),
         ({"alpha": 2.0}, ValueError, "alpha must lie in"),
     ],
 )
@@ -380,6 +392,11 @@ def test_one_node_type_along_a_metapath(academia: HeteroData) -> None:
     assert finder.class_names == ("a", "b", "c")
     assert_array_equal(finder.truth, academia["author"].y)
     assert list(finder.attributes) == [f"f{i}" for i in range(6)]
+    weighted = cfe.EvidenceFinder.from_data(academia, model, metapath=[WRITES, WRITTEN], edge_weight=True)
+    counts = cfe.metapath_graph(academia, [WRITES, WRITTEN], weighted=True)
+    assert float(counts.edge_weight.max()) > 1
+    assert_array_equal(weighted.vectors, cfe.ks_vectors(graph.x, counts, edge_weight=True))
+    assert not np.array_equal(weighted.vectors, finder.vectors)
     same = cfe.EvidenceFinder.from_data(graph, expected)
     assert_array_equal(finder.local(k=4).evidence, same.local(k=4).evidence)
 
@@ -426,3 +443,224 @@ def test_graphs_of_one_node_type_have_no_metapath(data: Data, model: GCN) -> Non
         cfe.EvidenceFinder.from_data(data, model, node_type="author")
     with pytest.raises(ValueError, match="metapath is for HeteroData, got metapath="):
         cfe.EvidenceFinder.from_data(data, model, metapath=[WRITES, WRITTEN])
+
+
+# --- kinds of graphs ---
+
+TORCH_SPARSE = pytest.mark.filterwarnings(
+    "ignore:Sparse CS. tensor support is in beta", "ignore:Sparse invariant checks"
+)
+
+
+def transposed(data: Data, layout: torch.layout = torch.sparse_csr) -> Data:
+    """Return the data with adj_t in place of edge_index and edge_weight."""
+    return ToSparseTensor(layout=layout)(data.clone())
+
+
+@pytest.fixture
+def weighted(data: Data) -> Data:
+    given = data.clone()
+    given.edge_weight = torch.from_numpy(np.random.default_rng(1).exponential(size=900).astype(np.float32))
+    return given
+
+
+def test_directed_edges_stay_directed(data: Data, model: GCN) -> None:
+    finder = cfe.EvidenceFinder.from_data(data, model, directed=True)
+    assert_array_equal(finder.vectors, cfe.ks_vectors(data.x, data.edge_index, directed=True))
+    assert_array_equal(finder.labels, cfe.EvidenceFinder.from_data(data, model).labels)
+    assert "directed edges" in repr(finder)
+    source, target = data.edge_index[:, 0].tolist()
+    assert finder.graph is not None
+    assert source in finder.graph.neighbors(target)
+    far = cfe.Constraints(min_hops=2)
+    undirected = cfe.EvidenceFinder.from_data(data, model).graph
+    for nodes, evidence in ((source, target), (target, source)):  # a hop may go against the direction of an edge
+        assert evidence not in finder.local([nodes], k=299, where=far).evidence
+    assert undirected is not None
+    pairs = finder.top_pairs(500, where=far)
+    assert all(v not in undirected.neighbors(u) for v, u in zip(pairs.source, pairs.target, strict=True))
+
+
+def test_directed_vectors_without_an_attribute(data: Data) -> None:
+    named = data.clone()
+    named.feature_names = [f"f{j}" for j in range(10)]
+    finder = cfe.EvidenceFinder.from_data(named, np.arange(300) % 2, without=["f3"], directed=True)
+    kept = np.delete(data.x.numpy(), 3, axis=1)
+    assert_array_equal(finder.vectors, cfe.ks_vectors(kept, data.edge_index, directed=True))
+
+
+def test_weights_are_for_the_model_unless_they_are_asked_for(weighted: Data, model: GCN) -> None:
+    finder = cfe.EvidenceFinder.from_data(weighted, model)
+    assert finder.model_only == ("edge_weight",)
+    assert "edge_weight for the model only" in repr(finder)
+    assert_array_equal(finder.vectors, cfe.ks_vectors(weighted.x, weighted.edge_index))
+    with torch.no_grad():
+        labels = model.eval()(weighted.x, weighted.edge_index, weighted.edge_weight).argmax(dim=1)
+    assert_array_equal(finder.labels, labels)
+
+    taken = cfe.EvidenceFinder.from_data(weighted, model, edge_weight=True)
+    X = cfe.ks_vectors(weighted.x, weighted.edge_index, edge_weight=weighted.edge_weight)
+    assert_array_equal(taken.vectors, X)
+    assert_array_equal(taken.labels, labels)
+    assert taken.model_only == ()
+    assert "weighted edges" in repr(taken)
+
+    own = np.arange(900) + 1.0
+    finder = cfe.EvidenceFinder.from_data(weighted, model, edge_weight=own, directed=True)
+    expected = cfe.ks_vectors(weighted.x, weighted.edge_index, edge_weight=own, directed=True)
+    assert_array_equal(finder.vectors, expected)
+    assert_array_equal(finder.labels, labels)
+    assert "directed edges, weighted edges, edge_weight for the model only" in repr(finder)
+
+
+@TORCH_SPARSE
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo])
+@pytest.mark.parametrize("directed", [False, True])
+def test_adj_t_in_place_of_edge_index(weighted: Data, model: GCN, layout: torch.layout, directed: bool) -> None:
+    adj_t = transposed(weighted, torch.sparse_coo).adj_t
+    converted = {torch.sparse_csr: adj_t.to_sparse_csr, torch.sparse_csc: adj_t.to_sparse_csc}
+    data = Data(x=weighted.x, y=weighted.y, adj_t=converted[layout]() if layout in converted else adj_t)
+    labels = cfe.models.predict(model, weighted)
+    finder = cfe.EvidenceFinder.from_data(data, labels, directed=directed)
+    assert_array_equal(finder.vectors, cfe.ks_vectors(weighted.x, weighted.edge_index, directed=directed))
+    assert finder.model_only == ("values of adj_t",)
+    taken = cfe.EvidenceFinder.from_data(data, labels, directed=directed, edge_weight=True)
+    expected = cfe.ks_vectors(weighted.x, weighted.edge_index, edge_weight=weighted.edge_weight, directed=directed)
+    np.testing.assert_allclose(taken.vectors, expected, atol=1e-6)
+
+
+@TORCH_SPARSE
+def test_models_that_take_adj_t(data: Data) -> None:
+    class OnMatrix(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = GCNConv(10, 3)
+
+        def forward(self, x: torch.Tensor, adj_t: torch.Tensor) -> torch.Tensor:
+            assert adj_t.layout != torch.strided
+            logits: torch.Tensor = self.layer(x, adj_t)
+            return logits
+
+    once = data.clone()
+    once.edge_index = data.edge_index.unique(dim=1)  # of a matrix PyG's layers sum what stands there twice
+    given, network = transposed(once), OnMatrix()
+    for model in (network, GCN(10, 8, 2, 3), cfe.models.gcn(data)):
+        finder = cfe.EvidenceFinder.from_data(given, model)
+        plain = model.layer if model is network else model
+        expected = cfe.EvidenceFinder.from_data(once, plain)
+        assert_array_equal(finder.vectors, expected.vectors)
+        assert (finder.labels == expected.labels).mean() > 0.99  # sums of another order
+
+
+def test_graphs_without_edges(data: Data, model: GCN) -> None:
+    lone = Data(x=data.x, edge_index=torch.empty((2, 0), dtype=torch.long))
+    finder = cfe.EvidenceFinder.from_data(lone, model)
+    np.testing.assert_allclose(finder.vectors, torch.nn.functional.normalize(data.x), atol=1e-6)
+    assert "no edges" in repr(finder)
+    assert len(finder.top_pairs(5, where=cfe.Constraints(min_hops=3))) == 5
+    assert_array_equal(
+        finder.top_pairs(5, where=cfe.Constraints(common_neighbors=False)).source, finder.top_pairs(5).source
+    )
+
+
+@pytest.mark.parametrize("kind", ["scipy", "coo", "csr"])
+@TORCH_SPARSE
+def test_sparse_features(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    dense = rng.random((60, 30)) * (rng.random((60, 30)) < 0.2)
+    x: Any = {
+        "scipy": lambda: scipy.sparse.csr_array(dense),
+        "coo": lambda: torch.from_numpy(dense).to_sparse(),
+        "csr": lambda: torch.from_numpy(dense).to_sparse_csr(),
+    }[kind]()
+    edges, labels = rng.integers(0, 60, (2, 90)), np.arange(60) % 3
+    finder = cfe.EvidenceFinder.from_data(SimpleNamespace(x=x, edge_index=edges), labels)
+    assert_array_equal(finder.vectors, cfe.ks_vectors(dense, edges))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float64, torch.float16])
+def test_features_of_any_numbers(dtype: torch.dtype) -> None:
+    x = torch.eye(6)[[0, 0, 1, 2, 1, 2]].to(dtype)
+    finder = cfe.EvidenceFinder.from_data(Data(x=x, edge_index=torch.tensor([[0, 1], [2, 3]])), [0, 1, 0, 1, 0, 1])
+    assert_array_equal(finder.vectors, cfe.ks_vectors(x.numpy().astype(float), [[0, 1], [2, 3]]))
+
+
+# --- own vectors ---
+
+
+def test_own_vectors_need_neither_graph_nor_model(data: Data) -> None:
+    X, labels = data.x.numpy() * 3, np.arange(300) % 3
+    frame = pd.DataFrame({"age": np.arange(300)})
+    finder = cfe.EvidenceFinder.from_vectors(X, labels, features=frame, truth=data.y, class_names=["a", "b", "c"])
+    by_hand = cfe.IndexEvidenceFlat(10)
+    by_hand.add_with_labels(X, labels)
+    found = finder.local([3, 5], k=4)
+    assert_array_equal(found.evidence, by_hand.search_members([3, 5], 4)[1])
+    pairs = finder.top_pairs(7)
+    assert_array_equal(pairs.source, cfe.global_evidence(by_hand, 7).source)
+    shown = found.to_frame(attributes=True)
+    assert shown["evidence_age"].tolist() == shown["evidence"].tolist()
+    assert shown["node_class"].tolist() == ["a"] * 4 + ["c"] * 4
+    assert shown["node_true"].tolist() == [["a", "b", "c"][data.y[v]] for v in [3] * 4 + [5] * 4]
+    near = cfe.Constraints(caliper={"age": 10}, target="b")
+    allowed = finder.local([3], k=50, where=near).evidence
+    assert (np.abs(allowed[allowed >= 0] - 3) <= 10).all()
+    assert_array_equal(X, data.x.numpy() * 3)
+    assert finder.graph is None
+
+
+@pytest.mark.parametrize("conditions", [{"min_hops": 2}, {"common_neighbors": False}])
+def test_own_vectors_have_no_graph(conditions: dict[str, Any]) -> None:
+    finder = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1])
+    for search in (finder.local, finder.top_pairs):
+        with pytest.raises(ValueError, match="graph must be given for Constraints"):
+            search(where=cfe.Constraints(**conditions))
+
+
+def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
+    x, y = clustered(80, 6, 2)
+    texts = np.array(["ham", "spam"])[y]
+    plain = cfe.EvidenceFinder.from_vectors(x, y)
+    for X in (x.tolist(), torch.from_numpy(x), scipy.sparse.csr_array(x), torch.from_numpy(x).to_sparse()):
+        assert_array_equal(cfe.EvidenceFinder.from_vectors(X, y).vectors, plain.vectors)
+    for labels in (texts, texts.tolist(), np.eye(2)[y], torch.from_numpy(y)):
+        assert_array_equal(cfe.EvidenceFinder.from_vectors(x, labels).top_pairs(5).target, plain.top_pairs(5).target)
+    named = cfe.EvidenceFinder.from_vectors(x, texts, truth=texts[::-1], index="EvidenceIVF4,Flat", nodes=np.arange(40))
+    assert named.class_names == ("ham", "spam")
+    assert named.truth is not None
+    assert_array_equal(named.truth, y[::-1])
+    assert isinstance(named.index, cfe.IndexEvidenceIVF)
+    assert named.local(k=2).nodes.max() == 39
+    cfe.write_index(named.index, tmp_path / "own.index")
+    again = cfe.read_index(tmp_path / "own.index")
+    assert_array_equal(again.search_members(k=3)[1], named.index.search_members(k=3)[1])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"X": np.ones(4)}, ValueError, r"X must have shape \(n, d\), got \(4,\)"),
+        ({"X": np.full((4, 2), np.nan)}, ValueError, "X must be finite in float32"),
+        ({"X": [["a"]] * 4}, TypeError, "X must be an array of real numbers"),
+        ({"labels": [0, 1]}, ValueError, r"labels must be .* classes of shape \(4,\), got shape \(2,\)"),
+        ({"labels": [0, 1, -1, 0]}, ValueError, r"labels must lie in 0\.\."),
+        (
+            {"labels": ["a", "b", "c", "a"], "class_names": ["a", "b"]},
+            ValueError,
+            "labels must be among the class names",
+        ),
+        ({"truth": [0, 1]}, ValueError, r"truth must have shape \(4,\)"),
+        (
+            {"truth": ["a", "b", "x", "a"], "labels": ["a", "b", "b", "a"]},
+            ValueError,
+            "truth must be among the class names",
+        ),
+        ({"truth": [0, 1, 1, 0], "labels": ["a", "b", "b", "a"]}, ValueError, "truth must be texts, as the labels are"),
+        ({"nodes": [4]}, ValueError, r"nodes must lie in 0\.\.3, got 4"),
+        ({"index": cfe.IndexEvidenceFlat(3)}, ValueError, "index must be empty and of 2 dimensions"),
+        ({"features": {"a": [1, 2]}}, ValueError, "the attributes must describe every node"),
+    ],
+)
+def test_bad_own_vectors_are_named(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        cfe.EvidenceFinder.from_vectors(**({"X": np.ones((4, 2)), "labels": [0, 1, 0, 1]} | kwargs))

@@ -145,7 +145,25 @@ def test_data_that_are_refused(data):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
     del data[WRITES].edge_index
     data[WRITES].edge_weight = torch.ones(3)
-    with pytest.raises(ValueError, match=r"data must have an edge_index for \('author', .*, got edge_weight"):
+    with pytest.raises(ValueError, match=r"data must have edge_index or adj_t for \('author', .*, got edge_weight"):
+        cfe.metapath_graph(data, [WRITES, WRITTEN])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_transposed_matrices_stand_for_edges(data):
+    expected = cfe.metapath_graph(data, [WRITES, WRITTEN], weighted=True)
+    ends = data[WRITES].edge_index.flip(0)
+    data[WRITES].adj_t = torch.sparse_coo_tensor(ends, torch.ones(5), (3, 4)).to_sparse_csr()
+    del data[WRITES].edge_index
+    graph = cfe.metapath_graph(data, [WRITES, WRITTEN], weighted=True)
+    assert edges(graph) == edges(expected)
+    assert torch.equal(graph.edge_weight, expected.edge_weight)
+    values = torch.tensor([2.0, 1, 1, 1, 0])
+    data[WRITES].adj_t = torch.sparse_coo_tensor(ends, values, (3, 4))
+    assert cfe.metapath_graph(data, [WRITES, WRITTEN], weighted=True).edge_weight.tolist() == [2, 2, 1, 2, 1, 1, 1]
+    assert edges(cfe.metapath_graph(data, [WRITES, WRITTEN])) == edges(expected)
+    data[WRITES].adj_t = torch.sparse_coo_tensor(ends, values, (3, 5))
+    with pytest.raises(ValueError, match=r"adj_t of \('author', .* must have shape \(3, 4\), got \(3, 5\)"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
 
 

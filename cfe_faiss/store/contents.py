@@ -27,6 +27,8 @@ class Contents:
     index
         An evidence index, whose ids are the keys of the table. There may be others among them, of rows that are no
         more, where a change was interrupted; the next change removes these.
+    d
+        Length of the vectors.
     table
         The rows.
     next_key
@@ -35,6 +37,7 @@ class Contents:
 
     def __init__(self, index: Any, table: Table, next_key: int) -> None:
         self.index = index
+        self.d = int(index.d)
         self.table = table
         self.next_key = next_key
         # Of each id its key. Ids that are no more may be left here: what counts is whether the table has the key.

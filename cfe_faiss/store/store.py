@@ -101,7 +101,7 @@ class EvidenceStore:
     @property
     def d(self) -> int:
         """Length of the vectors."""
-        return int(self._contents.index.d)
+        return self._contents.d
 
     @property
     def index(self) -> Any:
@@ -389,10 +389,10 @@ class EvidenceStore:
             (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
         )
         with self._lock.reading():
-            asked = self._of_ids(names or []) if vectors is None else _of_vectors(vectors)
+            asked = self._of_ids(names or []) if vectors is None else _Asked(vectors)
             labels = self._labels_of(asked, label, single)
             mask = self._mask(where)
-            if label is None or vectors is not None:
+            if label is None or asked.keys is None:
                 D, I = searching.evidence(self._contents.index, self._contents.table, asked.X, labels, k, mask)
             else:  # an id that is given another class may find itself
                 D, I = searching.evidence(self._contents.index, self._contents.table, asked.X, labels, k + 1, mask)
@@ -407,12 +407,16 @@ class EvidenceStore:
 
     def _labels_of(self, asked: "_Asked", label: Any, single: bool) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
-        labels = asked.labels
-        if label is not None:
-            given = [self._contents.table.class_number(one) for one in _given_labels(label, len(labels), single)]
-            labels = np.array(given, np.int32) if UNKNOWN not in given else np.where(np.array(given) < 0, labels, given)
-        if UNKNOWN in labels.tolist():
-            name = "a vector" if asked.keys[np.argmin(labels)] < 0 else "an id that is not classified"
+        own, n = asked.labels, len(asked.X)
+        if label is None:
+            labels = own
+        else:
+            given = [self._contents.table.class_number(one) for one in _given_labels(label, n, single)]
+            labels = np.array(given, np.int32)
+            if UNKNOWN in given and own is not None:
+                labels = np.where(labels == UNKNOWN, own, labels)
+        if labels is None or UNKNOWN in labels.tolist():
+            name = "a vector" if own is None else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
         return labels
 
@@ -425,7 +429,7 @@ class EvidenceStore:
         if I[-1] < 0:
             D, I = D[I >= 0], I[I >= 0]
         table = self._contents.table
-        rows = table.keys.searchsorted(I)
+        rows = table.known_rows_of(I)
         return Hits(
             table.ids[rows].tolist(),
             D,
@@ -617,15 +621,11 @@ class EvidenceStore:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Queries: unit rows (nq, d), and the key and class number of each; -1 of a vector that is not in the store."""
+    """Queries: unit rows (nq, d), and of those that are in the store key and class number, (nq,)."""
 
     X: NDArray[np.float32]
-    keys: NDArray[np.int64]
-    labels: NDArray[np.int32]
-
-
-def _of_vectors(X: NDArray[np.float32]) -> _Asked:
-    return _Asked(X, np.full(len(X), -1), np.full(len(X), UNKNOWN, np.int32))
+    keys: NDArray[np.int64] | None = None
+    labels: NDArray[np.int32] | None = None
 
 
 def _without(own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> exact.Results:

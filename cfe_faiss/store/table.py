@@ -107,6 +107,17 @@ class Table:
         rows[missing] = -1
         return rows
 
+    def known_rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each key; all are in the table."""
+        first = self._first_key
+        return self.keys.searchsorted(keys) if first is None else keys - first
+
+    @cached_property
+    def _first_key(self) -> int | None:
+        """The key of the first row if the others follow without a gap, as long as no row was removed; else None."""
+        first = int(self.keys[0]) if len(self.keys) else 0
+        return first if len(self.keys) and self.keys[-1] - first == len(self.keys) - 1 else None
+
     def metadata_of(self, rows: NDArray[np.int64]) -> list[Metadata]:
         """Return copies of the metadata of some rows."""
         some = self.metadata[rows].tolist()

@@ -252,6 +252,19 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
     assert entries(test) == naive(model, data, nodes, column=data.feature_names.index(data.sensitive_name))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks")
+def test_adj_t_and_directed_edges() -> None:
+    data = graph(60, 90)
+    data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)  # some edges lead in one direction only
+    model = GCNConv(4, 2)
+    values = torch.ones(data.edge_index.shape[1])
+    matrix = torch.sparse_coo_tensor(data.edge_index.flip(0), values, (60, 60), check_invariants=True).to_sparse_csr()
+    given = Data(**{name: value for name, value in data.to_dict().items() if name != "edge_index"}, adj_t=matrix)
+    test = audit.flip(model, given, "sex")
+    assert entries(test) == entries(audit.flip(model, data, "sex")) == naive(model, data, range(60))
+    assert (adjacency(given, 60) != adjacency(data, 60)).nnz == 0
+
+
 def test_batches_hold_no_two_nodes_within_reach() -> None:
     data = graph(200, 250, seed=7)
     joined = adjacency(data.edge_index, 200)

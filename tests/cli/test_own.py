@@ -52,6 +52,15 @@ def test_build_gives_the_index_of_the_api(inside, index: Path) -> None:
     np.testing.assert_allclose(built.reconstruct_n(), X, atol=1e-6)
 
 
+def test_build_without_any_edge(inside, tmp_path: Path) -> None:
+    (tmp_path / "no_edges.csv").write_text("from,to\n")
+    options = inside.options("features", "predictions", "truth")
+    assert main(["build", str(tmp_path / "out"), *options, "--edges", str(tmp_path / "no_edges.csv")]) == 0
+    x = own(inside).x
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(cfe.read_index(tmp_path / "out").reconstruct_n(), units, atol=1e-6)
+
+
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv", "mask.csv:asked", "test"])
 def test_build_among_some_nodes(inside, tmp_path: Path, output, nodes: str) -> None:
     split = inside.options("split") if nodes == "test" else []

@@ -67,6 +67,7 @@ def test_edge_values_come_with_their_edges(graph):
 
 
 @pytest.mark.skipif(not COMPILED, reason="NeighborLoader needs pyg-lib or torch-sparse")
+@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without:UserWarning")
 def test_neighbor_loader(graph):
     model = network(GraphSAGE)
     whole = predict(model, graph)
@@ -114,6 +115,7 @@ def test_node_types_by_batches(typed):
 
 
 @pytest.mark.skipif(not COMPILED, reason="NeighborLoader needs pyg-lib or torch-sparse")
+@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without:UserWarning")
 def test_neighbor_loader_of_node_types(typed):
     model = typed_network(typed)
     loader = NeighborLoader(typed, num_neighbors=[-1, -1], input_nodes="v0", batch_size=7)

@@ -81,6 +81,32 @@ def test_weights_are_handed_over(weighted, model, kwargs):
     assert taken(model, weighted) == (["x", "edge_index"], kwargs)
 
 
+@pytest.mark.parametrize(
+    ("model", "args", "kwargs"),
+    [
+        (lambda x, adj_t: x, ["x", "adj_t"], {}),
+        (lambda x, adj: x, ["x", "adj_t"], {}),
+        (lambda x, edge_index: x, ["x", "adj_t"], {}),
+        (lambda edge_index, x: x, [], {"x": "x", "edge_index": "adj_t"}),
+        (lambda x, edge_index, y: x, ["x", "adj_t"], {"y": "y"}),
+        (lambda *args: args[0], ["x", "adj_t"], {}),
+        (lambda data: data.x, ["data"], {}),
+        (lambda x: x, ["x"], {}),
+        (GCN(4, 8, 2, 2), ["x", "adj_t"], {}),
+    ],
+)
+def test_adj_t_in_place_of_edge_index(data, model, args, kwargs):
+    only = Data(x=data.x, y=data.y, adj_t=torch.eye(4).to_sparse())
+    assert taken(model, only) == (args, kwargs)
+
+
+def test_adj_t_beside_edge_index(data):
+    data.adj_t = torch.eye(4).to_sparse()
+    assert taken(lambda x, adj_t: x, data) == (["x", "adj_t"], {})
+    assert taken(lambda x, edge_index: x, data) == (["x", "edge_index"], {})
+    assert taken(lambda x, edge_index, adj_t: x, data) == (["x", "edge_index"], {"adj_t": "adj_t"})
+
+
 def test_weights_count():
     x, weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), torch.tensor([3.0, 1.0])
     data = Data(x=x, edge_index=torch.tensor([[0, 1], [2, 2]]), edge_weight=weights)

@@ -159,7 +159,7 @@ def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(monkeypatch
         assert same(contents(store), before)
     monkeypatch.undo()
     MIXED.put(store)
-    assert store.ids == [*ROWS.ids[3:], *MIXED.ids]
+    assert store.ids == [*ROWS.ids[2:], *MIXED.ids]
     assert store.get(MIXED.ids).labels == MIXED.labels
 
 

@@ -21,7 +21,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
     Returns
     -------
     ndarray or scipy.sparse matrix
-        The edges, (2, E) int64, or the adjacency matrix of an .npz file.
+        The edges, (2, E) int64, or the adjacency matrix of an .npz file. E is 0 where a file holds a header only.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
         return read_graph(path)
     if path.suffix == ".txt" and ids.column is None and not source.columns:
         return read_graph(path)
-    table = read_table(path)
+    table = read_table(path, empty=True)
     names = source.columns or tuple(table.columns)
     if len(names) != 2:
         raise ValueError(

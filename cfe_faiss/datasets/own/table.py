@@ -102,13 +102,14 @@ def is_table(path: Path) -> bool:
     return not all(_is_number(field) for field in line.split(_delimiter(line)))
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, *, empty: bool = False) -> Table:
     """Read a table.
 
     ``.csv`` and ``.csv.gz``: UTF-8 with or without a byte order mark, fields separated by commas, semicolons or tabs
     (whichever the first line has most of), quoted as RFC 4180 says; the first line is the header unless it holds
     numbers only. ``.txt``: fields separated by white space, no header; lines that begin with "#" are left out.
-    ``.parquet``: columns of numbers, texts or booleans. White space around a field does not count.
+    ``.parquet``: columns of numbers, texts or booleans. White space around a field does not count. Below the header
+    there may be no row where ``empty`` says so.
 
     Raises
     ------
@@ -124,7 +125,7 @@ def read_table(path: Path) -> Table:
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} must be a file of the kind {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if suffix == ".parquet":
-        return _read_parquet(path)
+        return _read_parquet(path, empty=empty)
     rows, lines = _fields(path, _text(path, suffix), whitespace=suffix == ".txt")
     if not rows:
         raise ValueError(f"{path} must hold a table, got an empty file")
@@ -132,9 +133,10 @@ def read_table(path: Path) -> Table:
     names = rows[0] if has_header else [str(1 + column) for column in range(len(rows[0]))]
     body, lines = (rows[1:], lines[1:]) if has_header else (rows, lines)
     _check_names(path, names)
-    if not body:
+    if not body and not empty:
         raise ValueError(f"{path} must hold a row below its header, got none")
-    columns: dict[str, Column] = dict(zip(names, map(list, zip(*body, strict=True)), strict=True))
+    fields = zip(*body, strict=True) if body else ((),) * len(names)
+    columns: dict[str, Column] = dict(zip(names, map(list, fields), strict=True))
     return Table(path, columns, has_header, np.array(lines, np.int64))
 
 
@@ -205,7 +207,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path, *, empty: bool) -> Table:
     with extra("audit"):
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -215,7 +217,7 @@ def _read_parquet(path: Path) -> Table:
             table: Any = pq.read_table(file)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} must be a Parquet file: {error}") from error
-    if not table.num_columns or not table.num_rows:
+    if not table.num_columns or not (table.num_rows or empty):
         raise ValueError(f"{path} must hold a table, got {table.num_rows} rows of {table.num_columns} columns")
     _check_names(path, table.column_names)
     columns = {name: _of_arrow(path, name, table.column(name)) for name in table.column_names}

@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
@@ -35,6 +37,17 @@ def source(folder: Path, text: str, *columns: str, name: str = "e.csv") -> Sourc
 )
 def test_edge_lists(tmp_path: Path, text: str, columns: tuple[str, ...], name: str, ids: Ids) -> None:
     assert read_edges(source(tmp_path, text, *columns, name=name), ids).tolist() == [[0, 2], [1, 0]]
+
+
+@pytest.mark.parametrize("ids", [TEXTS, ROWS])
+def test_no_edges(tmp_path: Path, ids: Ids) -> None:
+    assert read_edges(source(tmp_path, "from,to\n"), ids).shape == (2, 0)
+    pq.write_table(
+        pa.table({"from": pa.array([], pa.string()), "to": pa.array([], pa.string())}), tmp_path / "e.parquet"
+    )
+    assert read_edges(Source(tmp_path / "e.parquet"), ids).shape == (2, 0)
+    with pytest.raises(ValueError, match=r"e\.csv must hold a table, got an empty file"):
+        read_edges(source(tmp_path, ""), ids)
 
 
 def test_arrays(tmp_path: Path) -> None:
