@@ -14,9 +14,14 @@ UNEXPLAINED = "no reason known"
 VERDICTS = (PASSES, UNIT, BOTH, LENGTHS, REFUSED, CLASS, OTHER, UNEXPLAINED)
 
 ABOUT = {
+    UNIT: [
+        "Evidence indexes normalise what they are given, and FAISS's helpers give these tests longer and shorter ones.",
+        "Where the helpers make unit vectors, the tests pass.",
+        "",
+    ],
     LENGTHS: [
-        "Evidence indexes normalise what they are given. Said of a test that passes with them where its data are unit",
-        "vectors, or that fails with stock indexes, too, where these normalise.",
+        "These tests make vectors of other lengths themselves, or turn on the lengths: they fail with stock indexes,",
+        "too, where these normalise what they are given. The error is that of such stock indexes.",
         "",
     ],
 }
@@ -69,10 +74,10 @@ def verdict(test: str, ours: Any, stock: Any, on_unit: Any, normalising: Any) ->
     if on_unit.state == "ok":
         return UNIT, ""
     if normalising.state != "ok":
-        return LENGTHS, f"stock indexes that normalise fail, too: {_short(normalising)}"
+        return LENGTHS, f"stock indexes that normalise: {_short(normalising)}"
     return UNEXPLAINED, f"{ours.state}: {_short(ours)}"
 
 
 def _short(outcome: Any) -> str:
     lines = [line for line in outcome.message.splitlines() if line.strip()]
-    return " ".join(lines)[:160]
+    return " ".join(lines)[:120]

@@ -136,7 +136,7 @@ def _again(checkout: Path, name: str, kind: str, data: str, tests: list[str], se
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def page(rows: list[Row], version: str) -> str:
+def page(rows: list[Row], version: str, modules: list[str]) -> str:
     counts = Counter(row.verdict for row in rows)
     lines = [
         "# FAISS's own tests with evidence indexes",
@@ -147,6 +147,8 @@ def page(rows: list[Row], version: str) -> str:
         "keeps its classes. Tests count that make at least one of them; of those that FAISS runs for each instruction",
         "set, one.",
         "",
+        f"Modules that were run: {', '.join(f'`{name}`' for name in modules)}.",
+        "",
         "| outcome | tests |",
         "| --- | ---: |",
         *(f"| {verdict} | {counts[verdict]} |" for verdict in reasons.VERDICTS if counts[verdict]),
@@ -155,14 +157,12 @@ def page(rows: list[Row], version: str) -> str:
     for verdict in reasons.VERDICTS[1:]:
         chosen = sorted(row for row in rows if row.verdict == verdict)
         if chosen:
-            lines += [
-                "",
-                f"## {verdict[0].upper()}{verdict[1:]}",
-                "",
-                *reasons.ABOUT.get(verdict, []),
-                "| test | reason |",
-            ]
-            lines += ["| --- | --- |", *(f"| `{row.test}` | {_cell(row.reason)} |" for row in chosen)]
+            lines += ["", f"## {verdict[0].upper()}{verdict[1:]}", "", *reasons.ABOUT.get(verdict, [])]
+            if any(row.reason for row in chosen):
+                lines += ["| test | reason |", "| --- | --- |"]
+                lines += [f"| `{row.test}` | {_cell(row.reason)} |" for row in chosen]
+            else:
+                lines += [f"- `{row.test}`" for row in chosen]
     passed = sorted(row.test for row in rows if row.verdict == reasons.PASSES)
     return "\n".join([*lines, "", "## Passes", "", *(f"- `{test}`" for test in passed), ""])
 
@@ -192,7 +192,7 @@ def main() -> None:
         for row in found:
             if row.verdict != reasons.PASSES:
                 print(f"    {row.test}: {row.verdict}: {row.reason}", flush=True)
-    given.output.write_text(page(rows, given.version))
+    given.output.write_text(page(rows, given.version, names))
     unexplained = [row for row in rows if row.verdict == reasons.UNEXPLAINED]
     for row in unexplained:
         print(f"no reason is known for {row.test}: {row.reason}")

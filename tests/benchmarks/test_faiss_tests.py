@@ -93,7 +93,7 @@ def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
         "refused": reasons.REFUSED,
         "without_a_reason": reasons.UNEXPLAINED,
     }
-    page = run.page(rows, "1.2.3")
+    page = run.page(rows, "1.2.3", ["test_some"])
     assert "| all | 7 |" in page
     assert "| `test_some.TestSome.test_refused` | the exact index is an id map" in page
     assert "- `test_some.TestSome.test_passes`" in page

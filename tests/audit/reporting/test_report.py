@@ -173,3 +173,26 @@ def test_importing_audit_loads_neither_templates_nor_pandas():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, r"\d+; edge_weight for the model only"),
+        ({"directed": True, "edge_weight": True}, r"\d+, directed, by weight"),
+        (None, "not known"),
+    ],
+)
+def test_every_kind_of_graph_and_own_vectors(tmp_path: Path, options, words: str) -> None:
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(80, 4)).astype(np.float32), rng.integers(0, 2, 80)
+    people = {"sex": rng.integers(0, 2, 80), "age": rng.integers(20, 60, 80)}
+    data = SimpleNamespace(x=x, edge_index=rng.integers(0, 80, (2, 200)), edge_weight=rng.random(200))
+    if options is None:
+        data = SimpleNamespace(x=x)
+        finder = cfe.EvidenceFinder.from_vectors(x, labels, features=people)
+    else:
+        finder = cfe.EvidenceFinder.from_data(data, labels, features=people, **options)
+    report = audit.report(finder, data, tmp_path / "report.html", sensitive=["sex"])
+    assert re.fullmatch(words, report.numbers["subject"]["Connections"])
+    assert next(section for section in report.numbers["sections"] if section["id"] == "cases")["missing"] is None
