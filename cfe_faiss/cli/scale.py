@@ -12,7 +12,9 @@ from cfe_faiss.cli.output import note, write
 
 def add(commands: Any) -> None:
     """Add the command ``scale``, with its own commands."""
-    text = "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, stage by stage."
+    text = (
+        "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, stage by stage."
+    )
     scale = commands.add_parser("scale", help="evidence of graphs that are larger than memory", description=text)
     steps = scale.add_subparsers(dest="step", metavar="COMMAND", required=True)
     run = steps.add_parser("run", help="make a job, and run it", description="Make a job in a folder, and run it.")

@@ -137,9 +137,7 @@ def pairs_above(work: Work, _: int) -> Mapping[str, Any]:
     return {"pairs": count}
 
 
-def _by_block(
-    work: Work, rows: NDArray[np.int64]
-) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.int64]]]]:
+def _by_block(work: Work, rows: NDArray[np.int64]) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.int64]]]]:
     """Yield the blocks that some rows lie in: places among the rows, and their rows within the block."""
     blocks = rows // work.settings.block_rows
     order = np.argsort(blocks, kind="stable")

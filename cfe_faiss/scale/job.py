@@ -228,9 +228,7 @@ class Job:
                     self._run_stage(stage, manifest, running, size // running.workers_of_a_machine, progress)
                     self._remove_what_is_not_read(manifest)
 
-    def _run_stage(
-        self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool
-    ) -> None:
+    def _run_stage(self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool) -> None:
         left = [block for block in range(stage.blocks) if (stage.name, block) not in manifest.finished]
         call = partial(perform, str(self.directory), stage.name, stage.run, memory)
         hidden = None if progress else True
@@ -287,7 +285,7 @@ class Job:
                     path.unlink(missing_ok=True)
 
     def _take_back_damaged(self, manifest: Manifest) -> None:
-        """Forget finished tasks whose files are needed and are not as they were written, and all they were made from."""
+        """Forget finished tasks whose files are needed and are not as they were written, and what they need again."""
         stages = self.stages(manifest)
         by_name = {stage.name: stage for stage in stages}
         wanted = _needed(stages, manifest) | _KEPT
@@ -377,7 +375,9 @@ class Job:
         manifest = Manifest(self.directory)
         stage = next((stage for stage in self.stages(manifest) if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
-            raise RuntimeError(f"the job in {self.directory} has not finished the stage {name!r}: run() goes on with it")
+            raise RuntimeError(
+                f"the job in {self.directory} has not finished the stage {name!r}: run() goes on with it"
+            )
         return manifest.files(name)
 
     def __repr__(self) -> str:
@@ -416,7 +416,9 @@ def _inputs(folder: Path, features: Source, edges: Any, labels: Source) -> dict[
     if isinstance(edges, tuple):
         if len(edges) != 2:
             raise ValueError(f"edges must be an edge_index or a pair (indptr, indices), got {len(edges)} parts")
-        return inputs | {name: stored(name, part, place) for name, part in zip(("indptr", "indices"), edges, strict=True)}
+        return inputs | {
+            name: stored(name, part, place) for name, part in zip(("indptr", "indices"), edges, strict=True)
+        }
     return inputs | {"edges": stored("edges", edges, place)}
 
 
@@ -474,4 +476,3 @@ def _status(stage: Stage, manifest: Manifest) -> StageStatus:
     size = sum(path.stat().st_size for path in manifest.files(stage.name) if path.exists())
     peak = max((finished.peak_bytes for finished in own), default=0)
     return StageStatus(stage.name, stage.blocks, len(own), size, seconds, peak, left)
-

@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 import faiss
 
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.tasks import Call, WorkerDied
+from cfe_faiss.scale.tasks import Call, WorkerDiedError
 
 _GRACE = 5.0  # seconds that a worker has to end
 
@@ -77,11 +77,11 @@ class LocalExecutor:
 
 def _pass_on(done: "Future[Finished]", outer: "Future[Finished]") -> None:
     if done.cancelled():
-        outer.set_exception(WorkerDied("the workers were ended"))
+        outer.set_exception(WorkerDiedError("the workers were ended"))
         return
     error = done.exception()
     if isinstance(error, BrokenProcessPool):
-        outer.set_exception(WorkerDied(str(error)))
+        outer.set_exception(WorkerDiedError(str(error)))
     elif error is not None:
         outer.set_exception(error)
     else:

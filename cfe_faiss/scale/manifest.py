@@ -1,4 +1,4 @@
-"""What a folder knows of its job: what it is about, and which tasks are finished, with the files that they have written.
+"""What a folder knows of its job: what it is about, and which tasks are finished, with the files they have written.
 
 ``job.json`` is written once. ``done.jsonl`` gets a line when a task is finished, after its files have their names; only
 the process that drives the job writes to either, and it holds a lock while it does.

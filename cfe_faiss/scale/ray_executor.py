@@ -5,7 +5,7 @@ from typing import Any
 
 from cfe_faiss.extras import extra
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.tasks import Call, WorkerDied
+from cfe_faiss.scale.tasks import Call, WorkerDiedError
 
 
 class RayExecutor:
@@ -68,7 +68,7 @@ class RayExecutor:
         elif isinstance(error, errors.RayTaskError):
             outer.set_exception(getattr(error, "cause", None) or error)
         elif isinstance(error, errors.RayError):  # the worker, its machine, or the memory of it
-            outer.set_exception(WorkerDied(str(error).partition("\n")[0]))
+            outer.set_exception(WorkerDiedError(str(error).partition("\n")[0]))
         else:
             outer.set_exception(error)
 

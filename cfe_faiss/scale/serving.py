@@ -16,7 +16,7 @@ Results = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 class ServedEvidenceIndex:
-    """A sharded index in several warm processes of a Ray cluster; made by ``ShardedEvidenceIndex.open``.
+    """A sharded index in several warm processes of a Ray cluster; over the shards in a folder.
 
     A call goes to one of the processes (*replicas*), in turns; where it dies or is not back in time, to another one. A
     process that has died is started again. Results are those of the index itself, since each process has it mapped.
@@ -58,7 +58,9 @@ class ServedEvidenceIndex:
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
-    def search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **how: Any) -> Results:
+    def search_evidence(
+        self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **how: Any
+    ) -> Results:
         """Return what ``ShardedEvidenceIndex.search_evidence`` does.
 
         Raises
@@ -113,7 +115,9 @@ class ServedEvidenceIndex:
                 time.sleep(min(1.0, 0.1 * 2**attempt))  # until it has started again
             else:
                 return found
-        raise TimeoutError(f"no replica answered {method} in {self._attempts} attempts of {self._deadline:g} s") from last
+        raise TimeoutError(
+            f"no replica answered {method} in {self._attempts} attempts of {self._deadline:g} s"
+        ) from last
 
 
 class _Replica:

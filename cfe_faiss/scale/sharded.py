@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import faiss
 import numpy as np
@@ -118,7 +118,9 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         function(*arguments)
         if self.routing == "evidence":
             self._from_file = Routes.merged([shard.routes() for shard in shards], self._owners)
-        self._refusal = f"the index is mapped from the shards in {folder} and cannot be changed; write_index makes a copy"
+        self._refusal = (
+            f"the index is mapped from the shards in {folder} and cannot be changed; write_index makes a copy"
+        )
 
     def _worked_out(self) -> ListsState:
         routes = self._from_file
@@ -307,7 +309,9 @@ def _sizes_of(folder: Path, parameters: dict[str, Any], shards: Sequence[IndexEv
     for shard in shards:
         wrong = next((name for name in _PARAMETERS if getattr(shard, name) != parameters[name]), None)
         if wrong is not None:
-            raise _damaged(folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}")
+            raise _damaged(
+                folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}"
+            )
         if not np.array_equal(shard.centroids(), centroids):
             raise _damaged(folder, "its shards have different centroids")
     sizes = np.array([np.diff(shard.storage().starts) for shard in shards])

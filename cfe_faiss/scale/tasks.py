@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from cfe_faiss.scale.manifest import Finished
 
@@ -23,7 +23,7 @@ _GIVEN_UP = 50.0  # times that time, after which nothing is waited for any more
 Call = Callable[[int], Finished]
 
 
-class WorkerDied(Exception):
+class WorkerDiedError(Exception):
     """A worker ended while it was at a task: killed, or with its machine."""
 
 
@@ -43,7 +43,7 @@ class Executor(Protocol):
         """How many of them share the memory of a machine."""
 
     def submit(self, call: Call, block: int) -> "Future[Finished]":
-        """Start ``call(block)``; the future raises :class:`WorkerDied` if its worker did."""
+        """Start ``call(block)``; the future raises :class:`WorkerDiedError` if its worker did."""
 
     def close(self) -> None:
         """End all workers, also those that are at a task."""
@@ -93,7 +93,7 @@ class _Stage:
         running = self.running.pop(future)
         try:
             result = future.result(timeout=0)
-        except WorkerDied as error:
+        except WorkerDiedError as error:
             tries = self.attempts[running.block] = self.attempts.get(running.block, 0) + 1
             if tries >= _ATTEMPTS:
                 raise JobError(f"stage {self.name}, block {running.block}: its worker died {tries} times") from error
@@ -152,5 +152,3 @@ def _enter_rest(stage: _Stage, enter: Callable[[Finished], None]) -> None:
             if future.exception(timeout=0) is None and block not in stage.done:
                 stage.done.add(block)
                 enter(future.result(timeout=0))
-
-

@@ -49,7 +49,7 @@ def unit(work: Work, block: int) -> Mapping[str, Any]:
 
 
 def step(work: Work, block: int, layer: int) -> Mapping[str, Any]:
-    """Write the next vectors of a block, and the sum of its vectors so far; after the last step that sum, normalised."""
+    """Write the next vectors of a block, and their sum so far; after the last step only the sum, normalised."""
     settings, before = work.settings, f"step-{layer - 1}"
     first, _ = settings.rows(block)
     lengths = lengths_of(work, layer - 1)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +53,10 @@ def finished(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def copy(finished: Path, tmp_path: Path) -> Iterator[Path]:
+def copy(finished: Path, tmp_path: Path) -> Path:
     place = tmp_path / "job"
     shutil.copytree(finished, place)
-    yield place
+    return place
 
 
 def evidence_of(job: Job) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -267,7 +266,7 @@ def test_changed_inputs_are_refused(inputs: dict[str, Path], tmp_path: Path) -> 
     changed = FEATURES.copy()
     changed[0, 0] += 1
     np.save(features, changed)
-    with pytest.raises(ValueError, match="features must be what the job was made with: .* has another content"):
+    with pytest.raises(ValueError, match=r"features must be what the job was made with: .* has another content"):
         job.run()
     features.unlink()
     with pytest.raises(ValueError, match="is missing"):

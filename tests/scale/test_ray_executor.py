@@ -72,7 +72,9 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
                 assert_array_equal(found, expected)
         for pid in served.processes():
             os.kill(pid, signal.SIGKILL)
-        assert_array_equal(served.search_members([5, 7], K, exact=True)[1], made.search_members([5, 7], K, exact=True)[1])
+        assert_array_equal(
+            served.search_members([5, 7], K, exact=True)[1], made.search_members([5, 7], K, exact=True)[1]
+        )
         with pytest.raises(ValueError, match="k must be at least 1"):
             served.search_members([5], 0)
     with pytest.raises(RuntimeError, match="was closed"):

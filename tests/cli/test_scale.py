@@ -1,0 +1,51 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import cfe_faiss as cfe
+from cfe_faiss.cli import main
+from cfe_faiss.scale import Job
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[str]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "features": rng.normal(size=(300, 6)).astype(np.float32),
+        "edges": rng.integers(0, 300, (2, 900)),
+        "labels": rng.integers(0, 2, 300),
+    }
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    return [part for name in arrays for part in (f"--{name}", str(tmp_path / f"{name}.npy"))]
+
+
+def test_a_job_is_run_looked_at_and_resumed(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "job")
+    options = ["-k", "3", "--exact", "--nlist", "10", "--pairs", "5", "--workers", "1", "--memory", "1GB"]
+    assert main(["scale", "run", folder, *inputs, *options]) == 0
+    assert "is finished: evidence in" in capsys.readouterr().err
+    job = Job(folder)
+    X = np.concatenate([*job.vectors()])
+    flat = cfe.IndexEvidenceFlat(6)
+    flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
+    assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_members(k=3)[1].ravel()))
+    assert main(["scale", "status", folder, "--json"]) == 0
+    stages = json.loads(capsys.readouterr().out)
+    assert [stage["stage"] for stage in stages][-2:] == ["evidence", "pairs"]
+    assert all(stage["finished"] == stage["of"] for stage in stages)
+    assert main(["scale", "resume", folder]) == 0
+
+
+def test_errors_are_one_line(inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", "status", str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    np.save(tmp_path / "features.npy", np.full((300, 6), np.nan))
+    assert main(["scale", "run", str(tmp_path / "job"), *inputs, "--workers", "1"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "stage step-0, block 0: ValueError: features must be finite in float32" in error
