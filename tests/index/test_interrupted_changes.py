@@ -312,6 +312,7 @@ print("survived")
 
 
 # OpenBLAS, by which FAISS makes the codes of PQ, ends the process where it gets no memory.
+@pytest.mark.exhausts_memory
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
 def test_a_real_limit_of_memory(kind: str) -> None:
     assert_survives_alone(NO_MEMORY, 200_000, kind)

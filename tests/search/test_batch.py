@@ -309,7 +309,8 @@ def test_damaged_rows_give_no_directions(value: float) -> None:
 @pytest.mark.parametrize("d", [3, 18, 200])
 def test_blocks_take_about_as_much_memory_as_was_planned(element: str, d: int) -> None:
     X, labels = near_twins(1600, d, 1.0)
-    kept = indexed(X, labels, 4)._all_lists().blocks
+    index = indexed(X, labels, 4)  # whose memory the lists are in
+    kept = index._all_lists().blocks
     assert kept is not None
     assert kept.element == element
     assert len(kept) == 1600
