@@ -40,14 +40,15 @@ def core() -> None:
 def people() -> tuple[SimpleNamespace, cfe.EvidenceFinder]:
     rng = np.random.default_rng(0)
     data = SimpleNamespace(x=rng.normal(size=(60, 4)), edge_index=rng.integers(60, size=(2, 200)))
-    return data, cfe.EvidenceFinder.from_data(data, rng.integers(2, size=60))
+    sex = {"sex": np.arange(60) % 2}
+    return data, cfe.EvidenceFinder.from_data(data, rng.integers(2, size=60), features=sex)
 
 
 def gnn() -> None:
     from cfe_faiss import datasets, models
 
     data = datasets.load("patients")
-    model = models.build("gcn", data.num_features, 2)
+    model = models.build("gcn", data)
     assert len(cfe.EvidenceFinder.from_data(data, model).local(k=3).to_frame()) > 0
 
 
@@ -64,7 +65,7 @@ def audit() -> None:
     from cfe_faiss import audit
 
     data, finder = people()
-    audit.report(finder, data, "report.html", sensitive={"sex": np.arange(60) % 2})
+    audit.report(finder, data, "report.html", sensitive=["sex"])
     assert Path("report.html").stat().st_size > 10_000
 
 

@@ -45,8 +45,7 @@ def attempt(python: str, wheel: Path, extras: list[str]) -> bool:
         requirement = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
         install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
         smoke = [inside, "-I", ROOT / ".ci" / "smoke.py", *extras]
-        # No compiler: what has no wheel is not to be built here.
-        environment = os.environ | {"PATH": f"{folder}/env/bin"}
+        environment = os.environ | {"PATH": f"{folder}/env/bin{os.pathsep}{os.environ['PATH']}"}
         for command in ([*install, "--only-binary", ":all:", requirement], smoke):
             if subprocess.run(command, cwd=empty, env=environment, check=False).returncode:
                 print(f"FAILED: {python}, {what}", flush=True)
