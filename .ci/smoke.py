@@ -88,6 +88,15 @@ def haystack() -> None:
     importlib.import_module("cfe_faiss.integrations.haystack")
 
 
+def ray() -> None:
+    from cfe_faiss.scale import Job
+
+    data, finder = people()
+    job = Job("job", features=data.x, edges=data.edge_index, labels=finder.labels, k=3, exact=True, pairs=0, nlist=4)
+    job.run("ray", workers=1)
+    assert job.evidence().to_table()["evidence"].to_pylist() == finder.local(k=3, exact=True).evidence.ravel().tolist()
+
+
 EXTRAS: dict[str, Callable[[], None]] = {
     "gnn": gnn,
     "plot": plot,
@@ -96,6 +105,7 @@ EXTRAS: dict[str, Callable[[], None]] = {
     "langchain": langchain,
     "llama-index": llama_index,
     "haystack": haystack,
+    "ray": ray,
 }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 USABLE = "import sys, venv, ensurepip; print(*sys.version_info[:3], sep='.'); sys.exit(sys.version_info < (3, 11))"
-EXTRAS = ["plot", "audit", "store", "gnn", "langchain", "llama-index", "haystack"]
+EXTRAS = ["plot", "audit", "store", "gnn", "langchain", "llama-index", "haystack", "ray"]
 NAMES = [f"python3.{minor}" for minor in range(11, 16)]
 
 
