@@ -21,6 +21,9 @@ CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
 # What computes, and therefore depends on the instruction set.
 CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
 	tests/test_kernel.py tests/test_graph.py tests/test_pairs.py
+# Interrupts fall between lines of Python, and files are read by no kernel.
+LEVEL_TESTS = $(filter-out tests/index tests/files,$(CORE_TESTS)) \
+	$(filter-out tests/index/test_interrupted_changes.py,$(wildcard tests/index/test_*.py))
 # Without leaks: CPython keeps what it needs until the end.
 ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
 WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/test_graph.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
@@ -63,7 +66,7 @@ docs: $(READY)
 levels: $(READY)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \
 		"from cfe_faiss import _native; print(*_native.available_levels())")); do \
-		echo "CFE_SIMD=$$level"; CFE_SIMD=$$level $(BIN)/pytest -q $(CORE_TESTS); done
+		echo "CFE_SIMD=$$level"; CFE_SIMD=$$level $(BIN)/pytest -q $(LEVEL_TESTS); done
 
 asan: $(READY)
 	$(CMAKE_TESTS) -B $(BUILD)/asan -DCFE_SANITIZE=address,undefined $(if $(ONLY),-DCFE_ONLY=$(ONLY))
