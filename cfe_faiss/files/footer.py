@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.files import validate
+from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
@@ -35,7 +36,6 @@ _FORMAT = "cfe_faiss"
 _VERSION = 2
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
-_BLOCK = 1 << 24
 KINDS: dict[str, Any] = {
     "EvidenceFlat": IndexEvidenceFlat,
     "EvidenceIVF": IndexEvidenceIVF,
@@ -109,12 +109,12 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
             "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
             "of its kind"
         )
-    start, length, checksum, _ = _TRAILER.unpack(tail)
+    start, length, expected, _ = _TRAILER.unpack(tail)
     if start + length + _TRAILER.size != size or length > _MAX_HEADER:
         raise DamageError(f"its header should lie at bytes {start} to {start + length} of {size}")
     file.seek(start)
     encoded = file.read(length)
-    if zlib.crc32(encoded) != checksum:
+    if zlib.crc32(encoded) != expected:
         raise DamageError("the checksum of its header does not match")
     try:
         header = json.loads(encoded)
@@ -132,7 +132,7 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
     """Return what the file says of itself and the structure of its payload, both checked against each other."""
     header = read_header(file, source)
     payload = read_payload(header["kind"], file, header["payload"]["size"])
-    if _checksum(file, payload.start) != header["payload"]["structure_crc32"]:
+    if checksum(file, size=payload.start) != header["payload"]["structure_crc32"]:
         raise DamageError("the checksum of the structure of its lists does not match")
     validate.check_shapes(header["kind"], payload, header)
     return header, payload
@@ -181,22 +181,13 @@ def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
     """Raise DamageError unless the checksums of all stored vectors match."""
-    if _checksum(file, header["payload"]["size"]) != header["payload"]["crc32"]:
+    if checksum(file, size=header["payload"]["size"]) != header["payload"]["crc32"]:
         raise DamageError("the checksum of its vectors does not match")
     for section in header["sections"]:
         if section["name"] in validate.VECTORS:
             size = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
-            if _checksum(file, size, section["offset"]) != section["crc32"]:
+            if checksum(file, section["offset"], size) != section["crc32"]:
                 raise DamageError(f"the checksum of its section {section['name']!r} does not match")
-
-
-def _checksum(file: BinaryIO, size: int, start: int = 0) -> int:
-    file.seek(start)
-    checksum = 0
-    while size > 0 and (block := file.read(min(size, _BLOCK))):
-        checksum = zlib.crc32(block, checksum)
-        size -= len(block)
-    return checksum
 
 
 def _as_bytes(array: NDArray[Any]) -> memoryview:
@@ -212,7 +203,7 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
         structure = read_payload(kind, file, size).start
     except DamageError as error:
         raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
-    checksums = {"crc32": _checksum(file, size), "structure_crc32": _checksum(file, structure)}
+    checksums = {"crc32": checksum(file, size=size), "structure_crc32": checksum(file, size=structure)}
     file.seek(size)
     sections = []
     for name, array in arrays.items():

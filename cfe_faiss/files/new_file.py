@@ -8,12 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    _HAS_LOCKS = False
-else:
-    _HAS_LOCKS = True
+from cfe_faiss.files.lock import HAS_LOCKS, lock
 
 _FILES = Path("/proc/self/fd")
 
@@ -77,15 +72,14 @@ def _with_name(name: Path, target: Path) -> BinaryIO:
 
 def _locked(descriptor: int) -> BinaryIO:
     """Return a file that says, as long as it is open, that somebody writes to it."""
-    if _HAS_LOCKS:
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError):  # some file systems have no locks
+        lock(descriptor, wait=False)
     return os.fdopen(descriptor, "w+b")
 
 
 def _remove_stale(target: Path) -> None:
     """Remove temporary files of writers that are no more: nobody holds their lock."""
-    if not _HAS_LOCKS:
+    if not HAS_LOCKS:
         return
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8,16}}\.tmp")
     with suppress(OSError):
@@ -98,7 +92,7 @@ def _remove_if_stale(path: Path) -> None:
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor, wait=False)
             path.unlink()
         finally:
             os.close(descriptor)

@@ -16,7 +16,6 @@ import json
 import os
 import re
 import secrets
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,11 @@ from typing import Any
 import faiss
 import numpy as np
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    _HAS_LOCKS = False
-else:
-    _HAS_LOCKS = True
-
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.extras import extra
+from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
+from cfe_faiss.files.lock import HAS_LOCKS, lock
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.store.growing import objects
 from cfe_faiss.store.table import Table
@@ -43,7 +37,6 @@ _FORMAT = "cfe_faiss.EvidenceStore"
 _VERSION = 1
 _FILES = re.compile(r"(index-[0-9a-f]{16}\.cfe|rows-[0-9a-f]{16}\.parquet)")
 _TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # of killed writers, where files need a name
-_BLOCK = 1 << 24
 _TRAILER = 24  # bytes at the end of an index file
 _ATTEMPTS = 5
 
@@ -225,13 +218,9 @@ def _naming(folder: Path) -> Iterator[None]:
 
 def _sums(path: Path, part: str) -> dict[str, int]:
     """Return the size of a file and its CRC-32; of an index that of its end, where the checksum of all checksums is."""
-    checksum = 0
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TRAILER) if part == "index" else 0)
-        while block := file.read(_BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    return {"size": size, "crc32": checksum}
+        return {"size": size, "crc32": checksum(file, max(0, size - _TRAILER) if part == "index" else 0)}
 
 
 def _is_ours(name: str) -> bool:
@@ -252,13 +241,13 @@ def _check_target(folder: Path, path: Any) -> None:
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Keep other writers out of a folder, where the system has locks."""
-    if not _HAS_LOCKS:
+    if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock(descriptor, wait=True)
         yield
     finally:
         os.close(descriptor)

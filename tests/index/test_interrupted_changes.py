@@ -7,20 +7,18 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
 import pytest
+from interrupts import raises_at
 from numpy.testing import assert_array_equal
 from reference import clustered, lists_of_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.index.kinds import EvidenceIndex
 
-PACKAGE = str(Path(cfe.__file__).parent)
 N, D, MORE = 40, 4, 12
 X, LABELS = clustered(N + MORE, D, 3)
 TRAINING = clustered(300, D, 3)[0]
@@ -137,32 +135,6 @@ def can_be_entered(index: Any) -> bool:
     thread.start()
     thread.join(20)
     return bool(entered)
-
-
-def raises_at(line: int, error: type[BaseException], change: Callable[[], Any]) -> bool:
-    """Raise an error at the n-th line that a change runs in the package; return whether it ran so many."""
-    count = 0
-
-    def in_package(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if event == "line":
-            count += 1
-            if count == line:
-                raise error
-        return in_package
-
-    def anywhere(frame: FrameType, *_: Any) -> Any:
-        return in_package if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    before = sys.gettrace()
-    sys.settrace(anywhere)
-    try:
-        change()
-    except error:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def assert_survives(kind: str, name: str, error: type[BaseException]) -> None:

@@ -1,21 +1,18 @@
 """A change that is interrupted, or runs out of memory, leaves the store as before or as after, and usable."""
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import raises_at
 from stores import Made, made
 
 import cfe_faiss as cfe
 
-PACKAGE = str(Path(cfe.__file__).parent)
 N, D = 14, 4
 ROWS = made(N, D)
 OTHER = made(6, D, seed=3)
@@ -83,32 +80,6 @@ def can_be_entered(store: cfe.EvidenceStore) -> bool:
     thread.start()
     thread.join(20)
     return bool(entered)
-
-
-def raises_at(line: int, error: type[BaseException], change: Callable[[], Any]) -> bool:
-    """Raise an error at the n-th line that a change runs in the package; return whether it ran so many."""
-    count = 0
-
-    def in_package(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if event == "line":
-            count += 1
-            if count == line:
-                raise error
-        return in_package
-
-    def anywhere(frame: FrameType, *_: Any) -> Any:
-        return in_package if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    before = sys.gettrace()
-    sys.settrace(anywhere)
-    try:
-        change()
-    except error:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 @pytest.mark.parametrize("name", CHANGES)
