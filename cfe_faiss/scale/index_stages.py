@@ -1,6 +1,6 @@
 """From KS vectors in blocks to shards of an evidence index, and to the evidence of every node."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,7 @@ def train(work: Work, _: int) -> Mapping[str, Any]:
     cp = IndexEvidenceIVF(settings.d, settings.nlist).cp
     chosen = training_rows(settings.n, settings.nlist, cp, cp.seed)
     rows = np.arange(settings.n) if chosen is None else chosen.astype(np.int64)
-    X = np.empty((len(rows), settings.d), np.float32)
-    for block, (places, within) in _by_block(work, rows):
-        X[places] = vectors(work, block)[within]
+    X = _gathered(work, rows)
     centroids = spherical_kmeans(X, settings.nlist, np.ones(len(X), np.float32), cp, cp.seed)
     work.write("train", 0, centroids=centroids)
     return {}
@@ -72,17 +70,12 @@ def shard(work: Work, number: int) -> Mapping[str, Any]:
         rows.append(own + settings.rows(block)[0])
         lists.append(np.asarray(of_block[own]))
     ids = np.concatenate(rows)
-    X = np.empty((len(ids), settings.d), np.float32)
-    for block, (places, within) in _by_block(work, ids):
-        X[places] = vectors(work, block)[within]
     labels = as_labels("labels", np.asarray(work.inputs["labels"].array()[ids]), len(ids), unknown=True)
     index = IndexEvidenceIVF(settings.d, settings.nlist)
     index._take_centroids(np.array(work.read("train", 0, "centroids"))[None])
-    index._append(index._faiss_lists(), X.view(np.uint8), None, labels, ids, np.concatenate(lists)[None], [])
-    path = shard_path(work.folder, number)
-    path.parent.mkdir(exist_ok=True)
-    write_index(index, path)
-    work.written.append(path)
+    codes = _gathered(work, ids).view(np.uint8)
+    index._append(index._faiss_lists(), codes, None, labels, ids, np.concatenate(lists)[None], [])
+    write_index(index, work.new(shard_path(work.folder, number)))
     return {"vectors": len(ids)}
 
 
@@ -95,10 +88,9 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
     """Write which shards belong together, and how many lists are probed for the recall that is wanted."""
     settings = work.settings
     shards = int(np.asarray(work.read("place", 0, "owners")).max()) + 1
-    path = work.folder / INDEX / MANIFEST
+    path = work.new(work.folder / INDEX / MANIFEST)
     with new_file(path) as file:
         file.write(manifest_of([shard_path(work.folder, number) for number in range(shards)]))
-    work.written.append(path)
     index = ShardedEvidenceIndex.open(path.parent)
     recall = settings.recall
     return {"nprobe": index.nlist if recall is None else index.nprobe_for(recall, settings.k)}
@@ -108,10 +100,8 @@ def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
     """Write the evidence of the vectors of a shard, as if all were searched at once."""
     index = ShardedEvidenceIndex.open(work.folder / INDEX)
     ids, D, I = index.search_shard(number, work.settings.k, nprobe, memory=work.memory // 2)
-    path = work.path("evidence", number, "parquet")
-    path.parent.mkdir(exist_ok=True)
-    tables.write(path, tables.evidence_batches(ids, D, I))
-    work.written.append(path)
+    path = work.new(work.path("evidence", number, "parquet"))
+    tables.write(path, tables.evidence_schema(), tables.evidence_batches(ids, D, I))
     return {"nodes": len(ids), "rows": int((I >= 0).sum())}
 
 
@@ -119,10 +109,8 @@ def top_pairs(work: Work, _: int) -> Mapping[str, Any]:
     """Write the most similar pairs of all nodes, exactly."""
     index = ShardedEvidenceIndex.open(work.folder / INDEX)
     pairs = global_evidence(index, work.settings.pairs)
-    path = work.path("pairs", 0, "parquet")
-    path.parent.mkdir(exist_ok=True)
-    tables.write(path, [tables.pairs_batch(pairs)])
-    work.written.append(path)
+    path = work.new(work.path("pairs", 0, "parquet"))
+    tables.write(path, tables.pairs_schema(), [tables.pairs_batch(pairs)])
     return {"pairs": len(pairs)}
 
 
@@ -130,19 +118,20 @@ def pairs_above(work: Work, _: int) -> Mapping[str, Any]:
     """Write all pairs above a similarity."""
     index = ShardedEvidenceIndex.open(work.folder / INDEX)
     assert work.settings.threshold is not None
-    path = work.path("above", 0, "parquet")
-    path.parent.mkdir(exist_ok=True)
-    count = tables.write(path, (tables.pairs_batch(pairs) for pairs in evidence_pairs(index, work.settings.threshold)))
-    work.written.append(path)
+    path = work.new(work.path("above", 0, "parquet"))
+    batches = (tables.pairs_batch(pairs) for pairs in evidence_pairs(index, work.settings.threshold))
+    count = tables.write(path, tables.pairs_schema(), batches)
     return {"pairs": count}
 
 
-def _by_block(work: Work, rows: NDArray[np.int64]) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.int64]]]]:
-    """Yield the blocks that some rows lie in: places among the rows, and their rows within the block."""
+def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the vectors of some nodes, in their order; each block is read once."""
+    X = np.empty((len(rows), work.settings.d), np.float32)
     blocks = rows // work.settings.block_rows
     order = np.argsort(blocks, kind="stable")
     borders = np.searchsorted(blocks[order], np.arange(work.settings.blocks + 1))
     for block in range(work.settings.blocks):
         places = order[borders[block] : borders[block + 1]]
         if len(places):
-            yield block, (places, rows[places] - work.settings.rows(block)[0])
+            X[places] = vectors(work, block)[rows[places] - work.settings.rows(block)[0]]
+    return X

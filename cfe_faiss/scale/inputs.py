@@ -5,8 +5,8 @@ group at a time.
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +78,13 @@ def stored(name: str, source: Source, folder: Path) -> Input:
     """
     path = _path_of(source)
     if path is None:
-        return Input.of(_written(folder / f"{name}.npy", as_array(name, source)))
+        return _kept(_written(folder / f"{name}.new", as_array(name, source)))
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {path}")
     if path.suffix == ".npy":
         return Input.of(path.resolve())
     if path.suffix in (".parquet", ".pq"):
-        return Input.of(_from_parquet(name, path, folder / f"{name}.npy"))
+        return _kept(_from_parquet(name, path, folder / f"{name}.new"))
     raise ValueError(f"{name} must be an array, or a .npy or .parquet file, got {path}")
 
 
@@ -97,6 +97,16 @@ def _path_of(source: Source) -> Path | None:
     whole = np.load(mapped.filename, mmap_mode="r", allow_pickle=False)
     same = whole.shape == mapped.shape and whole.dtype == mapped.dtype and whole.strides == mapped.strides
     return Path(mapped.filename) if same else None  # a view of a part is an array like others
+
+
+def _kept(path: Path) -> Input:
+    """Return a new file under a name by its content: no file of another job is replaced."""
+    target = path.with_name(f"{path.stem}-{digest_of(path)}.npy")
+    if target.exists():
+        path.unlink()
+    else:
+        path.rename(target)
+    return Input.of(target)
 
 
 def _written(path: Path, array: NDArray[Any]) -> Path:
@@ -118,14 +128,9 @@ def _from_parquet(name: str, path: Path, target: Path) -> Path:
         with new_file(target) as file:
             header = {"descr": first.dtype.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
-            for block in _chained(first, blocks):
+            for block in chain([first], blocks):
                 file.write(np.ascontiguousarray(block, first.dtype).tobytes())
     return target
-
-
-def _chained(first: NDArray[Any], rest: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    yield first
-    yield from rest
 
 
 def _columns(name: str, table: Any) -> NDArray[Any]:

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -152,25 +152,24 @@ class Job:
         else:
             if recall is not None and exact:
                 raise ValueError(f"only one of recall and exact may be given, got recall={recall}, exact=True")
-            self.directory.mkdir(parents=True, exist_ok=True)
-            inputs = _inputs(self.directory, features, edges, labels)
-            n, d = _checked_shapes(inputs)
-            wanted = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
-            settings = Settings(
-                n,
-                d,
-                as_count("num_layers", num_layers, 0),
-                as_number("alpha", alpha, 0.0, 1.0),
-                bool(directed),
-                as_count("k", k),
-                None if wanted == 1 else wanted,
-                automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
-                as_count("shards", max(1, -(-4 * n * d // _SHARD_BYTES)) if shards is None else shards),
-                as_count("block_rows", max(1, _BLOCK_BYTES // (4 * d)) if block_rows is None else block_rows),
-                as_count("pairs", pairs, 0),
-                None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
-            )
-            specification = _same_or_new(self.directory, settings, inputs)
+            with _new_inputs(self.directory, features, edges, labels) as inputs:
+                n, d = _checked_shapes(inputs)
+                wanted = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
+                settings = Settings(
+                    n,
+                    d,
+                    as_count("num_layers", num_layers, 0),
+                    as_number("alpha", alpha, 0.0, 1.0),
+                    bool(directed),
+                    as_count("k", k),
+                    None if wanted == 1 else wanted,
+                    automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
+                    as_count("shards", max(1, -(-4 * n * d // _SHARD_BYTES)) if shards is None else shards),
+                    as_count("block_rows", max(1, _BLOCK_BYTES // (4 * d)) if block_rows is None else block_rows),
+                    as_count("pairs", pairs, 0),
+                    None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
+                )
+                specification = _same_or_new(self.directory, settings, inputs)
         self._settings = Settings(**specification["settings"])
         self._inputs = {name: Input(**fields) for name, fields in specification["inputs"].items()}
 
@@ -242,9 +241,8 @@ class Job:
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
-    def stages(self, manifest: Manifest | None = None) -> list[Stage]:
+    def _stages(self, manifest: Manifest) -> list[Stage]:
         """Return the stages in order, as far as they are known: how many shards there are is found on the way."""
-        manifest = manifest or Manifest(self.directory)
         settings, blocks = self._settings, self._settings.blocks
         found: list[Stage] = []
         if "edges" in self._inputs:
@@ -273,11 +271,11 @@ class Job:
         return found
 
     def _next_stage(self, manifest: Manifest) -> Stage | None:
-        return next((stage for stage in self.stages(manifest) if not _is_finished(stage, manifest)), None)
+        return next((stage for stage in self._stages(manifest) if not _is_finished(stage, manifest)), None)
 
     def _remove_what_is_not_read(self, manifest: Manifest) -> None:
         """Remove files of stages that nothing reads any more."""
-        stages = self.stages(manifest)
+        stages = self._stages(manifest)
         needed = _needed(stages, manifest) | _KEPT | _READ_LATER
         for stage in stages:
             if stage.name not in needed and _is_finished(stage, manifest):
@@ -286,7 +284,7 @@ class Job:
 
     def _take_back_damaged(self, manifest: Manifest) -> None:
         """Forget finished tasks whose files are needed and are not as they were written, and what they need again."""
-        stages = self.stages(manifest)
+        stages = self._stages(manifest)
         by_name = {stage.name: stage for stage in stages}
         wanted = _needed(stages, manifest) | _KEPT
         checked: set[str] = set()
@@ -301,7 +299,7 @@ class Job:
     def status(self) -> list[StageStatus]:
         """Return how far each stage is, in order."""
         manifest = Manifest(self.directory)
-        return [_status(stage, manifest) for stage in self.stages(manifest)]
+        return [_status(stage, manifest) for stage in self._stages(manifest)]
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -373,7 +371,7 @@ class Job:
 
     def _files(self, name: str) -> list[Path]:
         manifest = Manifest(self.directory)
-        stage = next((stage for stage in self.stages(manifest) if stage.name == name), None)
+        stage = next((stage for stage in self._stages(manifest) if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
             raise RuntimeError(
                 f"the job in {self.directory} has not finished the stage {name!r}: run() goes on with it"
@@ -408,10 +406,22 @@ def _executor(name: str, workers: int | None, address: str | None) -> Executor:
     return RayExecutor(workers, address)
 
 
-def _inputs(folder: Path, features: Source, edges: Any, labels: Source) -> dict[str, Input]:
-    """Return the files of the inputs."""
+@contextmanager
+def _new_inputs(folder: Path, features: Source, edges: Any, labels: Source) -> Iterator[dict[str, Input]]:
+    """Yield the files of the inputs; where the block raises an error, those that were not there before are removed."""
     place = folder / "inputs"
-    place.mkdir(exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
+    before = set(place.iterdir())
+    try:
+        yield _inputs(place, features, edges, labels)
+    except BaseException:
+        for path in set(place.iterdir()) - before:
+            path.unlink()
+        raise
+
+
+def _inputs(place: Path, features: Source, edges: Any, labels: Source) -> dict[str, Input]:
+    """Return the files of the inputs."""
     inputs = {"features": stored("features", features, place), "labels": stored("labels", labels, place)}
     if isinstance(edges, tuple):
         if len(edges) != 2:

@@ -7,25 +7,18 @@ the process that drives the job writes to either, and it holds a lock while it d
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cfe_faiss.files.checksum import checksum
+from cfe_faiss.files.lock import lock
 from cfe_faiss.files.new_file import new_file
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    _HAS_LOCKS = False
-else:
-    _HAS_LOCKS = True
 
 FORMAT, VERSION = "cfe_faiss job", 1
 _SPECIFICATION, _DONE, _LOCK = "job.json", "done.jsonl", ".lock"
-_BLOCK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +56,8 @@ class Finished:
 
 def checksum_of(path: Path) -> int:
     """Return the CRC-32 of a file."""
-    checksum = 0
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
+        return checksum(file)
 
 
 def digest_of(path: Path) -> str:
@@ -140,9 +130,8 @@ class Manifest:
 
     def enter(self, finished: Finished) -> None:
         """Take over a finished task: it is in the file, and synced, before this returns."""
-        line = json.dumps(asdict(finished), separators=(",", ":")).encode() + b"\n"
         with (self.folder / _DONE).open("ab") as file:
-            file.write(line)
+            file.write(_line(finished))
             file.flush()
             os.fsync(file.fileno())
         self.finished[finished.stage, finished.block] = finished
@@ -152,8 +141,7 @@ class Manifest:
         gone = set(tasks)
         kept = {key: finished for key, finished in self.finished.items() if key not in gone}
         with new_file(self.folder / _DONE) as file:
-            for finished in kept.values():
-                file.write(json.dumps(asdict(finished), separators=(",", ":")).encode() + b"\n")
+            file.writelines(map(_line, kept.values()))
         self.finished = kept
 
     def damaged(self, tasks: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
@@ -179,14 +167,8 @@ class Manifest:
 
     def _lines(self) -> Iterator[bytes]:
         path = self.folder / _DONE
-        if not path.exists():
-            return
-        content = path.read_bytes()
-        end = content.rfind(b"\n") + 1
-        if end < len(content):  # the process that wrote the last line was ended before it was whole
-            with path.open("r+b") as file:
-                file.truncate(end)
-        yield from content[:end].splitlines()
+        content = path.read_bytes() if path.exists() else b""
+        yield from content[: content.rfind(b"\n") + 1].splitlines()
 
     # --- the lock -----------------------------------------------------------------------------------------------------
 
@@ -195,12 +177,21 @@ class Manifest:
     def driven(cls, folder: Path) -> Iterator["Manifest"]:
         """Hold the lock of a folder, and yield its manifest; RuntimeError if another process drives the job."""
         with (folder / _LOCK).open("wb") as file:
-            if _HAS_LOCKS:
-                try:
-                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    raise RuntimeError(f"another process runs the job in {folder}") from error
-            yield cls(folder)
+            try:
+                lock(file.fileno(), wait=False)
+            except BlockingIOError as error:
+                raise RuntimeError(f"another process runs the job in {folder}") from error
+            except OSError:
+                pass  # some file systems have no locks
+            manifest = cls(folder)
+            done = folder / _DONE
+            if done.exists() and not done.read_bytes().endswith(b"\n"):
+                manifest.forget(())  # drops the last line, whose writer was ended before it was whole
+            yield manifest
+
+
+def _line(finished: Finished) -> bytes:
+    return json.dumps(asdict(finished), separators=(",", ":")).encode() + b"\n"
 
 
 def _fault(path: Path, expected: WrittenFile) -> str | None:

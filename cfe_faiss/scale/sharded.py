@@ -7,7 +7,8 @@ FAISS open it by itself. Opened together, all of them are one mapped index: each
 import json
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -221,7 +222,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
     number, folder = as_count("shards", shards), Path(path).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     token, before = secrets.token_hex(4), set(folder.glob("shard-*.index"))
-    with index._lock.reading():
+    with _removed_on_error(folder, f"shard-{token}-*.index"), index._lock.reading():
         state = index._snapshot()
         sizes = np.diff(state.storage.starts)
         filled = int(np.count_nonzero(sizes))
@@ -236,6 +237,16 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
         file.write(manifest_of([folder / name for name in names]))
     for path_before in before:
         path_before.unlink(missing_ok=True)
+
+
+@contextmanager
+def _removed_on_error(folder: Path, pattern: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for path in folder.glob(pattern):
+            path.unlink()
+        raise
 
 
 def manifest_of(paths: Sequence[Path]) -> bytes:

@@ -60,18 +60,13 @@ def pairs_batch(pairs: Pairs) -> "pa.RecordBatch":
     return pa.RecordBatch.from_arrays(columns, schema=pairs_schema())
 
 
-def write(path: Path, batches: Iterable["pa.RecordBatch"]) -> int:
-    """Write batches of one kind into a Parquet file, whole or not at all; return how many rows it has."""
+def write(path: Path, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]) -> int:
+    """Write batches into a Parquet file, whole or not at all; return how many rows it has."""
     with extra("store"):
         import pyarrow.parquet as pq
-    rows, writer = 0, None
-    with new_file(path) as file:
+    rows = 0
+    with new_file(path) as file, pq.ParquetWriter(file, schema) as writer:
         for batch in batches:
-            writer = writer or pq.ParquetWriter(file, batch.schema)
             writer.write_batch(batch)
             rows += batch.num_rows
-        if writer is None:
-            schema = pairs_schema() if path.parent.name in ("pairs", "above") else evidence_schema()
-            writer = pq.ParquetWriter(file, schema)
-        writer.close()
     return rows

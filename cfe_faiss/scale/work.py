@@ -102,14 +102,17 @@ class Work:
         """Return where a file of a task lies."""
         return self.folder / stage / f"{block:06d}.{name}"
 
+    def new(self, path: Path) -> Path:
+        """Return the path of a file that the task is about to write, and note it."""
+        path.parent.mkdir(exist_ok=True)
+        self.written.append(path)
+        return path
+
     def write(self, stage: str, block: int, **arrays: NDArray[Any]) -> None:
         """Write arrays as the files of a task."""
         for name, array in arrays.items():
-            path = self.path(stage, block, f"{name}.npy")
-            path.parent.mkdir(exist_ok=True)
-            with new_file(path) as file:
+            with new_file(self.new(self.path(stage, block, f"{name}.npy"))) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-            self.written.append(path)
 
     def read(self, stage: str, block: int, name: str) -> NDArray[Any]:
         """Return an array that a task has written, mapped."""

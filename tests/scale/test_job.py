@@ -19,6 +19,7 @@ import cfe_faiss as cfe
 from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex
 from cfe_faiss.scale.job import as_bytes
+from cfe_faiss.scale.manifest import Manifest
 
 N, D, K = 1500, 10, 5
 RNG = np.random.default_rng(0)
@@ -229,6 +230,15 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def test_a_job_is_driven_by_one_process(copy: Path) -> None:
+    with (
+        Manifest.driven(copy),
+        pytest.raises(RuntimeError, match=f"another process runs the job in {copy}"),
+    ):
+        Job(copy).run(workers=1)
+    Job(copy).run(workers=1)
+
+
 def test_a_full_disk_ends_the_job_with_its_cause(copy: Path, index: cfe.IndexEvidenceIVF) -> None:
     (copy / "evidence" / "000001.parquet").unlink()
     (copy / "evidence").chmod(0o500)
@@ -256,6 +266,25 @@ def test_another_job_is_refused(copy: Path, inputs: dict[str, Path], tmp_path: P
         Job(copy)
     with pytest.raises(FileNotFoundError):
         Job(tmp_path / "nothing")
+
+
+def test_a_job_that_is_refused_leaves_the_files_of_the_other_one(tmp_path: Path) -> None:
+    arrays = {"features": FEATURES, "edges": EDGES, "labels": LABELS}
+    Job(tmp_path, **arrays, **SETTINGS)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for other in ({"features": 2 * FEATURES}, {"labels": LABELS[:-1]}, {"edges": EDGES[:, :9]}):
+        with pytest.raises(ValueError, match=r"holds a job|labels must have shape"):
+            Job(tmp_path, **(arrays | other), **SETTINGS)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    Job(tmp_path, **arrays, **SETTINGS)
+
+
+def test_who_looks_at_a_job_changes_nothing(copy: Path) -> None:
+    done = copy / "done.jsonl"
+    torn = done.read_bytes()[:-20]
+    done.write_bytes(torn)
+    assert sum(stage.blocks - stage.finished for stage in Job(copy).status() if stage.blocks is not None) == 1
+    assert done.read_bytes() == torn
 
 
 def test_changed_inputs_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:

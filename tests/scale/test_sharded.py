@@ -16,6 +16,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+from cfe_faiss.scale import sharded as sharded_module
 from cfe_faiss.scale.sharded import owners_of
 
 N, D, NLIST, CLASSES, SHARDS = 3000, 16, 60, 3, 4
@@ -117,6 +118,25 @@ def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path
     assert len(list(tmp_path.glob("*.index"))) == 3
     for one in (old, ShardedEvidenceIndex.open(tmp_path)):  # the old files are mapped still
         assert_same(one.search_members(k=5, nprobe=3), index.search_members(k=5, nprobe=3))
+
+
+def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
+    index: cfe.IndexEvidenceIVF, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(index, tmp_path, 2)
+    before = sorted(tmp_path.iterdir())
+    write = sharded_module.write_index
+
+    def fails_later(one: cfe.IndexEvidenceIVF, path: Path) -> None:
+        write(one, path)
+        if "0001" in path.name:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sharded_module, "write_index", fails_later)
+    with pytest.raises(OSError, match="No space left"):
+        write_shards(index, tmp_path, 3)
+    assert sorted(tmp_path.iterdir()) == before
+    assert ShardedEvidenceIndex.open(tmp_path).ntotal == N
 
 
 def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
