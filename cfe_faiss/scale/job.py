@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
 _BLOCK_BYTES = 1 << 27
+_BLOCK_EDGES = 1 << 27
 _SHARD_BYTES = 1 << 29
 _KEPT = {"vectors", "shard", "join", "evidence", "pairs", "above"}
 """Stages whose files are results."""
@@ -47,10 +48,10 @@ class StageStatus:
         The stage, how many tasks it has (None: not known before an earlier stage is finished), and how many are done.
     bytes
         Of what it has written, and keeps.
-    seconds
-        What its tasks have taken together.
+    seconds, cpu_seconds
+        What its tasks have taken together, by the clock and of processors.
     peak_bytes
-        The most memory that one of them had.
+        The most memory that one of them had, with pages of mapped files while they are read.
     seconds_left
         What those that are left will take together, at the rate of the others; None where none is done yet.
     """
@@ -60,6 +61,7 @@ class StageStatus:
     finished: int
     bytes: int
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
     seconds_left: float | None
 
@@ -99,7 +101,8 @@ class Job:
     threshold
         Similarity from which on all pairs are wanted; None for none.
     block_rows, shards
-        Nodes in a block, and shards of the index; by default 128 MB of vectors, and 512 MB.
+        Nodes in a block, by default 128 MB of vectors or 134 million edges, whichever is less; and shards of the
+        index, by default of 512 MB of vectors.
 
     Raises
     ------
@@ -165,7 +168,7 @@ class Job:
                     None if wanted == 1 else wanted,
                     automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
                     as_count("shards", max(1, -(-4 * n * d // _SHARD_BYTES)) if shards is None else shards),
-                    as_count("block_rows", max(1, _BLOCK_BYTES // (4 * d)) if block_rows is None else block_rows),
+                    as_count("block_rows", _automatic_rows(inputs, n, d) if block_rows is None else block_rows),
                     as_count("pairs", pairs, 0),
                     None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
                 )
@@ -452,6 +455,12 @@ def _checked_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     return n, d
 
 
+def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
+    """Return how many rows a block has, so that neither its vectors nor its edges take too much."""
+    edges = inputs["edges"].array().size if "edges" in inputs else inputs["indices"].array().size
+    return max(1, min(_BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
+
+
 def _same_or_new(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> dict[str, Any]:
     """Return what the job of a folder is about, after it was made, or compared with the one that is there."""
     asked = {"settings": asdict(settings), "inputs": {name: source.as_dict() for name, source in inputs.items()}}
@@ -485,4 +494,5 @@ def _status(stage: Stage, manifest: Manifest) -> StageStatus:
     left = None if not own else seconds / len(own) * (stage.blocks - len(own))
     size = sum(path.stat().st_size for path in manifest.files(stage.name) if path.exists())
     peak = max((finished.peak_bytes for finished in own), default=0)
-    return StageStatus(stage.name, stage.blocks, len(own), size, seconds, peak, left)
+    cpu_seconds = sum(finished.cpu_seconds for finished in own)
+    return StageStatus(stage.name, stage.blocks, len(own), size, seconds, cpu_seconds, peak, left)

@@ -42,8 +42,10 @@ class Finished:
         What it has written.
     result
         Numbers that later stages need.
-    seconds, peak_bytes
-        How long it took, and the most memory that its process had beside mapped files.
+    seconds, cpu_seconds
+        How long it took, and the processor time of all its threads.
+    peak_bytes
+        The most memory that its process had, with pages of mapped files while they are read.
     """
 
     stage: str
@@ -51,6 +53,7 @@ class Finished:
     files: tuple[WrittenFile, ...]
     result: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     peak_bytes: int = 0
 
 

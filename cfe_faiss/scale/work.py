@@ -122,11 +122,12 @@ class Work:
 
 def perform(folder: str, stage: str, run: Run, memory: int, block: int) -> Finished:
     """Do one task, and return what the manifest keeps of it; called in a worker."""
-    work, start = Work.of(Path(folder), memory), time.monotonic()
+    work, start, cpu_start = Work.of(Path(folder), memory), time.monotonic(), time.process_time()
     _reset_peak()
     result = dict(run(work, block))
     files = tuple(written_file(work.folder, path) for path in work.written)
-    return Finished(stage, block, files, result, time.monotonic() - start, _peak())
+    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
+    return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
 
 
 def _reset_peak() -> None:
