@@ -1,4 +1,9 @@
-"""Locks on files, where the system has them."""
+"""Locks on files and folders, where the system has them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 try:
     import fcntl
@@ -20,3 +25,18 @@ def lock(descriptor: int, *, wait: bool) -> None:
     """
     if HAS_LOCKS:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder, threads among them; wait for one that is there."""
+    if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            lock(descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
