@@ -33,10 +33,22 @@ def alone_in(folder: Path) -> Iterator[None]:
     if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    held = _OpenFolder(folder)
     try:
         with suppress(OSError):  # some file systems have no locks
-            lock(descriptor, wait=True)
+            lock(held.descriptor, wait=True)
         yield
     finally:
-        os.close(descriptor)
+        with suppress(OSError):
+            fcntl.flock(held.descriptor, fcntl.LOCK_UN)
+
+
+class _OpenFolder:
+    """A folder that is open as long as somebody refers to it: an interrupt where it is unlocked leaves no lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.descriptor = os.open(folder, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
