@@ -202,8 +202,9 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
         Notes
         -----
-        Takes memory for a shard as it becomes, for two copies of a block and 16 bytes for each new vector; and room in
-        the folder for all new vectors, and once more for the shards that they come to.
+        Takes memory for up to three times a shard as it becomes, for copies of a block, and 8 bytes for each vector
+        that is new or stored; and room in the folder for the new vectors and, until the old ones are removed, for the
+        shards that they come to.
         """
         with self._alone():
             self._add_checked(shard_changes.checked_blocks(blocks, self.d, self.ntotal))
