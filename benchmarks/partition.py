@@ -1,8 +1,9 @@
 """Does it pay to number nodes so that neighbours lie in the same block, before KS vectors are made by blocks?
 
 A graph of AmazonProducts' shape, whose nodes are numbered at random, is given other numbers: by reverse Cuthill-McKee,
-and by METIS, which cuts it into as many parts as there are blocks. For each: how long it takes to find the order and to move edges and features, how long a KS step takes on one
-thread, and how many rows of other blocks a block reads, which is what crosses a network.
+and by METIS, which cuts it into as many parts as there are blocks. For each: how long it takes to find the order and to
+move edges and features, how long a KS step takes on one thread, and how many rows of other blocks a block reads, which
+is what crosses a network.
 
     python benchmarks/partition.py                   # needs pymetis
     python benchmarks/partition.py --nodes 200000
