@@ -101,7 +101,7 @@ def run_job(folder: Path, inputs: Path, executor: str, workers: int, memory: str
     with memory_of_workers(job) as most:
         job.run(executor, workers=workers, memory=memory, progress=True)  # type: ignore[arg-type]
     seconds = time.perf_counter() - start
-    return {"wall_seconds": seconds, "memory": most, "stages": stages_of(job), **checked(job, inputs)}
+    return {"wall_seconds": seconds, "memory_of_workers": most, "stages": stages_of(job), **checked(job, inputs)}
 
 
 @contextmanager
