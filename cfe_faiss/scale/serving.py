@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.scale.ray_cluster import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 
 Results = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -44,17 +44,12 @@ class ServedEvidenceIndex:
         attempts: int = 3,
         address: str | None = None,
     ) -> None:
-        with extra("ray"):
-            import ray
-        self._ray = ray
         number = as_count("replicas", replicas)
         self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
         self._attempts = as_count("attempts", attempts)
         ShardedEvidenceIndex.open(path)  # what is wrong with it is said here
-        self._is_own = not ray.is_initialized()
-        if self._is_own:
-            ray.init(address=address, include_dashboard=False, log_to_driver=False)
-        actor: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
+        self._ray, self._is_own = connect(address)
+        actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
