@@ -7,8 +7,6 @@ import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-import faiss
-
 from cfe_faiss.scale.manifest import Finished
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
 
@@ -21,7 +19,7 @@ class LocalExecutor:
     Parameters
     ----------
     workers
-        How many processes, each with its share of the processor's cores.
+        How many processes.
     """
 
     def __init__(self, workers: int) -> None:
@@ -30,16 +28,16 @@ class LocalExecutor:
         self._lock = threading.Lock()
 
     @property
+    def machines(self) -> list[int]:
+        """Cores of this machine."""
+        return [os.cpu_count() or 1]
+
+    @property
     def workers(self) -> int:
         """How many tasks run at once."""
         return self._workers
 
-    @property
-    def workers_of_a_machine(self) -> int:
-        """How many of them share the memory of a machine: all."""
-        return self._workers
-
-    def submit(self, call: Call, block: int) -> "Future[Finished]":
+    def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)``, in a new set of processes if one of the present set has died."""
         with self._lock:
             try:
@@ -49,6 +47,7 @@ class LocalExecutor:
                 self._pool = self._new_pool()
                 inner = self._pool.submit(call, block)
         outer: Future[Finished] = Future()
+        outer.set_running_or_notify_cancel()
         inner.add_done_callback(lambda done: _pass_on(done, outer))
         return outer
 
@@ -57,9 +56,8 @@ class LocalExecutor:
         self._end(self._pool)
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        threads = max(1, (os.cpu_count() or 1) // self._workers)
         return ProcessPoolExecutor(
-            self._workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(os.getpid(), threads)
+            self._workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
         )
 
     def _end(self, pool: ProcessPoolExecutor) -> None:
@@ -88,9 +86,8 @@ def _pass_on(done: "Future[Finished]", outer: "Future[Finished]") -> None:
         outer.set_result(done.result())
 
 
-def _begin(parent: int, threads: int) -> None:
-    """Set up a worker: it uses so many threads, and ends when the process that started it does."""
-    faiss.omp_set_num_threads(threads)
+def _begin(parent: int) -> None:
+    """Set up a worker: it ends when the process that started it does."""
 
     def end_with_parent() -> None:
         while os.getppid() == parent:
