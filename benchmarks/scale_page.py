@@ -63,7 +63,9 @@ def growth() -> str:
         power = f"{base} ^ {exponent(*map(list, zip(*known, strict=True))):.2f}" if len(known) > 1 else ""
         rows.append((name, *(f"{v:,.1f}" for v in values), power))
     whole = [sum(cpu(run, name) for name in names(of)) for run in of]
-    rows.append(("all", *(f"{v:,.0f}" for v in whole), f"nodes ^ {exponent([float(r['nodes']) for r in of], whole):.2f}"))
+    rows.append(
+        ("all", *(f"{v:,.0f}" for v in whole), f"nodes ^ {exponent([float(r['nodes']) for r in of], whole):.2f}")
+    )
     head = ("processor seconds", *(f"{run['nodes']:,}" for run in of), "grows as")
     return table(head, rows)
 
