@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
 _BLOCK_BYTES = 1 << 27
-_BLOCK_EDGES = 1 << 27
-_SHARD_BYTES = 1 << 29
+_BLOCK_EDGES = 1 << 25
+_SHARD_ROWS = 1 << 17
 _KEPT = {"vectors", "shard", "join", "evidence", "pairs", "above"}
 """Stages whose files are results."""
 _READ_LATER = {"train", "assign", "place"}
@@ -101,8 +101,8 @@ class Job:
     threshold
         Similarity from which on all pairs are wanted; None for none.
     block_rows, shards
-        Nodes in a block, by default 128 MB of vectors or 134 million edges, whichever is less; and shards of the
-        index, by default of 512 MB of vectors.
+        Nodes in a block, by default so many that it has at most 128 MB of vectors and 34 million edges on average; and
+        shards of the index, by default one for 131,072 nodes.
 
     Raises
     ------
@@ -167,7 +167,7 @@ class Job:
                     as_count("k", k),
                     None if wanted == 1 else wanted,
                     automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
-                    as_count("shards", max(1, -(-4 * n * d // _SHARD_BYTES)) if shards is None else shards),
+                    as_count("shards", -(-n // _SHARD_ROWS) if shards is None else shards),
                     as_count("block_rows", _automatic_rows(inputs, n, d) if block_rows is None else block_rows),
                     as_count("pairs", pairs, 0),
                     None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
