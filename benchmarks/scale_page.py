@@ -63,7 +63,9 @@ def growth() -> str:
         power = f"{base} ^ {exponent(*map(list, zip(*known, strict=True))):.2f}" if len(known) > 1 else ""
         rows.append((name, *(f"{v:,.1f}" for v in values), power))
     whole = [sum(cpu(run, name) for name in names(of)) for run in of]
-    rows.append(("all", *(f"{v:,.0f}" for v in whole), f"nodes ^ {exponent([float(r['nodes']) for r in of], whole):.2f}"))
+    rows.append(
+        ("all", *(f"{v:,.0f}" for v in whole), f"nodes ^ {exponent([float(r['nodes']) for r in of], whole):.2f}")
+    )
     head = ("processor seconds", *(f"{run['nodes']:,}" for run in of), "grows as")
     return table(head, rows)
 
@@ -171,7 +173,7 @@ def on_paper() -> str:
                     f"{machines:,}",
                 )
             )
-    return table(("nodes", "d", "core hours", "results", "disk", "read by a machine", f"machines for a day"), rows)
+    return table(("nodes", "d", "core hours", "results", "disk", "read by a machine", "machines for a day"), rows)
 
 
 def main() -> None:

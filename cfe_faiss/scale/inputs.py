@@ -148,7 +148,9 @@ def _blocks(name: str, source: Any) -> Iterator[NDArray[Any]]:
 def _block(name: str, values: Any) -> NDArray[Any]:
     try:
         return as_array(name, values)
-    except TypeError as error:  # of torch: NumPy has no such type
+    except TypeError as error:
+        if isinstance(values, np.ndarray) or str(error).startswith(name):
+            raise
         raise TypeError(f"{name} must hold real numbers of a type that NumPy has: {error}") from error
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import as_array
@@ -47,7 +48,9 @@ class StoredEdges:
     shape: tuple[int, int]
     ends: Callable[[int, slice], NDArray[Any]]
 
-    def __getitem__(self, part: tuple[int, slice]) -> NDArray[Any]:
+    def __getitem__(self, part: slice | tuple[int, slice]) -> NDArray[Any]:
+        if isinstance(part, slice):
+            return np.stack([self.ends(end, slice(None)) for end in range(2)[part]])
         return self.ends(*part)
 
 
@@ -57,7 +60,8 @@ def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> Sto
     Parameters
     ----------
     store
-        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a user's own, which is asked for slices.
+        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a user's own, which is asked for some rows at
+        a time.
     *attr, **named_attr
         Which tensor, as for ``store.get_tensor``, without an index.
 
@@ -81,14 +85,18 @@ def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> Sto
     >>> features.shape, features[1:2]
     ((3, 2), array([[2., 3.]], dtype=float32))
     """
-    size = store.get_tensor_size(*attr, **named_attr)
+    try:
+        size = store.get_tensor_size(*attr, **named_attr)
+    except (AttributeError, KeyError):  # of Data and HeteroData
+        size = None
     if size is None:
         raise KeyError(f"the store has no tensor {(*attr, *named_attr.values())}")
     cast = store._tensor_attr_cls.cast
 
     def rows(wanted: slice) -> NDArray[Any]:
         asked = cast(*attr, **named_attr)
-        asked.index = wanted
+        # Loaders ask stores for such an index; not all stores take a slice.
+        asked.index = torch.arange(*wanted.indices(size[0]))
         return as_array("features", store.get_tensor(asked))
 
     return StoredFeatures(tuple(int(length) for length in size), rows)
