@@ -173,7 +173,7 @@ def on_paper() -> str:
                     f"{machines:,}",
                 )
             )
-    return table(("nodes", "d", "core hours", "results", "disk", "read by a machine", f"machines for a day"), rows)
+    return table(("nodes", "d", "core hours", "results", "disk", "read by a machine", "machines for a day"), rows)
 
 
 def main() -> None:
