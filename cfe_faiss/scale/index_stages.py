@@ -109,18 +109,6 @@ def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
     return {"nodes": len(ids), "rows": int((I >= 0).sum())}
 
 
-@lru_cache(maxsize=1)
-def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
-    """Return the index in a folder as it is, opened once for all tasks of a worker."""
-    return ShardedEvidenceIndex.open(folder)
-
-
-def _state_of(folder: Path) -> tuple[Any, ...]:
-    """Return what tells the files in a folder from those that were there before."""
-    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
-    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files)
-
-
 def top_pairs(work: Work, _: int) -> Mapping[str, Any]:
     """Write the most similar pairs of all nodes, exactly."""
     index = ShardedEvidenceIndex.open(work.folder / INDEX)
@@ -151,3 +139,15 @@ def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         if len(places):
             X[places] = vectors(work, block)[rows[places] - work.settings.rows(block)[0]]
     return X
+
+
+@lru_cache(maxsize=1)
+def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
+    """Return the index in a folder as it is, opened once for all tasks of a worker."""
+    return ShardedEvidenceIndex.open(folder)
+
+
+def _state_of(folder: Path) -> tuple[Any, ...]:
+    """Return what tells the files in a folder from those that were there before."""
+    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
+    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files)
