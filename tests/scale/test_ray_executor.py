@@ -82,7 +82,7 @@ def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: P
 
 def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "_QUEUED", 3.0)
-    taken = ray.remote(num_cpus=2)(time.sleep).remote(600)
+    taken = ray.remote(num_cpus=2)(lambda: time.sleep(600)).remote()
     try:
         ray.wait([taken], timeout=3)
         with pytest.raises(JobError, match=r"stage double, block 0: no worker was free for 3 s"):
