@@ -65,6 +65,7 @@ def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_pa
     assert [begun(tmp_path, block) for block in range(6)] == [1, 2, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_path: Path) -> None:
     call = partial(scale_calls.always_killed, folder=tmp_path)
     with pytest.raises(JobError, match=r"stage killed, block 1: its worker died 4 times: The worker died"):
