@@ -166,9 +166,7 @@ def test_a_node_that_does_not_see_the_folder_is_named(
     assert finished_in(hidden) == []
 
 
-def test_a_node_without_the_package_is_named(
-    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_node_without_the_package_is_named(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cfe_faiss'] = None\n")
     path = f"{tmp_path}:{two_nodes.environment['PYTHONPATH']}"
     node = two_nodes.add(PYTHONPATH=path)
