@@ -203,7 +203,7 @@ class GroupMetrics:
         return pd.concat([known, pd.DataFrame(line)], ignore_index=True)
 
 
-def group_metrics(
+def group_metrics(  # noqa: PLR0913
     data: Any,
     predicted: Any,
     names: Sequence[str],

@@ -416,7 +416,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             lists = self._searcher(state)
             return lists.number if arguments.recall is None else nprobe_for(lists, lists.storage.n, k, arguments.recall)
 
-    def search_evidence(
+    def search_evidence(  # noqa: PLR0913
         self,
         xq: ArrayLike,
         labels_q: ArrayLike,
@@ -502,7 +502,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             self._single = None
         return found
 
-    def search_members(
+    def search_members(  # noqa: PLR0913
         self,
         ids: ArrayLike | None = None,
         k: int = 10,

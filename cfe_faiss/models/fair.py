@@ -93,7 +93,7 @@ def fairgnn(
         return FairGNN(backbone, guesses, hidden, num_classes)
 
 
-def train_fair(
+def train_fair(  # noqa: PLR0913
     model: FairGNN,
     data: Any,
     *,

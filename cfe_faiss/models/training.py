@@ -14,7 +14,7 @@ with extra("gnn"):
     from torch.nn.functional import cross_entropy
 
 
-def train(
+def train(  # noqa: PLR0913
     model: torch.nn.Module,
     data: Any,
     *,

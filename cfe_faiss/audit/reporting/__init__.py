@@ -44,7 +44,7 @@ class Report:
         return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, passed={self.passed})"
 
 
-def report(
+def report(  # noqa: PLR0913
     finder: EvidenceFinder,
     data: Any,
     path: "str | PathLike[str]",
