@@ -131,7 +131,7 @@ class Job:
     (['node', 'evidence', 'rank', 'similarity'], 1000)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         directory: str | os.PathLike[str],
         features: Source | None = None,
