@@ -115,8 +115,10 @@ def _answer(ray: Any, reference: Any) -> str | None:
     except ray.exceptions.GetTimeoutError:
         ray.cancel(reference, force=True)
         return f"it did not answer in {_ANSWERED:.0f} s"
-    except ray.exceptions.RayError as error:
+    except ray.exceptions.RayTaskError as error:
         return _reason(error)
+    except ray.exceptions.RayError as error:  # its worker was killed
+        return str(error).partition("\n")[0]
     return problem
 
 

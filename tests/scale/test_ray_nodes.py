@@ -1,6 +1,8 @@
 """Jobs on a Ray cluster of two nodes, whose workers, nodes and drivers are killed."""
 
 import json
+import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -59,12 +61,16 @@ def results_in(folder: Path) -> dict[str, bytes]:
 class Driver:
     """A ``cfe-faiss scale`` in a process of its own."""
 
-    def __init__(self, cluster: Cluster, *arguments: object) -> None:
+    def __init__(self, cluster: Cluster, *arguments: object, token: Path | None = None) -> None:
+        environment = dict(cluster.environment)
+        if token is not None:
+            token.write_text(secrets.token_hex(32))
+            environment["RAY_AUTH_TOKEN_PATH"] = str(token)
         command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, arguments), "--executor", "ray"]
         if "--address" not in arguments:
             command += ["--address", cluster.address]
         self.process = subprocess.Popen(
-            command, env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
     def kill(self) -> None:
@@ -197,11 +203,38 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
     waited(lambda: in_session(driver.pid) == [], 180)
 
 
+@pytest.mark.slow
+def test_a_node_that_is_short_of_memory_ends_its_workers(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, new_job(tmp_path / "job", inputs))]
+    with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
+        short = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50", "RAY_TMPDIR": place}
+        environment = two_nodes.environment | short
+        done = subprocess.run(
+            [*command, "--executor", "ray"], env=environment, capture_output=True, text=True, timeout=ENDED, check=False
+        )
+    assert done.returncode == 2
+    assert re.search(r"(its worker died 4 times|cannot run the job): .*low on memory", done.stderr)
+    Job(tmp_path / "job").run(workers=1)
+
+
 def test_no_cluster_at_the_address(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
     status, errors = Driver(two_nodes, *new_job(tmp_path, inputs), "--address", f"127.0.0.1:{free_port()}").ended()
     assert status == 2
     (line,) = errors.splitlines()
     assert line.startswith("cfe-faiss: error: no Ray cluster is to be reached at 127.0.0.1:")
+    assert finished_in(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_cluster_that_refuses_the_connection(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
+    driver = Driver(two_nodes, *new_job(tmp_path, inputs), token=tmp_path / "token")
+    status, errors = driver.ended()
+    assert status == 2
+    error = errors.splitlines()[-1]
+    assert error.startswith(f"cfe-faiss: error: no connection to the Ray cluster at {two_nodes.address}: ")
+    assert "InvalidAuthToken" in error
     assert finished_in(tmp_path) == []
 
 
