@@ -40,6 +40,13 @@ def num_threads(work: float = math.inf) -> int:
     return int(faiss.omp_get_max_threads()) if work >= _WORTH_THREADS else 1
 
 
+def use_threads(number: int) -> None:
+    """Let the calling thread's FAISS calls, and BLAS in the whole process, use so many threads from now on."""
+    faiss.omp_set_num_threads(number)
+    for library in _blas().lib_controllers:
+        library.set_num_threads(number)
+
+
 @contextmanager
 def faiss_threads(work: float) -> Iterator[None]:
     """Let the calling thread's FAISS calls use :func:`num_threads` of ``work``.

@@ -54,8 +54,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--nlist", type=int, help="lists of the index; default: 4 * sqrt(n)")
     group.add_argument("--pairs", type=int, default=1000, metavar="N", help="most similar pairs; default: 1000")
     group.add_argument("--threshold", type=float, help="similarity from which on all pairs are written")
-    group.add_argument("--block-rows", type=int, metavar="N", help="nodes in a block; default: 128 MB of vectors")
-    group.add_argument("--shards", type=int, metavar="N", help="of the index; default: 512 MB of vectors each")
+    group.add_argument("--block-rows", type=int, metavar="N", help="nodes in a block; default: by vectors and edges")
+    group.add_argument("--shards", type=int, metavar="N", help="of the index; default: one for 131,072 nodes")
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:

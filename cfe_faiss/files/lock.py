@@ -1,4 +1,9 @@
-"""Locks on files, where the system has them."""
+"""Locks on files and folders, where the system has them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 try:
     import fcntl
@@ -20,3 +25,30 @@ def lock(descriptor: int, *, wait: bool) -> None:
     """
     if HAS_LOCKS:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder, threads among them; wait for one that is there."""
+    if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
+        yield
+        return
+    held = _OpenFolder(folder)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            lock(held.descriptor, wait=True)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(held.descriptor, fcntl.LOCK_UN)
+
+
+class _OpenFolder:
+    """A folder that is open as long as somebody refers to it: an interrupt where it is unlocked leaves no lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.descriptor = os.open(folder, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)

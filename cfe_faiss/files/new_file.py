@@ -33,7 +33,7 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
             if not has_name:
                 _give_name(file, name)
             name.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     finally:
         name.unlink(missing_ok=True)
 
@@ -98,7 +98,8 @@ def _remove_if_stale(path: Path) -> None:
             os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make sure that the names in a folder outlive a crash of the system."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -99,8 +99,16 @@ def _scalar(index: Any) -> bool:
 
 def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
     """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
-    stored = len(table)
-    new = np.arange(stored, stored + n) if ids is None else as_ids("ids", ids)
+    new = distinct_ids(ids, n, len(table))
+    first = table.first_stored(lists, new)
+    if first >= 0:
+        raise ValueError(f"ids must not be in the index yet, got {new[first]}, which is")
+    return new
+
+
+def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]:
+    """Return n ids, checked to be distinct; by default those from ``first`` on."""
+    new = np.arange(first, first + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
     if n > 1 and not (new[1:] > new[:-1]).all():
@@ -108,9 +116,6 @@ def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> N
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
             raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
-    first = table.first_stored(lists, new)
-    if first >= 0:
-        raise ValueError(f"ids must not be in the index yet, got {new[first]}, which is")
     return new
 
 
@@ -121,10 +126,15 @@ def unknown_labels(n: int) -> NDArray[np.int32]:
 
 def relabelled(storage: Storage, members: Members, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
     """Return the labels of all storage rows after the members ``ids`` (all of them by default) got new ones."""
+    result = storage.labels.copy()
+    relabel_rows(result, members, labels, ids)
+    return result
+
+
+def relabel_rows(of_rows: NDArray[np.int32], members: Members, labels: ArrayLike, ids: ArrayLike | None) -> None:
+    """Write new labels of the members ``ids`` (all of them by default) into the labels of all storage rows, (n,)."""
     rows = members.rows if ids is None else members.find(ids)
     repeated = len(rows) - len(np.unique(rows))
     if repeated:
         raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
-    result = storage.labels.copy()
-    result[rows] = as_labels("labels", labels, len(rows), unknown=True)
-    return result
+    of_rows[rows] = as_labels("labels", labels, len(rows), unknown=True)

@@ -22,15 +22,15 @@ from cfe_faiss.scale.inputs import Input, Source, stored
 from cfe_faiss.scale.local import LocalExecutor
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.tasks import Executor, run_stage
+from cfe_faiss.scale.tasks import Executor, run_stage, share_of
 from cfe_faiss.scale.work import Settings, Stage, perform
 
 if TYPE_CHECKING:
     import pyarrow.dataset
 
 _BLOCK_BYTES = 1 << 27
-_BLOCK_EDGES = 1 << 27
-_SHARD_BYTES = 1 << 29
+_BLOCK_EDGES = 1 << 25
+_SHARD_ROWS = 1 << 17
 _KEPT = {"vectors", "shard", "join", "evidence", "top", "above"}
 """Stages whose files are results."""
 _READ_LATER = {"train", "assign", "place"}
@@ -101,8 +101,8 @@ class Job:
     threshold
         Similarity from which on all pairs are wanted; None for none.
     block_rows, shards
-        Nodes in a block, by default 128 MB of vectors or 134 million edges, whichever is less; and shards of the
-        index, by default of 512 MB of vectors.
+        Nodes in a block, by default so many that it has at most 128 MB of vectors and 34 million edges on average; and
+        shards of the index, by default one for 131,072 nodes.
 
     Raises
     ------
@@ -167,7 +167,7 @@ class Job:
                     as_count("k", k),
                     None if wanted == 1 else wanted,
                     automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
-                    as_count("shards", max(1, -(-4 * n * d // _SHARD_BYTES)) if shards is None else shards),
+                    as_count("shards", -(-n // _SHARD_ROWS) if shards is None else shards),
                     as_count("block_rows", _automatic_rows(inputs, n, d) if block_rows is None else block_rows),
                     as_count("pairs", pairs, 0),
                     None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
@@ -194,11 +194,14 @@ class Job:
         executor
             ``"local"``: processes of this machine. ``"ray"``: a Ray cluster (extra ``ray``).
         workers
-            Tasks at once; by default one for each core of this machine, or of the cluster.
+            Tasks at once; by default one for each core of this machine, or of the cluster. Where there are fewer, each
+            task uses several threads; results do not depend on it.
         memory
             What all tasks of a machine may take together, beside mapped files: bytes, or a text such as ``"8GB"``.
         address
-            Of a Ray cluster; None for a new one on this machine.
+            Of a Ray cluster, on a machine of which this process runs: ``"host:port"``, or ``"auto"`` for the one that
+            was started here or is named by ``RAY_ADDRESS``. None for the one that this process is connected to, or else
+            a new one on this machine.
         progress
             Show a bar for each stage on standard error, if that is a terminal.
 
@@ -209,7 +212,12 @@ class Job:
         ValueError
             If an input has changed since the job was made, or an argument is not as described.
         RuntimeError
-            If another process runs the job.
+            If another process runs the job, or a node of the Ray cluster cannot: it has another version of this package
+            or of FAISS, or does not see the folder and the inputs. Nothing has been done then.
+        ConnectionError
+            If there is no Ray cluster at ``address``, or it refuses the connection.
+        ImportError
+            If Ray is missing.
         """
         if executor not in ("local", "ray"):
             raise ValueError(f"executor must be 'local' or 'ray', got {executor!r}")
@@ -225,14 +233,16 @@ class Job:
             self._take_back_damaged(manifest)
             if self._next_stage(manifest) is None:
                 return
-            with closing(_executor(executor, number, address)) as running:
+            with closing(self._executor(executor, number, address)) as running:
                 while (stage := self._next_stage(manifest)) is not None:
-                    self._run_stage(stage, manifest, running, size // running.workers_of_a_machine, progress)
+                    self._run_stage(stage, manifest, running, size, progress)
                     self._remove_what_is_not_read(manifest)
 
     def _run_stage(self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool) -> None:
         left = [block for block in range(stage.blocks) if (stage.name, block) not in manifest.finished]
-        call = partial(perform, str(self.directory), stage.name, stage.run, memory)
+        share = share_of(executor, len(left))
+        own_memory = memory // share.neighbors
+        call = partial(perform, str(self.directory), stage.name, stage.run, own_memory, share.threads)
         hidden = None if progress else True
         with tqdm(total=stage.blocks, initial=stage.blocks - len(left), desc=stage.name, disable=hidden) as bar:
 
@@ -240,7 +250,20 @@ class Job:
                 manifest.enter(finished)
                 bar.update()
 
-            run_stage(stage.name, call, left, executor, enter)
+            run_stage(stage.name, call, left, executor, enter, share.threads)
+
+    def _executor(self, name: str, workers: int | None, address: str | None) -> Executor:
+        if name == "local":
+            return LocalExecutor(workers or os.cpu_count() or 1)
+        from cfe_faiss.scale.ray_executor import RayExecutor
+
+        executor = RayExecutor(workers, address)
+        try:
+            executor.check(self.directory, {source.path: source.size for source in self._inputs.values()})
+        except BaseException:
+            executor.close()
+            raise
+        return executor
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -267,7 +290,7 @@ class Job:
             if joined:
                 evidence = partial(index_stages.evidence, nprobe=joined[0]["nprobe"])
                 found.append(Stage("evidence", shards, evidence, ("shard", "join")))
-                found += pair_stages.stages(settings)
+                found += pair_stages.stages(settings, shards)
         return found
 
     def _next_stage(self, manifest: Manifest) -> Stage | None:
@@ -396,14 +419,6 @@ def as_bytes(name: str, value: int | str) -> int:
             raise ValueError(f"{name} must be a number of bytes, or a text such as '8GB', got {value!r}")
         return int(number * _UNITS.get(unit or "", 1))
     return as_count(name, value)
-
-
-def _executor(name: str, workers: int | None, address: str | None) -> Executor:
-    if name == "local":
-        return LocalExecutor(workers or os.cpu_count() or 1)
-    from cfe_faiss.scale.ray_executor import RayExecutor
-
-    return RayExecutor(workers, address)
 
 
 @contextmanager

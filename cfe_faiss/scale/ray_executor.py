@@ -1,77 +1,91 @@
 """Tasks on a Ray cluster, whose machines share a file system."""
 
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
-from cfe_faiss.extras import extra
 from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.ray_cluster import check_nodes, connect
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
+
+_KNOWN = 1.0  # seconds for which the nodes of the cluster are taken as known
 
 
 class RayExecutor:
-    """Runs tasks on a Ray cluster, each on one of its cores.
+    """Runs tasks on a Ray cluster, each with as many of its cores as it has threads.
 
     Parameters
     ----------
     workers
-        Tasks at once; None for one on each core of the cluster.
+        Most tasks at once; None for one on each core of the cluster.
     address
         Of the cluster; None for one that this process is connected to, or else a new one on this machine.
     """
 
     def __init__(self, workers: int | None, address: str | None) -> None:
-        with extra("ray"):
-            import ray
-        self._ray: Any = ray
-        self._is_own = not ray.is_initialized()
-        if self._is_own:
-            cores = workers if address is None else None
-            ray.init(address=address, num_cpus=cores, include_dashboard=False, log_to_driver=False)
-        machines = [int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]]
-        self._workers = max(1, sum(machines) if workers is None else min(workers, sum(machines)))
-        self._of_a_machine = max(1, min(self._workers, max(machines, default=1)))
+        self._ray, self._is_own = connect(address, max(workers or 1, os.cpu_count() or 1))
+        self._limit = workers
+        self._machines: list[int] = []
+        self._known_until = 0.0
         # A worker that dies is the caller's matter, who knows what is finished.
-        self._perform = ray.remote(num_cpus=1, max_retries=0)(_perform)
+        self._perform = self._ray.remote(max_retries=0, num_returns="streaming")(_perform)
         self._running: dict[Future[Finished], Any] = {}
 
     @property
-    def workers(self) -> int:
-        """How many tasks run at once."""
-        return self._workers
+    def machines(self) -> list[int]:
+        """Cores of each machine that is alive."""
+        if time.monotonic() > self._known_until:
+            alive = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]
+            self._machines = [int(cores) for cores in alive if cores >= 1] or [1]
+            self._known_until = time.monotonic() + _KNOWN
+        return self._machines
 
     @property
-    def workers_of_a_machine(self) -> int:
-        """How many of them share the memory of a machine."""
-        return self._of_a_machine
+    def workers(self) -> int:
+        """How many tasks run at once, on the machines that are alive."""
+        cores = sum(self.machines)
+        return cores if self._limit is None else min(self._limit, cores)
 
-    def submit(self, call: Call, block: int) -> "Future[Finished]":
-        """Start ``call(block)``."""
-        reference = self._perform.remote(call, block)
+    def check(self, folder: Path, files: Mapping[str, int]) -> None:
+        """Raise RuntimeError if a node does not see the folder of a job, or files of these sizes, or cannot run it."""
+        check_nodes(self._ray, folder, files)
+
+    def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
+        """Start ``call(block)`` where so many cores are free; the future is running when the task has begun."""
+        generator = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(call, block)
         outer: Future[Finished] = Future()
-        self._running[outer] = reference
-        reference.future().add_done_callback(lambda done: self._pass_on(done, outer))
+        self._running[outer] = generator
+        threading.Thread(target=self._follow, args=(generator, outer), daemon=True).start()
         return outer
 
     def close(self) -> None:
         """End tasks that still run, and the cluster, if it was started here."""
-        for reference in list(self._running.values()):
-            self._ray.cancel(reference, force=True)
+        for generator in list(self._running.values()):
+            self._ray.cancel(generator, force=True)
         if self._is_own:
             self._ray.shutdown()
 
-    def _pass_on(self, done: "Future[Finished]", outer: "Future[Finished]") -> None:
-        self._running.pop(outer, None)
+    def _follow(self, generator: Any, outer: "Future[Finished]") -> None:
         errors = self._ray.exceptions
-        error = done.exception()
-        if error is None:
-            outer.set_result(done.result())
-        elif isinstance(error, errors.RayTaskError):
+        try:
+            self._ray.get(next(generator))
+            outer.set_running_or_notify_cancel()
+            outer.set_result(self._ray.get(next(generator)))
+        except errors.RayTaskError as error:
             outer.set_exception(getattr(error, "cause", None) or error)
-        elif isinstance(error, errors.RayError):  # the worker, its machine, or the memory of it
+        except (errors.RayError, StopIteration) as error:  # the worker, its machine, or the memory of it
             outer.set_exception(WorkerDiedError(str(error).partition("\n")[0]))
-        else:
+        except BaseException as error:
             outer.set_exception(error)
+        finally:
+            self._running.pop(outer, None)
 
 
-def _perform(call: Call, block: int) -> Finished:
-    return call(block)
+def _perform(call: Call, block: int) -> Iterator[Finished | None]:
+    """Say that the task has begun, then do it."""
+    yield None
+    yield call(block)

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.scale.ray_cluster import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
+
+_RESTARTS = 0.2  # seconds until a replica that has died is asked again
 
 Results = tuple[NDArray[np.float32], NDArray[np.int64]]
 
@@ -28,9 +30,9 @@ class ServedEvidenceIndex:
     replicas
         How many processes.
     deadline
-        Seconds that one process has for a call.
+        Seconds that one process has for a call; one that dies leaves what is left of them to the next.
     attempts
-        How many processes are asked, before the call fails.
+        How many processes are waited for so long, before the call fails.
     address
         Of the cluster; None for one that this process is connected to, or else a new one on this machine.
     """
@@ -44,17 +46,12 @@ class ServedEvidenceIndex:
         attempts: int = 3,
         address: str | None = None,
     ) -> None:
-        with extra("ray"):
-            import ray
-        self._ray = ray
         number = as_count("replicas", replicas)
         self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
         self._attempts = as_count("attempts", attempts)
         ShardedEvidenceIndex.open(path)  # what is wrong with it is said here
-        self._is_own = not ray.is_initialized()
-        if self._is_own:
-            ray.init(address=address, include_dashboard=False, log_to_driver=False)
-        actor: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
+        self._ray, self._is_own = connect(address)
+        actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
@@ -99,22 +96,24 @@ class ServedEvidenceIndex:
             raise RuntimeError("the index was closed")
         errors = self._ray.exceptions
         last: Exception | None = None
-        for attempt in range(self._attempts):
-            replica = self._replicas[self._next % len(self._replicas)]
-            self._next += 1
-            reference = replica.ask.remote(method, arguments, how)
-            try:
-                found: Results = self._ray.get(reference, timeout=self._deadline)
-            except errors.RayTaskError as error:
-                raise getattr(error, "cause", None) or error from None
-            except errors.GetTimeoutError as error:
-                self._ray.cancel(reference)
-                last = error
-            except errors.RayError as error:
-                last = error
-                time.sleep(min(1.0, 0.1 * 2**attempt))  # until it has started again
-            else:
-                return found
+        for _ in range(self._attempts):
+            until = time.monotonic() + self._deadline
+            while (left := until - time.monotonic()) > 0:
+                replica = self._replicas[self._next % len(self._replicas)]
+                self._next += 1
+                reference = replica.ask.remote(method, arguments, how)
+                try:
+                    found: Results = self._ray.get(reference, timeout=left)
+                except errors.RayTaskError as error:
+                    raise getattr(error, "cause", None) or error from None
+                except errors.GetTimeoutError as error:
+                    self._ray.cancel(reference)
+                    last = error
+                except errors.RayError as error:  # it has died, and is started again
+                    last = error
+                    time.sleep(min(left, _RESTARTS))
+                else:
+                    return found
         raise TimeoutError(
             f"no replica answered {method} in {self._attempts} attempts of {self._deadline:g} s"
         ) from last

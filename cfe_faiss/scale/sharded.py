@@ -4,32 +4,30 @@ A shard is an ordinary file of an ``IndexEvidenceIVF`` whose other lists are emp
 FAISS open it by itself. Opened together, all of them are one mapped index: each list is read where it lies.
 """
 
-import json
 import os
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import FaissLists, Table
+from cfe_faiss._native import FaissLists, Table, call_steps
 from cfe_faiss.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.files.format import read_header, read_index, write_index
-from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.selection import selected
 from cfe_faiss.index.state import ListsState
-from cfe_faiss.lists.faiss_functions import raw, total
+from cfe_faiss.lists import id_map
+from cfe_faiss.lists.faiss_functions import Step, raw, setting, total
+from cfe_faiss.scale import shard_changes, shard_files
+from cfe_faiss.scale.shard_files import Shards
 from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.plan import SearchArguments, plan
-
-_FORMAT, _VERSION = "cfe_faiss shards", 1
-MANIFEST = "shards.json"
-_PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
 
 
 class ShardedEvidenceIndex(IndexEvidenceIVF):
@@ -38,8 +36,15 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     It does what an ``IndexEvidenceIVF`` that is mapped from one file does, with the same results to the last bit:
     searches of evidence at an ``nprobe``, at a recall, exact and certified, pairs, ranges, plain FAISS searches. The
     system reads what is searched, so the files together may be larger than memory; what is held of each vector is its
-    label and, after the first search of stored vectors, its place among the ids (28 bytes). It cannot be changed;
-    ``write_index`` writes it into one file. Pickled, it is a path, and is opened again there.
+    label and, after the first search of stored vectors, its place among the ids (28 bytes). ``write_index`` writes it
+    into one file. Pickled, it is a path, and is opened again there.
+
+    ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel`` and ``remove_ids`` change the files and the index
+    together, with the results of the same change of one index in memory; :meth:`add_blocks` and :meth:`relabel_blocks`
+    take more than fits into memory. Only shards that hold what changes are written anew, one at a time in memory. The
+    change takes place in one moment: an error, an interrupt or a killed process leaves the index as it was. Others who
+    have the same folder open go on with the shards that they have, until they open it again or change it themselves;
+    who changes it waits for another one who does. Lists stay as they were trained; new vectors go to the nearest.
 
     Examples
     --------
@@ -60,9 +65,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     """
 
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
-    _folder: Path = Path()
-    _shards: tuple[IndexEvidenceIVF, ...] = ()
-    _owners: NDArray[np.intp] = np.empty(0, np.intp)  # which shard holds each list, (nlist,)
+    _files: Shards = None  # type: ignore[assignment]
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("a ShardedEvidenceIndex is made by open(path), from files that write_shards has written")
@@ -79,7 +82,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Returns
         -------
         ShardedEvidenceIndex
-            Read-only. O(n) time for the labels; vectors and ids are read when they are searched.
+            O(n) time for the labels; vectors and ids are read when they are searched.
 
         Raises
         ------
@@ -88,40 +91,44 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ValueError
             If one of them is damaged, of another version, or does not belong to the others.
         """
-        folder = Path(path).resolve()
-        manifest = _read_manifest(folder / MANIFEST)
+        shards = shard_files.read(Path(path).resolve())
+        parameters = shards.manifest["parameters"]
+        settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
         index = cls.__new__(cls)
-        index._open(folder, manifest, [_read_shard(folder, shard) for shard in manifest["shards"]])
+        IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
+        index._take_centroids(shards.indexes[0].centroids())
+        index.nprobe = parameters["nprobe"]
+        index._files = shards
+        call_steps(index._taking(shards), [])
+        index._refusal = (
+            f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
+            "from, but neither trained, reset nor merged into; write_index makes a copy"
+        )
         return index
 
     @property
     def shards(self) -> tuple[IndexEvidenceIVF, ...]:
         """The index of each shard, mapped from its file."""
-        return self._shards
+        return self._files.indexes
 
-    def _open(self, folder: Path, manifest: dict[str, Any], shards: Sequence[IndexEvidenceIVF]) -> None:
-        first, parameters = shards[0], manifest["parameters"]
-        sizes = _sizes_of(folder, parameters, shards)
-        settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
-        IndexEvidenceIVF.__init__(self, parameters["d"], parameters["nlist"], **settings)
-        self._take_centroids(first.centroids())
-        self.nprobe = parameters["nprobe"]
-        self._folder, self._shards, self._owners = folder, tuple(shards), sizes.argmax(axis=0)
+    def _taking(self, shards: Shards) -> list[Step]:
+        """Return the steps after which the index is what lies in these shards; what may fail is done before."""
         pointers = faiss.InvertedListsPtrVector()
-        for shard in shards:
+        for shard in shards.indexes:
             pointers.push_back(shard.invlists)
         stacked = faiss.HStackInvertedLists(pointers.size(), pointers.data())
-        stacked.this.disown()
-        raw.IndexIVF_replace_invlists(self, stacked, True)
-        labels = _in_list_order([shard.storage().labels for shard in shards], sizes)
-        self._set_up(Table(sizes.sum(axis=0), 0, 0, self.code_size, labels, None, None))
-        function, arguments = total(self, int(sizes.sum()))
-        function(*arguments)
+        routes = None
         if self.routing == "evidence":
-            self._from_file = Routes.merged([shard.routes() for shard in shards], self._owners)
-        self._refusal = (
-            f"the index is mapped from the shards in {folder} and cannot be changed; write_index makes a copy"
-        )
+            routes = Routes.merged([shard.routes() for shard in shards.indexes], shards.owners)
+        return [
+            (stacked.this.disown, ()),
+            (raw.IndexIVF_replace_invlists, (self, stacked, True)),
+            *self._forgetting(),
+            setting(self, "_files", shards),
+            setting(self, "_table", Table(shards.sizes, 0, 0, self.code_size, shards.labels(), None, None)),
+            setting(self, "_from_file", routes),
+            total(self, shards.ntotal),
+        ]
 
     def _worked_out(self) -> ListsState:
         routes = self._from_file
@@ -163,207 +170,148 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             If an argument is not as described.
         """
         number, k = as_count("number", number, 0), as_count("k", k)
-        if number >= len(self._shards):
-            raise ValueError(f"number must be below {len(self._shards)}, the number of shards, got {number}")
         arguments = SearchArguments.of(nprobe, None, False, memory)
         with self._lock.reading():
-            state = self._snapshot()
-            starts = state.storage.starts
-            rows = np.flatnonzero(np.repeat(self._owners == number, np.diff(starts)))
+            state, shards = self._snapshot(), self._files
+            if number >= len(shards.indexes):
+                raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
+            rows = shards.rows(number)
             lists = self._searcher(state)
             made = plan(lists, state.storage.n, k, arguments, nprobe)  # as for all of them
             D, I = self._carried_out(state, Queries.of_rows(state.storage, rows), k, made, None)
             return state.storage.row_ids[rows], D, I
 
+    # --- changing it ------------------------------------------------------------------------------------------------
+
+    def add_blocks(self, blocks: Iterable[tuple[ArrayLike, ...]]) -> None:
+        """Add vectors block by block, as :meth:`add_with_labels` does; all of them or, on an error, none.
+
+        Parameters
+        ----------
+        blocks
+            Tuples ``(x, labels)`` or ``(x, labels, ids)`` as :meth:`add_with_labels` takes them, such as a generator
+            yields them; each is read once. Ids of a block that has none are the numbers of its vectors, counted from
+            ``ntotal``. A block of some thousand vectors or more is worth its time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a block is not as described, or an id is in the index or in another block; a note says in which block.
+        OSError
+            If a file cannot be written.
+
+        Notes
+        -----
+        Takes memory for a shard as it becomes, for two copies of a block and 16 bytes for each new vector; and room in
+        the folder for all new vectors, and once more for the shards that they come to.
+        """
+        with self._alone():
+            self._add_checked(shard_changes.checked_blocks(blocks, self.d, self.ntotal))
+
+    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+        with self._alone():
+            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self.ntotal))])
+
+    def _add_checked(self, blocks: Iterable[shard_changes.Checked]) -> None:
+        with tempfile.TemporaryFile(dir=self._files.folder) as file:
+            new = shard_changes.sorted_into(file, blocks, self._files, self._all_centroids()[0])
+            with self._lock.reading():
+                self._new_ids(self._faiss_lists(), new.ids, len(new.ids))
+            self._rewrite(new.edits())
+
+    def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+        """Give stored vectors new classes; arguments and errors are those of ``IndexEvidenceIVF.relabel``.
+
+        Only shards in which a class becomes another one are written anew.
+        """
+        with self._alone():
+            state = self._state_now()
+            self._take_labels(state, id_map.relabelled(state.storage, state.members, labels, ids))
+
+    def relabel_blocks(self, blocks: Iterable[tuple[ArrayLike, ArrayLike]]) -> None:
+        """Give stored vectors new classes block by block, as calls of :meth:`relabel` do; all or, on an error, none.
+
+        Parameters
+        ----------
+        blocks
+            Tuples ``(labels, ids)`` as :meth:`relabel` takes them, such as a generator yields them. Where an id is in
+            several blocks, the last one counts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a block is not as described; a note says which.
+        OSError
+            If a file cannot be written.
+
+        Notes
+        -----
+        Takes memory for a shard, for a block, and for what the index holds of each vector to find it by its id.
+        """
+        with self._alone():
+            state = self._state_now()
+            self._take_labels(state, shard_changes.relabelled(state.storage.labels, state.members, blocks))
+
+    def _take_labels(self, state: ListsState, labels: NDArray[np.int32]) -> None:
+        self._rewrite(shard_changes.relabellings(self._files, state.storage.labels, labels))
+
+    def remove_ids(self, x: Any) -> int:
+        """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
+        with self._alone():
+            with self._lock.reading():
+                gone = selected(x, self._snapshot(), "x")
+            self._rewrite(shard_changes.removals(self._files, gone))
+        return int(gone.sum())
+
+    def _state_now(self) -> ListsState:
+        with self._lock.reading():
+            return self._snapshot()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep out who else changes the shards, and take over what they have become."""
+        folder = self._files.folder
+        with shard_files.writing(folder):
+            if not shard_files.is_current(self._files):
+                shards = shard_files.read(folder, self._files)
+                self._check_same(shards)
+                steps = self._taking(shards)
+                with self._lock.writing():
+                    call_steps([*steps, *self._mapping_all(shards)], [])
+            yield
+
+    def _check_same(self, shards: Shards) -> None:
+        before, now = ({**one.manifest["parameters"], "nprobe": None} for one in (self._files, shards))
+        if before != now or not np.array_equal(self._files.indexes[0].centroids(), shards.indexes[0].centroids()):
+            raise RuntimeError(f"the shards in {shards.folder} are those of another index now; open them again")
+
+    def _rewrite(self, edits: Mapping[int, shard_changes.Edit]) -> None:
+        """Change shards, in the folder and here in the same moment."""
+        if not edits:
+            return
+        before = self._files
+        prepared, manifest = shard_files.prepared_manifest(before.folder, shard_changes.write_changed(before, edits))
+        after = shard_files.opened(before.folder, manifest, before)
+        replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
+        steps = self._taking(after)
+        with self._lock.writing():
+            call_steps([replace, *steps, *self._mapping_all(after)], [])
+        sync_folder(before.folder)
+
+    def _mapping_all(self, shards: Shards) -> list[Step]:
+        """Return the steps that make FAISS's map from ids to places anew, if there is one."""
+        if self.direct_map.type == faiss.DirectMap.NoMap:
+            return []
+        return self._mapping(np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
+
     def _of_shard(self, function: Callable[..., Any], number: int) -> Any:
-        return function(self._shards[self._owners[number]].invlists, number)
+        return function(self._files.indexes[self._files.owners[number]].invlists, number)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).open, (self._folder,)
+        return type(self).open, (self._files.folder,)
 
     def __repr__(self) -> str:
         return (
-            f"ShardedEvidenceIndex(d={self.d}, nlist={self.nlist}, shards={len(self._shards)}, nprobe={self.nprobe}, "
+            f"ShardedEvidenceIndex(d={self.d}, nlist={self.nlist}, shards={len(self.shards)}, nprobe={self.nprobe}, "
             f"ntotal={self.ntotal})"
         )
-
-
-def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: int) -> None:
-    """Write an inverted file into several files, each with some of its lists.
-
-    Lists that are near each other go into the same shard, and shards hold about as many vectors each, so that most
-    queries need few of them. A folder that holds shards already has them replaced at once, when all new ones are
-    complete; a write that is interrupted leaves the old ones.
-
-    Parameters
-    ----------
-    index
-        Trained, with one partition; from memory or mapped.
-    path
-        Folder; made if it does not exist.
-    shards
-        How many files, 1 to the number of lists that hold vectors.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    OSError
-        If a file cannot be written.
-
-    Notes
-    -----
-    Takes memory for a copy of one shard.
-    """
-    if not isinstance(index, IndexEvidenceIVF):
-        raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
-    if index.partitions > 1:
-        raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
-    number, folder = as_count("shards", shards), Path(path).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    token, before = secrets.token_hex(4), set(folder.glob("shard-*.index"))
-    with _removed_on_error(folder, f"shard-{token}-*.index"), index._lock.reading():
-        state = index._snapshot()
-        sizes = np.diff(state.storage.starts)
-        filled = int(np.count_nonzero(sizes))
-        if number > filled:
-            raise ValueError(f"shards must be at most the {filled} lists that hold vectors, got {number}")
-        owners = owners_of(state.centroids[0], sizes, number)
-        names = []
-        for shard in range(number):
-            names.append(f"shard-{token}-{shard:04d}.index")
-            write_index(_part(index, state, owners == shard), folder / names[-1])
-    with new_file(folder / MANIFEST) as file:
-        file.write(manifest_of([folder / name for name in names]))
-    for path_before in before:
-        path_before.unlink(missing_ok=True)
-
-
-@contextmanager
-def _removed_on_error(folder: Path, pattern: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for path in folder.glob(pattern):
-            path.unlink()
-        raise
-
-
-def manifest_of(paths: Sequence[Path]) -> bytes:
-    """Return what a folder says of its shards, given their files."""
-    first = read_index(paths[0], faiss.IO_FLAG_MMAP)
-    content = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "parameters": {name: getattr(first, name) for name in _PARAMETERS},
-        "shards": [{"file": path.name, **_identity(path)} for path in paths],
-    }
-    return json.dumps(content, indent=1).encode()
-
-
-def _part(index: IndexEvidenceIVF, state: ListsState, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:
-    """Return a copy of an index in which the lists that are not wanted, (nlist,), are empty."""
-    storage, nlist = state.storage, len(wanted)
-    part = IndexEvidenceIVF(
-        index.d, nlist, theta=index.theta, weighted=index.weighted, complete=index.complete, routing=index.routing
-    )
-    part.nprobe = index.nprobe
-    part._take_centroids(state.centroids)
-    lists = np.repeat(np.arange(nlist, dtype=np.int32), np.diff(storage.starts))
-    rows = np.flatnonzero(wanted[lists])
-    X, ids = storage.rows(rows)
-    codes = np.ascontiguousarray(X).view(np.uint8)
-    part._append(part._faiss_lists(), codes, None, storage.labels[rows], ids, lists[rows][None], [])
-    return part
-
-
-def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
-    """Return the shard of each list, (nlist,), given how many vectors each holds.
-
-    Lists are halved along their principal direction until there are enough
-    shards, each with about as many vectors; each shard gets at least one list that holds vectors.
-    """
-    owners = np.zeros(len(centroids), np.intp)
-    runs = [(np.arange(len(centroids)), shards)]
-    done = 0
-    while runs:
-        lists, number = runs.pop()
-        if number == 1:
-            owners[lists] = done
-            done += 1
-            continue
-        X = centroids[lists].astype(np.float64)
-        direction = np.linalg.eigh(np.cov(X.T, aweights=sizes[lists] + 1e-9).reshape(X.shape[1], -1))[1][:, -1]
-        lists = lists[np.argsort(X @ direction, kind="stable")]
-        left = number // 2
-        filled = np.flatnonzero(sizes[lists])
-        wanted = sizes[lists].sum() * left / number
-        cut = int(np.searchsorted(np.cumsum(sizes[lists]), wanted)) + 1
-        cut = min(max(cut, filled[left - 1] + 1), filled[len(filled) - (number - left)])
-        runs += [(lists[cut:], number - left), (lists[:cut], left)]
-    return owners
-
-
-def _in_list_order(labels: Sequence[NDArray[np.int32]], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the labels of all rows in order of their lists, given those of each shard and its sizes of lists."""
-    joined = np.empty(int(sizes.sum()), np.int32)
-    starts = np.cumsum(sizes.sum(axis=0)) - sizes.sum(axis=0)
-    for own, of_shard in zip(labels, sizes, strict=True):
-        first = np.cumsum(of_shard) - of_shard
-        joined[np.repeat(starts - first, of_shard) + np.arange(len(own))] = own
-    return joined
-
-
-def _sizes_of(folder: Path, parameters: dict[str, Any], shards: Sequence[IndexEvidenceIVF]) -> NDArray[np.int64]:
-    """Return how many vectors each list has in each shard, (shards, nlist), after the shards were compared."""
-    centroids = shards[0].centroids()
-    for shard in shards:
-        wrong = next((name for name in _PARAMETERS if getattr(shard, name) != parameters[name]), None)
-        if wrong is not None:
-            raise _damaged(
-                folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}"
-            )
-        if not np.array_equal(shard.centroids(), centroids):
-            raise _damaged(folder, "its shards have different centroids")
-    sizes = np.array([np.diff(shard.storage().starts) for shard in shards])
-    if (np.count_nonzero(sizes, axis=0) > 1).any():
-        raise _damaged(folder, f"list {np.argmax(np.count_nonzero(sizes, axis=0) > 1)} lies in several shards")
-    return sizes
-
-
-def _identity(path: Path) -> dict[str, int]:
-    """Return what tells a shard from another file of its name: its size and the checksum of its vectors."""
-    return {"size": path.stat().st_size, "crc32": read_header(path)["payload"]["crc32"]}
-
-
-def _read_shard(folder: Path, entry: dict[str, Any]) -> IndexEvidenceIVF:
-    path = folder / entry["file"]
-    expected, got = {name: entry[name] for name in ("size", "crc32")}, _identity(path)
-    if got != expected:
-        raise _damaged(folder, f"{path.name} is not the shard that was written: expected {expected}, got {got}")
-    index = read_index(path, faiss.IO_FLAG_MMAP)
-    if type(index) is not IndexEvidenceIVF or index.partitions > 1:
-        raise _damaged(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
-    return index
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_bytes())
-        kind, version = manifest["format"], manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path.parent, f"{path.name} does not list shards: {error!r}") from error
-    if kind != _FORMAT or version != _VERSION:
-        raise ValueError(f"{path} has format {kind!r}, version {version}; this cfe_faiss reads version {_VERSION}")
-    try:
-        checked = {name: manifest["parameters"][name] for name in _PARAMETERS}
-        shards = [{"file": Path(s["file"]).name, "size": s["size"], "crc32": s["crc32"]} for s in manifest["shards"]]
-    except (KeyError, TypeError) as error:
-        raise _damaged(path.parent, f"{path.name} is not complete: {error!r}") from error
-    if not shards:
-        raise _damaged(path.parent, f"{path.name} names no shard")
-    return {"parameters": checked, "shards": shards}
-
-
-def _damaged(folder: Path, why: str) -> ValueError:
-    return ValueError(f"the shards in {folder} are damaged: {why}")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.parallel import use_threads
 from cfe_faiss.scale.inputs import Input
 from cfe_faiss.scale.manifest import Finished, Manifest, written_file
 
@@ -120,8 +121,9 @@ class Work:
         return array
 
 
-def perform(folder: str, stage: str, run: Run, memory: int, block: int) -> Finished:
-    """Do one task, and return what the manifest keeps of it; called in a worker."""
+def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block: int) -> Finished:
+    """Do one task, and return what the manifest keeps of it; called in a worker, which is used for nothing else."""
+    use_threads(threads)
     work, start, cpu_start = Work.of(Path(folder), memory), time.monotonic(), time.process_time()
     _reset_peak()
     result = dict(run(work, block))

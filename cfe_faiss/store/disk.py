@@ -27,7 +27,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.extras import extra
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
-from cfe_faiss.files.lock import HAS_LOCKS, lock
+from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.store.growing import objects
 from cfe_faiss.store.table import Table
@@ -52,7 +52,7 @@ def write(path: str | os.PathLike[str], index: Any, table: Table, next_key: int)
     folder = Path(path).resolve()
     _check_target(folder, path)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone_in(folder):
+    with alone_in(folder):
         old = {entry.name for entry in folder.iterdir() if _is_ours(entry.name)}
         version = secrets.token_hex(8)
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
@@ -236,21 +236,6 @@ def _check_target(folder: Path, path: Any) -> None:
     names = {entry.name for entry in folder.iterdir()}
     if _MANIFEST not in names and not all(map(_is_ours, names)):
         raise ValueError(f"{path} must be a new or an empty directory or that of a store, got one with other files")
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder, where the system has locks."""
-    if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some file systems have no locks
-            lock(descriptor, wait=True)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _named_files(folder: Path) -> set[str]:

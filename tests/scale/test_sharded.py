@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
-from cfe_faiss.scale import sharded as sharded_module
-from cfe_faiss.scale.sharded import owners_of
+from cfe_faiss.scale import ShardedEvidenceIndex, splitting, write_shards
+from cfe_faiss.scale.splitting import owners_of
 
 N, D, NLIST, CLASSES, SHARDS = 3000, 16, 60, 3, 4
 X, LABELS = clustered(N, D, CLASSES)
@@ -105,9 +104,9 @@ def test_it_is_written_into_one_file_and_pickled_as_a_path(
     assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=16, ntotal={N})"
 
 
-def test_it_cannot_be_changed(sharded: ShardedEvidenceIndex) -> None:
-    for change in (lambda: sharded.add(X[:1]), lambda: sharded.relabel(LABELS), sharded.reset):
-        with pytest.raises(RuntimeError, match=r"mapped from the shards in .* cannot be changed"):
+def test_what_would_change_all_shards_is_refused(sharded: ShardedEvidenceIndex) -> None:
+    for change in (lambda: sharded.train(X), lambda: sharded.merge_from(cfe.IndexEvidenceIVF(D, 4)), sharded.reset):
+        with pytest.raises(RuntimeError, match=r"mapped from the shards in .* neither trained, reset nor merged into"):
             change()
 
 
@@ -125,14 +124,14 @@ def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
 ) -> None:
     write_shards(index, tmp_path, 2)
     before = sorted(tmp_path.iterdir())
-    write = sharded_module.write_index
+    write = splitting.write_index
 
     def fails_later(one: cfe.IndexEvidenceIVF, path: Path) -> None:
         write(one, path)
         if "0001" in path.name:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sharded_module, "write_index", fails_later)
+    monkeypatch.setattr(splitting, "write_index", fails_later)
     with pytest.raises(OSError, match="No space left"):
         write_shards(index, tmp_path, 3)
     assert sorted(tmp_path.iterdir()) == before

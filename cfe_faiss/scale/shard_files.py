@@ -1,0 +1,238 @@
+"""The files of an index in shards: ordinary index files, and ``shards.json``, which names those that belong together.
+
+Who changes the shards in a folder keeps other writers out (:func:`writing`) and writes files of new names. When they
+are complete and synced, a ``shards.json`` that names them takes the place of the old one, in one moment; then the files
+that it does not name are removed. Who has them mapped goes on reading them.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from re import fullmatch
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.files.format import read_header, read_index
+from cfe_faiss.files.lock import alone_in
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+
+MANIFEST = "shards.json"
+_PREPARED = f"{MANIFEST}.new"
+_FORMAT, _VERSION = "cfe_faiss shards", 1
+_PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
+_SHARD = r"shard-([0-9a-f]{8}-[0-9]{4,}|[0-9]{6})\.index"  # of this module, and of a job
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shards:
+    """The shards in a folder, opened.
+
+    Attributes
+    ----------
+    folder
+        Where the files lie.
+    manifest
+        What ``shards.json`` says of them.
+    indexes
+        Each shard, mapped from its file.
+    sizes
+        How many vectors each list has, (nlist,).
+    owners
+        Which shard holds each list, (nlist,); any for a list without vectors.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    indexes: tuple[IndexEvidenceIVF, ...]
+    sizes: NDArray[np.int64]
+    owners: NDArray[np.intp]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The file of each shard."""
+        return [self.folder / entry["file"] for entry in self.manifest["shards"]]
+
+    @property
+    def ntotal(self) -> int:
+        """How many vectors all of them hold."""
+        return int(self.sizes.sum())
+
+    def labels(self) -> NDArray[np.int32]:
+        """Return the labels of all rows in order of their lists, (n,)."""
+        joined = np.empty(self.ntotal, np.int32)
+        for number, shard in enumerate(self.indexes):
+            joined[self.rows(number)] = shard.storage().labels
+        return joined
+
+    def rows(self, number: int) -> NDArray[np.int64]:
+        """Return which rows, in order of the lists of all shards, are those of one shard, in its own order."""
+        return np.flatnonzero(np.repeat(self.owners == number, self.sizes))
+
+
+def read(folder: Path, known: Shards | None = None) -> Shards:
+    """Open the shards in a folder; those that are ``known`` stay open.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder, its list of shards or a shard is missing.
+    ValueError
+        If one of them is damaged, of another version, or does not belong to the others.
+    """
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return opened(folder, manifest, known)
+        except FileNotFoundError:  # perhaps others have taken their place since
+            if _read_manifest(folder) == manifest:
+                raise
+
+
+def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) -> Shards:
+    """Open the shards of a manifest that was checked; errors as of :func:`read`."""
+    before = {} if known is None else {_key(entry): n for n, entry in enumerate(known.manifest["shards"])}
+    indexes = tuple(
+        known.indexes[before[_key(entry)]] if known and _key(entry) in before else _read_shard(folder, entry)
+        for entry in manifest["shards"]
+    )
+    sizes = _sizes_of(folder, manifest["parameters"], indexes)
+    return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0))
+
+
+def is_current(shards: Shards) -> bool:
+    """Return whether the folder still holds these shards."""
+    return _read_manifest(shards.folder) == shards.manifest
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder, and remove the files that ``shards.json`` does not name, before and after."""
+    with alone_in(folder):
+        before = {path.name for path in folder.iterdir()}
+        _remove_unnamed(folder, before)
+        try:
+            yield
+        finally:
+            _remove_unnamed(folder, before)
+
+
+def new_paths(folder: Path, shards: int) -> list[Path]:
+    """Return paths of new files for so many shards."""
+    token = secrets.token_hex(4)
+    return [folder / f"shard-{token}-{number:04d}.index" for number in range(shards)]
+
+
+def write_manifest(folder: Path, paths: Sequence[Path]) -> None:
+    """Let a folder hold these shards in place of those that it holds."""
+    with new_file(folder / MANIFEST) as file:
+        file.write(manifest_of(paths))
+
+
+def prepared_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
+    """Write a manifest under another name, from which it can be renamed; return its path, and what it says."""
+    content = manifest_of(paths)
+    with new_file(folder / _PREPARED) as file:
+        file.write(content)
+    return folder / _PREPARED, _parsed(folder, content)
+
+
+def manifest_of(paths: Sequence[Path]) -> bytes:
+    """Return what a folder says of its shards, given their files."""
+    first = read_index(paths[0], faiss.IO_FLAG_MMAP)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "parameters": {name: getattr(first, name) for name in _PARAMETERS},
+        "shards": [{"file": path.name, **_identity(path)} for path in paths],
+    }
+    return json.dumps(content, indent=1).encode()
+
+
+def _remove_unnamed(folder: Path, before: set[str]) -> None:
+    """Remove the shards that the manifest does not name; without a manifest those that were not there before."""
+    try:
+        named = {entry["file"] for entry in _read_manifest(folder)["shards"]}
+    except (FileNotFoundError, ValueError):
+        named = before
+    for path in list(folder.iterdir()):
+        if path.name == _PREPARED or (path.name not in named and fullmatch(_SHARD, path.name)):
+            with suppress(OSError):
+                path.unlink()
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    return _parsed(folder, (folder / MANIFEST).read_bytes())
+
+
+def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(content)
+        kind, version = manifest["format"], manifest["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
+    if kind != _FORMAT or version != _VERSION:
+        raise ValueError(
+            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads version {_VERSION}"
+        )
+    try:
+        checked = {name: manifest["parameters"][name] for name in _PARAMETERS}
+        shards = [{"file": Path(s["file"]).name, "size": s["size"], "crc32": s["crc32"]} for s in manifest["shards"]]
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder, f"{MANIFEST} is not complete: {error!r}") from error
+    if not shards:
+        raise _damaged(folder, f"{MANIFEST} names no shard")
+    return {"parameters": checked, "shards": shards}
+
+
+def _read_shard(folder: Path, entry: dict[str, Any]) -> IndexEvidenceIVF:
+    path = folder / entry["file"]
+    expected, got = {name: entry[name] for name in ("size", "crc32")}, _identity(path)
+    if got != expected:
+        raise _damaged(folder, f"{path.name} is not the shard that was written: expected {expected}, got {got}")
+    index = read_index(path, faiss.IO_FLAG_MMAP)
+    if type(index) is not IndexEvidenceIVF or index.partitions > 1:
+        raise _damaged(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
+    return index
+
+
+def _identity(path: Path) -> dict[str, int]:
+    """Return what tells a shard from another file of its name: its size and the checksum of its vectors."""
+    return {"size": path.stat().st_size, "crc32": read_header(path)["payload"]["crc32"]}
+
+
+def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(entry.values())
+
+
+def _sizes_of(folder: Path, parameters: dict[str, Any], shards: Sequence[IndexEvidenceIVF]) -> NDArray[np.int64]:
+    """Return how many vectors each list has in each shard, (shards, nlist), after the shards were compared."""
+    centroids = shards[0].centroids()
+    for shard in shards:
+        wrong = next((name for name in _PARAMETERS if getattr(shard, name) != parameters[name]), None)
+        if wrong is not None:
+            raise _damaged(
+                folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}"
+            )
+        if not np.array_equal(shard.centroids(), centroids):
+            raise _damaged(folder, "its shards have different centroids")
+    sizes = np.array([np.diff(shard.storage().starts) for shard in shards])
+    if (np.count_nonzero(sizes, axis=0) > 1).any():
+        raise _damaged(folder, f"list {np.argmax(np.count_nonzero(sizes, axis=0) > 1)} lies in several shards")
+    return sizes
+
+
+def _damaged(folder: Path, why: str) -> ValueError:
+    return ValueError(f"the shards in {folder} are damaged: {why}")

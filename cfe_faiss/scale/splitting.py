@@ -1,0 +1,103 @@
+"""Splitting an index into shards: lists that are near each other go into the same one."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_count
+from cfe_faiss.files.format import write_index
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.state import ListsState
+from cfe_faiss.scale import shard_files
+
+
+def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: int) -> None:
+    """Write an inverted file into several files, each with some of its lists.
+
+    Lists that are near each other go into the same shard, and shards hold about as many vectors each, so that most
+    queries need few of them. A folder that holds shards already has them replaced at once, when all new ones are
+    complete; a write that is interrupted leaves the old ones.
+
+    Parameters
+    ----------
+    index
+        Trained, with one partition; from memory or mapped, from one file or from shards.
+    path
+        Folder; made if it does not exist.
+    shards
+        How many files, 1 to the number of lists that hold vectors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    OSError
+        If a file cannot be written.
+
+    Notes
+    -----
+    Takes memory for a copy of one shard. Waits while another process or thread changes the shards in the folder.
+    """
+    if not isinstance(index, IndexEvidenceIVF):
+        raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
+    if index.partitions > 1:
+        raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
+    number, folder = as_count("shards", shards), Path(path).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with shard_files.writing(folder):
+        paths = shard_files.new_paths(folder, number)
+        with index._lock.reading():
+            state = index._snapshot()
+            sizes = np.diff(state.storage.starts)
+            filled = int(np.count_nonzero(sizes))
+            if number > filled:
+                raise ValueError(f"shards must be at most the {filled} lists that hold vectors, got {number}")
+            owners = owners_of(state.centroids[0], sizes, number)
+            for shard, file in enumerate(paths):
+                write_index(_part(index, state, owners == shard), file)
+        shard_files.write_manifest(folder, paths)
+
+
+def _part(index: IndexEvidenceIVF, state: ListsState, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:
+    """Return a copy of an index in which the lists that are not wanted, (nlist,), are empty."""
+    storage, nlist = state.storage, len(wanted)
+    part = IndexEvidenceIVF(
+        index.d, nlist, theta=index.theta, weighted=index.weighted, complete=index.complete, routing=index.routing
+    )
+    part.nprobe = index.nprobe
+    part._take_centroids(state.centroids)
+    lists = np.repeat(np.arange(nlist, dtype=np.int32), np.diff(storage.starts))
+    rows = np.flatnonzero(wanted[lists])
+    X, ids = storage.rows(rows)
+    codes = np.ascontiguousarray(X).view(np.uint8)
+    part._append(part._faiss_lists(), codes, None, storage.labels[rows], ids, lists[rows][None], [])
+    return part
+
+
+def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
+    """Return the shard of each list, (nlist,), given how many vectors each holds.
+
+    Lists are halved along their principal direction until there are enough
+    shards, each with about as many vectors; each shard gets at least one list that holds vectors.
+    """
+    owners = np.zeros(len(centroids), np.intp)
+    runs = [(np.arange(len(centroids)), shards)]
+    done = 0
+    while runs:
+        lists, number = runs.pop()
+        if number == 1:
+            owners[lists] = done
+            done += 1
+            continue
+        X = centroids[lists].astype(np.float64)
+        direction = np.linalg.eigh(np.cov(X.T, aweights=sizes[lists] + 1e-9).reshape(X.shape[1], -1))[1][:, -1]
+        lists = lists[np.argsort(X @ direction, kind="stable")]
+        left = number // 2
+        filled = np.flatnonzero(sizes[lists])
+        wanted = sizes[lists].sum() * left / number
+        cut = int(np.searchsorted(np.cumsum(sizes[lists]), wanted)) + 1
+        cut = min(max(cut, filled[left - 1] + 1), filled[len(filled) - (number - left)])
+        runs += [(lists[cut:], number - left), (lists[:cut], left)]
+    return owners

@@ -1,0 +1,179 @@
+"""Jobs on a Ray cluster of two nodes, whose workers, nodes and drivers are killed."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ray_nodes import Cluster, cluster, free_port, in_session, signalled, waited
+
+from cfe_faiss.scale import Job
+
+pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
+
+N, D = 20_000, 16
+OPTIONS = {"k": 5, "recall": 0.9, "block_rows": 1000, "shards": 5, "pairs": 50, "nlist": 100}
+RESULTS = ("vectors", "index", "evidence", "pairs")
+TASK = b"ray::_perform"
+ENDED = 120.0  # seconds that a job has
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[Cluster]:
+    with cluster(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("inputs")
+    arrays = {
+        "features": rng.normal(size=(N, D)).astype(np.float32),
+        "edges": rng.integers(0, N, (2, 4 * N)),
+        "labels": rng.integers(0, 3, N),
+    }
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return {name: folder / f"{name}.npy" for name in arrays}
+
+
+@pytest.fixture(scope="module")
+def expected(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("local")
+    Job(folder, **inputs, **OPTIONS).run(workers=2)
+    return results_in(folder)
+
+
+def results_in(folder: Path) -> dict[str, bytes]:
+    found = [path for name in RESULTS for path in (folder / name).iterdir() if not path.name.startswith(".")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+class Driver:
+    """A ``cfe-faiss scale`` in a process of its own."""
+
+    def __init__(self, cluster: Cluster, *arguments: object) -> None:
+        command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, arguments), "--executor", "ray"]
+        if "--address" not in arguments:
+            command += ["--address", cluster.address]
+        self.process = subprocess.Popen(
+            command, env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=10)
+
+    def ended(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=ENDED)
+        return self.process.returncode, errors
+
+
+def new_job(folder: Path, inputs: dict[str, Path], **other: object) -> list[object]:
+    """Return the arguments of a ``run``."""
+    options = {name: value for name, value in (OPTIONS | other).items() if name != "k"}
+    named = {f"--{name.replace('_', '-')}": value for name, value in (inputs | options).items()}
+    return ["run", folder, "-k", OPTIONS["k"], *[part for pair in named.items() for part in pair]]
+
+
+def finished_in(folder: Path) -> list[dict]:
+    done = folder / "done.jsonl"
+    lines = done.read_bytes() if done.exists() else b""
+    return [json.loads(line) for line in lines[: lines.rfind(b"\n") + 1].splitlines()]
+
+
+def stages_in(folder: Path) -> list[str]:
+    return [entry["stage"] for entry in finished_in(folder)]
+
+
+def written(folder: Path) -> dict[str, int]:
+    """Return the files of finished tasks that are there: a file that is written again is another one."""
+    files = [folder / file["path"] for entry in finished_in(folder) for file in entry["files"]]
+    return {str(path): path.stat().st_ino for path in files if path.exists()}
+
+
+def assert_as_local(folder: Path, expected: dict[str, bytes], before: dict[str, int]) -> None:
+    """The results are those of a local run, and no file of a task that was finished before was written again."""
+    assert results_in(folder) == expected
+    tasks = [(entry["stage"], entry["block"]) for entry in finished_in(folder)]
+    assert len(tasks) == len(set(tasks))
+    after = written(folder)
+    assert {path: after[path] for path in before if path in after} == {p: n for p, n in before.items() if p in after}
+
+
+def killed_at(stage: str, folder: Path, cluster: Cluster) -> None:
+    """Kill a worker that is at a task, after a stage has begun to be finished."""
+    waited(lambda: stage in stages_in(folder), ENDED, 0.005)
+    signalled(waited(lambda: cluster.processes(TASK), ENDED, 0.002)[0], signal.SIGKILL)
+
+
+def assert_idle(cluster: Cluster) -> None:
+    """No worker is at a task any more."""
+    waited(lambda: not cluster.processes(TASK), 30)
+
+
+def test_workers_a_node_and_the_driver_are_killed(
+    two_nodes: Cluster, inputs: dict[str, Path], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    folder = tmp_path / "job"
+    driver = Driver(two_nodes, *new_job(folder, inputs))
+    killed_at("graph", folder, two_nodes)
+    waited(lambda: "step-1" in stages_in(folder), ENDED)
+    driver.kill()
+    assert_idle(two_nodes)
+    before = written(folder)
+
+    driver = Driver(two_nodes, "resume", folder)
+    waited(lambda: "assign" in stages_in(folder), ENDED)
+    two_nodes.nodes[-1].kill()
+    status, errors = driver.ended()
+    assert status == 0, errors
+    assert_as_local(folder, expected, before)
+    assert_idle(two_nodes)
+    assert in_session(driver.process.pid) == []
+    two_nodes.add()
+
+
+def test_no_cluster_at_the_address(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
+    status, errors = Driver(two_nodes, *new_job(tmp_path, inputs), "--address", f"127.0.0.1:{free_port()}").ended()
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert line.startswith("cfe-faiss: error: no Ray cluster is to be reached at 127.0.0.1:")
+    assert finished_in(tmp_path) == []
+
+
+def test_a_node_that_does_not_see_the_folder_is_named(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    mount = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hidden))
+    if shutil.which("unshare") is None or subprocess.run([*mount, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted for one process here")
+    node = two_nodes.add(before=mount)
+    try:
+        status, errors = Driver(two_nodes, *new_job(hidden, inputs)).ended()
+    finally:
+        node.stop()
+    assert status == 2
+    assert "the Ray node" in errors
+    assert f"it does not see the folder {hidden}" in errors
+    assert finished_in(hidden) == []
+
+
+def test_a_node_without_the_package_is_named(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cfe_faiss'] = None\n")
+    path = f"{tmp_path}:{two_nodes.environment['PYTHONPATH']}"
+    node = two_nodes.add(PYTHONPATH=path)
+    try:
+        status, errors = Driver(two_nodes, *new_job(tmp_path / "job", inputs)).ended()
+    finally:
+        node.stop()
+    assert status == 2
+    assert "cannot run the job:" in errors
+    assert "cfe_faiss" in errors.partition("cannot run the job:")[2]

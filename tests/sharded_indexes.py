@@ -1,0 +1,58 @@
+"""A small index in memory and the same one in shards, and what tests of changes ask of both."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.testing import assert_array_equal
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+D, NLIST, CLASSES, SHARDS = 6, 12, 3, 3
+X, LABELS = clustered(400, D, CLASSES)
+TRAINED = cfe.IndexEvidenceIVF(D, NLIST)
+TRAINED.train(X)
+LISTS = TRAINED.quantizer.search(X, 1)[1][:, 0]
+FIRST = np.flatnonzero(LISTS < 5)[:40]  # so that most lists are in no shard at first
+
+
+def started(folder: Path) -> tuple[cfe.IndexEvidenceIVF, ShardedEvidenceIndex]:
+    """Return an index in memory that holds the first vectors, and the same one in shards."""
+    index = cfe.IndexEvidenceIVF(D, NLIST)
+    index.train(X)
+    index.add_with_labels(X[FIRST], LABELS[FIRST])
+    write_shards(index, folder, SHARDS)
+    return index, ShardedEvidenceIndex.open(folder)
+
+
+def results(index: Any) -> list[Any]:
+    """Return what searches of every kind find."""
+    known = index.members()
+    found = [index.ntotal, known.ids, known.labels, index.reconstruct_batch(known.ids)]
+    for how in ({"nprobe": 2}, {"nprobe": 5}, {"exact": True}, {"recall": 0.9}):
+        if index.ntotal or "recall" not in how:
+            found += index.search_members(k=4, **how)
+            found += index.search_evidence(X[:20] + np.float32(0.01), LABELS[:20], 4, **how)
+            found += index.search_evidence(X[:1], LABELS[:1], 4, **how)
+    if index.ntotal:
+        pairs = cfe.global_evidence(index, 15)
+        found += [pairs.source, pairs.target, pairs.similarity, *index.search_certified(k=3, nprobe=4)]
+    return [*found, *index.range_search_evidence(X[:9], LABELS[:9], 0.7), *index.search(X[:9], 3)]
+
+
+def assert_same(index: Any, sharded: Any) -> None:
+    for one, other in zip(results(sharded), results(index), strict=True):
+        assert_array_equal(one, other)
+
+
+def assert_tidy(folder: Path, sharded: ShardedEvidenceIndex) -> None:
+    """Check that the folder holds ordinary index files of the shards, and nothing else."""
+    paths = sorted(folder.glob("shard-*.index"))
+    assert sorted(folder.iterdir()) == [*paths, folder / "shards.json"]
+    assert len(paths) == len(sharded.shards)
+    assert sum(faiss.read_index(str(path)).ntotal for path in paths) == sharded.ntotal
+    for path in paths:
+        cfe.verify_index(path)
