@@ -21,7 +21,8 @@ from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING
 from cfe_faiss.scale import tables
 from cfe_faiss.scale.index_stages import INDEX
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex, owners_of
+from cfe_faiss.scale.sharded import ShardedEvidenceIndex
+from cfe_faiss.scale.splitting import owners_of
 from cfe_faiss.scale.work import Settings, Stage, Work
 from cfe_faiss.search.exact import NOTHING, Found, Scan, all_pairs, best_of, pairs_between, slices, until_full
 from cfe_faiss.search.join import Blocks, blocks_along, directions_of
@@ -36,15 +37,15 @@ _EVIDENCE, _PAIR = ("node", "evidence", "similarity"), ("source", "target", "sim
 _ARRAYS = tuple(field.name for field in fields(Blocks) if field.name not in ("storage", "largest"))
 
 
-def stages(settings: Settings) -> list[Stage]:
-    """Return the stages from an index, and the evidence of its nodes, to pairs."""
+def stages(settings: Settings, shards: int) -> list[Stage]:
+    """Return the stages from an index of so many shards, and the evidence of its nodes, to pairs."""
     if not settings.pairs and settings.threshold is None:
         return []
-    number, index, reads = _groups(settings), ("shard", "join"), ("groups", "sketch", "shard", "join")
-    evidence = ("evidence",) if settings.pairs else ()
+    number, index = _groups(settings), ("shard", "join")
+    reads, evidence = ("groups", "sketch", *index), ("evidence",) if settings.pairs else ()
     found = [
-        Stage("groups", 1, cut_into_groups, (*index, *evidence)),
-        Stage("sketch", number, sketch, reads[:1] + index),
+        Stage("groups", 1, partial(cut_into_groups, shards=shards), (*index, *evidence)),
+        Stage("sketch", number, sketch, ("groups", *index)),
     ]
     if settings.pairs:
         found += [Stage("pairs", number, pairs, reads), Stage("top", 1, top, ("pairs",))]
@@ -60,7 +61,7 @@ def _groups(settings: Settings) -> int:
 # --- the trees --------------------------------------------------------------------------------------------------------
 
 
-def cut_into_groups(work: Work, _: int) -> Mapping[str, Any]:
+def cut_into_groups(work: Work, _: int, shards: int) -> Mapping[str, Any]:
     """Write the lists in the order in which they are cut into groups, directions, and where the best pairs begin."""
     index = ShardedEvidenceIndex.open(work.folder / INDEX)
     storage = index._snapshot().storage
@@ -68,15 +69,14 @@ def cut_into_groups(work: Work, _: int) -> Mapping[str, Any]:
     owners = owners_of(index.centroids()[0], sizes, min(_groups(work.settings), int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
-    floor = np.array([_worst_of_best(work)]) if work.settings.pairs else np.empty(0)
+    floor = np.array([_worst_of_best(work, shards)]) if work.settings.pairs else np.empty(0)
     work.write("groups", 0, lists=np.argsort(owners, kind="stable"), directions=directions, floor=floor)
     return {}
 
 
-def _worst_of_best(work: Work) -> float:
+def _worst_of_best(work: Work, shards: int) -> float:
     """Return the similarity of the k-th best pair in the evidence of all nodes; -inf where it holds fewer."""
-    k, folder = work.settings.pairs, work.path("evidence", 0, "").parent
-    files = sorted(folder.glob("*.parquet"))
+    k, files = work.settings.pairs, [work.path("evidence", number, "parquet") for number in range(shards)]
     best = best_of([partial(tables.pairs_in, path, _EVIDENCE) for path in files], k)[2]
     return float(best[-1]) if len(best) == k else -math.inf
 
