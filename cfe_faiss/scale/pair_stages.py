@@ -83,7 +83,8 @@ def _worst_of_best(work: Work, shards: int) -> float:
 
 def sketch(work: Work, number: int) -> Mapping[str, Any]:
     """Write the tree of a group."""
-    storage = _storage(work)
+    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    storage = index._snapshot().storage
     rows = _rows_of(work, storage, number)
     rows = rows[storage.labels[rows] != UNKNOWN]
     blocks = blocks_along(storage, rows, np.asarray(work.read("groups", 0, "directions"))) if len(rows) else None
@@ -93,10 +94,6 @@ def sketch(work: Work, number: int) -> Mapping[str, Any]:
         arrays = {name: getattr(blocks, name) for name in _ARRAYS}
         work.write("sketch", number, largest=np.array([blocks.largest]), **arrays)
     return {"rows": 0 if blocks is None else len(blocks.rows)}
-
-
-def _storage(work: Work) -> Storage:
-    return ShardedEvidenceIndex.open(work.folder / INDEX)._snapshot().storage
 
 
 def _rows_of(work: Work, storage: Storage, number: int) -> NDArray[np.int64]:
@@ -120,6 +117,7 @@ class _Joined:
     """A group that is joined with others, one at a time; the trees are mapped from their files."""
 
     work: Work
+    index: ShardedEvidenceIndex  # holds what the storage of all groups refers to
     own: Blocks
     partners: list[int]
 
@@ -129,10 +127,10 @@ class _Joined:
 
         Of any two groups each is joined with the other by one of two tasks, so that all tasks have about as much to do.
         """
-        groups = _groups(work.settings)
+        groups, index = _groups(work.settings), ShardedEvidenceIndex.open(work.folder / INDEX)
         last = groups // 2 if groups % 2 or number < groups // 2 else groups // 2 - 1
-        own = _read(work, _storage(work), number)
-        return None if own is None else cls(work, own, [(number + step) % groups for step in range(1, last + 1)])
+        own = _read(work, index._snapshot().storage, number)
+        return None if own is None else cls(work, index, own, [(number + step) % groups for step in range(1, last + 1)])
 
     def _others(self) -> Iterator[Blocks | None]:
         """Yield what the group is joined with: None for itself."""
