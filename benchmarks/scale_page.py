@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterable
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
 ON_PAPER = (15_699_600, 100_000_000, 1_000_000_000)
-DEGREE = 168.4  # directed edges of a node
 DIMENSIONS = (64, 200)
 DAYS = 1.0  # in which all is to be done
 CORES = 32  # of a machine on paper
@@ -47,9 +47,10 @@ def cpu(run: Run, name: str) -> float:
     return sum(one["cpu_seconds"]) if one else math.nan
 
 
-def exponent(sizes: list[float], values: list[float]) -> float:
-    """Return b of the law a * size ** b that fits best in logarithms."""
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+def exponent(known: list[tuple[float, float]]) -> float:
+    """Return b of the law a * size ** b that fits sizes and values best in logarithms."""
+    sizes, values = np.log(np.array(known)).T
+    return float(np.polyfit(sizes, values, 1)[0])
 
 
 def growth() -> str:
@@ -58,36 +59,57 @@ def growth() -> str:
     for name in names(of):
         values = [cpu(run, name) for run in of]
         base = "edges" if name in OF_EDGES else "nodes"
-        sizes = [float(run[base]) for run in of]
-        known = [(s, v) for s, v in zip(sizes, values, strict=True) if v > 0.05]
-        power = f"{base} ^ {exponent(*map(list, zip(*known, strict=True))):.2f}" if len(known) > 1 else ""
-        rows.append((name, *(f"{v:,.1f}" for v in values), power))
+        # What takes less is the start of a task, which does not grow.
+        known = [(float(run[base]), value) for run, value in zip(of, values, strict=True) if value > 0.5]
+        law = f"{base} ^ {exponent(known):.2f}" if len(known) > 1 else ""
+        rows.append((name, *(f"{value:,.1f} s" for value in values), law))
     whole = [sum(cpu(run, name) for name in names(of)) for run in of]
-    rows.append(
-        ("all", *(f"{v:,.0f}" for v in whole), f"nodes ^ {exponent([float(r['nodes']) for r in of], whole):.2f}")
+    law = f"nodes ^ {exponent([(float(run['nodes']), value) for run, value in zip(of, whole, strict=True)]):.2f}"
+    rows.append(("all", *(f"{value:,.0f} s" for value in whole), law))
+    rows.append(("recall@10", *(f"{run['recall']:.3f}" for run in of), ""))
+    rows.append(("most memory of both workers", *(most_memory(run) for run in of), ""))
+    sizes = ", ".join(f"{run['edges'] * 2:,}" for run in of)
+    return (
+        f"Processor time of each stage, d = {of[-1]['d']}, two workers; {sizes} directed edges. Fitted exponents, in "
+        "edges where the work is for each edge:\n\n"
+        + table(("stage", *(f"{run['nodes']:,} nodes" for run in of), "grows as"), rows)
     )
-    head = ("processor seconds", *(f"{run['nodes']:,}" for run in of), "grows as")
-    return table(head, rows)
+
+
+def most_memory(run: Run) -> str:
+    return f"{max(one['anonymous'] for one in run['memory_of_workers'].values()) / GIB:.2f} GB"
 
 
 def largest() -> str:
     run = runs()[-1]
     rows = []
     for one in run["stages"]:
-        memory = run["memory_of_workers"].get(one["stage"], {})
+        memory = run["memory_of_workers"].get(one["stage"])
         rows.append(
             (
                 one["stage"],
                 one["tasks"],
-                f"{sum(one['seconds']) / run['workers']:,.0f} s",
+                f"{sum(one['seconds']) / min(run['workers'], one['tasks']):,.0f} s",
                 f"{sum(one['cpu_seconds']):,.0f} s",
-                f"{one['bytes_written'] / GIB:.1f} GB",
+                f"{one['bytes_written'] / GIB:.2f} GB",
                 f"{memory['anonymous'] / GIB:.2f} GB" if memory else "",
                 f"{memory['resident'] / GIB:.2f} GB" if memory else "",
             )
         )
-    head = ("stage", "tasks", "time / workers", "processor time", "written", "memory", "with mapped files")
-    return table(head, rows)
+    head = (
+        "stage",
+        "tasks",
+        "time / workers",
+        "processor time",
+        "written",
+        "memory of both workers",
+        "with mapped files",
+    )
+    return (
+        f'{run["nodes"]:,} nodes, {run["edges"] * 2:,} directed edges, d = {run["d"]}, `memory="{run["memory"]}"`, '
+        f"two workers; recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others:\n\n"
+        + table(head, rows)
+    )
 
 
 def makespan(run: Run, workers: int) -> float:
@@ -106,78 +128,152 @@ def schedules() -> str:
     for run in runs()[-2:]:
         times = [makespan(run, workers) for workers in WORKERS]
         rows.append((f"{run['nodes']:,}", *(f"{times[0] / one:.1f}" for one in times)))
-    return table(("nodes", *(f"{workers} workers" for workers in WORKERS)), rows)
-
-
-def rate(run: Run, name: str) -> float:
-    """Return the processor seconds of a stage for each unit of its work, in the law that the page explains."""
-    return cpu(run, name) / work(name, run["nodes"], run["edges"] * 2 / run["nodes"], run["d"])
+    return (
+        "How much sooner more workers would be done, by a simulation of the schedule with the measured processor times "
+        "of the tasks, one core for each worker; nothing is lost to disks or networks in it:\n\n"
+        + table(("nodes", *(f"{workers} workers" for workers in WORKERS)), rows)
+    )
 
 
 def work(name: str, n: float, degree: float, d: float) -> float:
+    """Return what the time of a stage is proportional to."""
     if name in ("sort", "graph"):
         return n * degree
     if name in ("step-1", "step-2", "vectors"):
         return n * degree * d
-    if name in ("assign", "evidence", "pairs"):
+    if name in ("assign", "evidence", "pairs"):  # 4 sqrt(n) lists, of which a share is compared
         return n**1.5 * d
-    return n * d
+    return n * d  # the sample that lists are trained on has 256 vectors for each of 4 sqrt(n) lists
 
 
-def written(name: str, n: float, degree: float, d: float, run: Run) -> float:
+def written(run: Run, name: str, n: float, d: float) -> float:
     """Return how many bytes a stage writes."""
     one = stage(run, name)
-    if one is None:
-        return 0.0
-    scale = n / run["nodes"]
-    if name in ("step-0", "step-1", "step-2", "vectors", "shard"):
-        scale *= d / run["d"]
-    return float(one["bytes_written"] * scale)
+    of_vectors = name in ("step-0", "step-1", "step-2", "vectors", "shard")
+    return float(one["bytes_written"] * n / run["nodes"] * (d / run["d"] if of_vectors else 1.0)) if one else 0.0
 
 
-def read(name: str, n: float, degree: float, d: float) -> float:
-    """Return how many bytes the tasks of a machine read from the common disk, if it reads each file once."""
-    per_node = {
-        "sort": 4 * degree,
-        "graph": 8 * degree,
-        "step-0": 4 * d,
-        "step-1": 4 * degree + 8 * d,
-        "step-2": 4 * degree + 8 * d,
-        "vectors": 4 * degree + 8 * d,
-        "assign": 4 * d,
-        "shard": 4 * d,
-        "evidence": 4 * d + 12,
-    }
-    return per_node.get(name, 0.0) * n
+def read_by_a_machine(n: float, degree: float, d: float) -> float:
+    """Return how many bytes a machine reads from the common disk, if it takes part in all and reads a file once."""
+    steps = 3 * (4 * degree + 8 * d)
+    return n * (8 * degree + 8 * degree + 4 * d + steps + 4 * d + 4 * d + 4 * d + 12)
 
 
 def on_paper() -> str:
-    of = runs()
-    run = of[-1]
+    run = runs()[-1]
+    degree = 2 * run["edges"] / run["nodes"]
     rows = []
     for n in ON_PAPER:
         for d in DIMENSIONS:
-            seconds = sum(rate(run, name) * work(name, n, DEGREE, d) for name in names(of))
-            disk = [written(name, n, DEGREE, d, run) for name in names(of)]
-            largest_pair = max(a + b for a, b in pairwise(disk))
-            network = sum(read(name, n, DEGREE, d) for name in names(of))
-            machines = math.ceil(seconds / (DAYS * 86_400 * CORES))
+            seconds = {
+                name: cpu(run, name) * work(name, n, degree, d) / work(name, run["nodes"], degree, run["d"])
+                for name in names([run])
+            }
+            sizes = [written(run, name, n, d) for name in names([run])]
+            kept = sum(written(run, name, n, d) for name in ("vectors", "shard", "evidence"))
+            graph = sum(seconds[name] for name in seconds if name in OF_EDGES or name == "step-0")
+            total = sum(seconds.values())
             rows.append(
                 (
                     f"{n:,}",
                     d,
-                    f"{seconds / 3600:,.0f} h",
-                    f"{disk[-1] / GIB:,.0f} GB",
-                    f"{largest_pair / GIB:,.0f} GB",
-                    f"{network / GIB:,.0f} GB",
-                    f"{machines:,}",
+                    f"{graph / 3600:,.1f} h",
+                    f"{(total - graph) / 3600:,.1f} h",
+                    f"{kept / GIB:,.0f} GB",
+                    f"{max(a + b for a, b in pairwise(sizes)) / GIB:,.0f} GB",
+                    f"{read_by_a_machine(n, degree, d) / GIB:,.0f} GB",
+                    f"{math.ceil(total / (DAYS * 86_400 * CORES)):,}",
                 )
             )
-    return table(("nodes", "d", "core hours", "results", "disk", "read by a machine", f"machines for a day"), rows)
+    head = ("nodes", "d", "graph and KS vectors, core hours", "index and evidence, core hours", "results")
+    return (
+        f"On paper, from the rates of the largest run, {degree:.0f} directed edges a node: times of one core of this "
+        "processor, in proportion to edges, to edges times d, to n d for training, and to n^1.5 d for lists, evidence "
+        "and pairs; what is kept; the most that lies on the disk beside it and the inputs; what a machine reads that "
+        f"takes part in everything; and machines of {CORES} cores that do it in a day. Nothing beyond "
+        f"{run['nodes']:,} nodes was run:\n\n"
+        + table((*head, "beside it, at most", "read by a machine", f"machines of {CORES} cores for a day"), rows)
+    )
+
+
+def times_of(run: Run) -> tuple[float, float, float]:
+    """Return the time of all, the processor time, and the time of the evidence of all nodes, of a way to compute it."""
+    if "seconds" in run:  # in memory
+        seconds = run["seconds"]
+        return seconds["whole"], seconds["whole_cpu"], seconds["evidence"]
+    of_evidence = [one for one in run["stages"] if one["stage"] in ("join", "evidence")]
+    evidence = sum(sum(one["seconds"]) / min(2, one["tasks"]) for one in of_evidence)
+    return run["wall_seconds"], sum(sum(one["cpu_seconds"]) for one in run["stages"]), evidence
+
+
+def compared() -> str:
+    content = json.loads((RESULTS / "scale_compare.json").read_text())
+    turns = content["turns"]
+    times = {way: [times_of(turn[way]) for turn in turns] for way in ("memory", "local", "ray")}
+    medians = {way: [median(column) for column in zip(*rows, strict=True)] for way, rows in times.items()}
+    called = {"memory": "in memory", "local": "job, local", "ray": "job, Ray"}
+    rows = [(called[way], *(f"{value:,.0f} s" for value in values)) for way, values in medians.items()]
+    against_memory = [local / memory for local, memory in zip(medians["local"], medians["memory"], strict=True)]
+    return (
+        f"{content['nodes']:,} nodes, d = {content['d']}, two workers or two threads, turns: {len(turns)} (medians); "
+        "from files to evidence of all nodes at recall .95 and the top 1,000 pairs:\n\n"
+        + table(("", "all", "processor time", "evidence of all nodes, its nprobe measured"), rows)
+        + f"\n\nA local job takes {against_memory[0]:.2f} times as long as arrays in memory (evidence alone: "
+        f"{against_memory[2]:.2f}; wanted: at most 1.5), and Ray {medians['ray'][0] / medians['local'][0]:.2f} times "
+        "as long as local workers (wanted: at most 1.25)."
+    )
+
+
+def order_of_nodes() -> str:
+    content = json.loads(next(iter(sorted(RESULTS.glob("partition_*.json")))).read_text())
+    rows = [
+        (
+            name,
+            f"{run['seconds_to_find_order'] + run['seconds_to_move']:,.0f} s",
+            f"{run['median_seconds_of_step']['given']:.2f} s",
+            f"{run['median_seconds_of_step']['reordered']:.2f} s",
+            f"{run['rows_of_other_blocks_read']:.0%}",
+            "yes" if run["pays"] else "no",
+        )
+        for name, run in content["orders"].items()
+    ]
+    return (
+        f"Numbering nodes so that neighbours share a block: {content['nodes']:,} nodes, "
+        f"{content['directed_edges']:,} directed edges, d = {content['d']}, {content['blocks']} blocks, one thread. "
+        f"With numbers at random a block reads {content['at random']['rows_of_other_blocks_read']:.0%} of all rows "
+        "from other blocks:\n\n"
+        + table(
+            ("order", "to find it and move all", "KS step before", "after", "rows read from others", "pays in 3 steps"),
+            rows,
+        )
+    )
+
+
+SECTIONS = {
+    "Against memory, and Ray against local": compared,
+    "The largest graph": largest,
+    "Growth with the graph": growth,
+    "Growth with the workers": schedules,
+    "On paper": on_paper,
+    "The order of nodes": order_of_nodes,
+}
 
 
 def main() -> None:
-    print(growth(), largest(), schedules(), on_paper(), sep="\n\n")
+    environment = runs()[-1]["environment"]
+    where = (
+        f"{environment['processor']}, {environment['cores']} cores, faiss-cpu {environment['packages']['faiss-cpu']}"
+    )
+    parts = [
+        "# Jobs over a folder\n\nFrom `python benchmarks/scale.py` and `python benchmarks/partition.py`, written by "
+        f"`python benchmarks/scale_page.py` ({where}). Graphs are synthetic, of AmazonProducts' shape."
+    ]
+    for title, section in SECTIONS.items():
+        try:
+            parts.append(f"## {title}\n\n{section()}")
+        except (FileNotFoundError, StopIteration):
+            print(f"left out: {title}")
+    (RESULTS / "scale.md").write_text("\n\n".join(parts) + "\n")
 
 
 if __name__ == "__main__":

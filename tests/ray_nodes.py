@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +137,8 @@ def command_of(pid: int) -> bytes:
 
 
 def signalled(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def waited(condition: Callable[[], Any], seconds: float, every: float = 0.02) -> Any:

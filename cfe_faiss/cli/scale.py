@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss.cli import options as shared
 from cfe_faiss.cli.output import note, write
@@ -124,6 +125,41 @@ def show_status(arguments: argparse.Namespace) -> None:
         "bytes": np.array([stage.bytes for stage in stages]),
         "peak_bytes": np.array([stage.peak_bytes for stage in stages]),
         "seconds": np.array([stage.seconds for stage in stages]),
+        "cpu_seconds": np.array([stage.cpu_seconds for stage in stages]),
         "seconds_left": np.array(left),
     }
+    if arguments.format is None:
+        columns = _readable(columns)
     write(columns, arguments.format)
+
+
+def _readable(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the same as texts with units: what all tasks of a stage took together, and what is left of it."""
+    sizes = {name: [_size(value) for value in columns[name].tolist()] for name in ("bytes", "peak_bytes")}
+    times = {
+        name: [_time(value) for value in columns[name].tolist()] for name in ("seconds", "cpu_seconds", "seconds_left")
+    }
+    shown: dict[str, list[str]] = {
+        "written": sizes["bytes"],
+        "peak memory": sizes["peak_bytes"],
+        "time": times["seconds"],
+        "processors": times["cpu_seconds"],
+        "left": times["seconds_left"],
+    }
+    texts = {name: np.array(values, object) for name, values in shown.items()}
+    return {name: columns[name] for name in ("stage", "finished", "of")} | texts
+
+
+def _size(value: int) -> str:
+    units = ("bytes", "KB", "MB", "GB", "TB")
+    power = min(max(0, int(value).bit_length() - 1) // 10, len(units) - 1)
+    return f"{value} bytes" if power == 0 else f"{value / 1024**power:.1f} {units[power]}"
+
+
+def _time(seconds: float) -> str:
+    if np.isnan(seconds):
+        return "not known"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"

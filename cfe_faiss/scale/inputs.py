@@ -1,10 +1,12 @@
 """What a job is given: features, edges and predicted classes, as files that every worker can read by blocks.
 
-Arrays that lie in no file are written into the folder of the job; Parquet files are written as arrays there, a row
-group at a time.
+Arrays and tensors that lie in no ``.npy`` file are written into the folder of the job, a block at a time, so that
+those which are mapped never have to fit into memory; Parquet files are written as arrays there, a row group at a time.
 """
 
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +19,8 @@ from cfe_faiss.checks import as_array
 from cfe_faiss.extras import extra
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.scale.manifest import digest_of
+
+_BLOCK = 1 << 24  # bytes, about, that are written at once
 
 Source = str | os.PathLike[str] | NDArray[Any] | Any
 
@@ -75,10 +79,12 @@ def stored(name: str, source: Source, folder: Path) -> Input:
         If a path names no file.
     ValueError
         If a file is neither ``.npy`` nor Parquet.
+    TypeError
+        If what is given is no array of numbers, or a tensor in a sparse layout.
     """
     path = _path_of(source)
     if path is None:
-        return _kept(_written(folder / f"{name}.new", as_array(name, source)))
+        return _kept(_copied(name, source, folder / f"{name}.new"))
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {path}")
     if path.suffix == ".npy":
@@ -109,9 +115,57 @@ def _kept(path: Path) -> Input:
     return Input.of(target)
 
 
-def _written(path: Path, array: NDArray[Any]) -> Path:
+def _copied(name: str, source: Any, target: Path) -> Path:
+    """Write an array, a tensor, or what else has a shape and slices."""
+    layout = str(getattr(source, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise TypeError(
+            f"{name} must be dense, got a tensor of layout {layout}: edges are an edge_index, or a pair of its row "
+            "pointers and column indices"
+        )
+    if not hasattr(source, "shape"):
+        source = as_array(name, source)
+    return _written(name, target, tuple(source.shape), _blocks(name, source))
+
+
+def _blocks(name: str, source: Any) -> Iterator[NDArray[Any]]:
+    """Yield an array in parts, in order: some rows, or a part of one where rows are long."""
+    shape = tuple(source.shape)
+    if not shape or 0 in shape:
+        yield _block(name, source[...] if not shape else source)
+        return
+    width = 8 * math.prod(shape[1:])
+    if len(shape) == 2 and width > _BLOCK:
+        for row in range(shape[0]):
+            for first in range(0, shape[1], _BLOCK // 8):
+                yield _block(name, source[row, slice(first, first + _BLOCK // 8)])
+        return
+    height = max(1, _BLOCK // width)
+    for first in range(0, shape[0], height):
+        yield _block(name, source[first : first + height])
+
+
+def _block(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return as_array(name, values)
+    except TypeError as error:
+        if isinstance(values, np.ndarray) or str(error).startswith(name):
+            raise
+        raise TypeError(f"{name} must hold real numbers of a type that NumPy has: {error}") from error
+
+
+def _written(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> Path:
+    """Write blocks, in order, as one array of the first one's type."""
+    first = next(blocks)
     with new_file(path) as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+        header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        size = 0
+        for block in chain([first], blocks):
+            size += block.size
+            file.write(np.ascontiguousarray(block, first.dtype).data)
+        if size != math.prod(shape):
+            raise ValueError(f"{name} must have shape {shape}, got {size} numbers")
     return path
 
 
@@ -124,13 +178,7 @@ def _from_parquet(name: str, path: Path, target: Path) -> Path:
         first = next(blocks, None)
         if first is None:
             raise ValueError(f"{name} must hold rows, got an empty {path}")
-        shape = (table.metadata.num_rows, *first.shape[1:])
-        with new_file(target) as file:
-            header = {"descr": first.dtype.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for block in chain([first], blocks):
-                file.write(np.ascontiguousarray(block, first.dtype).tobytes())
-    return target
+        return _written(name, target, (table.metadata.num_rows, *first.shape[1:]), chain([first], blocks))
 
 
 def _columns(name: str, table: Any) -> NDArray[Any]:

@@ -80,7 +80,10 @@ class Job:
         Folder of the job, on a file system that all workers see. If it holds a job already, this one is opened; inputs
         and parameters that are given must then be its own.
     features
-        Features of the nodes, (n, d): a ``.npy`` or ``.parquet`` file, or an array, which is written into the folder.
+        Features of the nodes, (n, d): a ``.npy`` or ``.parquet`` file; or an array or a tensor, which is written into the
+        folder a block at a time: one that is mapped may be larger than memory. Tensors of PyG's feature stores come from
+        :func:`cfe_faiss.integrations.pyg.stored_features`, edges of its graph stores from
+        :func:`cfe_faiss.integrations.pyg.stored_edges`.
     edges
         An edge_index, (2, E), in the same forms; or a pair of them: ``indptr`` and ``indices`` of a graph in CSR, whose
         neighbours ascend, each once and in both directions (as :class:`cfe_faiss.graph.Graph` holds them).

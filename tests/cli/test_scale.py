@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.cli import main
+from cfe_faiss.cli import main, scale
 from cfe_faiss.scale import Job
 
 
@@ -39,7 +39,28 @@ def test_a_job_is_run_looked_at_and_resumed(
     stages = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in stages][-2:] == ["evidence", "pairs"]
     assert all(stage["finished"] == stage["of"] for stage in stages)
+    assert stages[-1]["cpu_seconds"] > 0
+    assert main(["scale", "status", folder]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["stage", "finished", "of", "written", "peak", "memory", "time", "processors", "left"]
+    assert lines[-1].split()[0] == "pairs"
+    assert lines[-1].endswith("0.0 s")
     assert main(["scale", "resume", folder]) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KB"), (5 << 40, "5.0 TB")]
+)
+def test_sizes_have_units(value: int, text: str) -> None:
+    assert scale._size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(float("nan"), "not known"), (0.04, "0.0 s"), (59, "59.0 s"), (90, "2 min"), (7260, "2 h 01 min")],
+)
+def test_times_have_units(value: float, text: str) -> None:
+    assert scale._time(value) == text
 
 
 def test_errors_are_one_line(inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,15 @@
-"""PyG's explainers and counterfactual evidence, side by side. Importing this loads torch and PyG."""
+"""PyG's explainers beside counterfactual evidence, and its stores as inputs of jobs. Importing this loads torch and PyG."""
 
 from cfe_faiss.integrations.pyg.algorithm import EvidenceExplainer
 from cfe_faiss.integrations.pyg.beside import ExplainedEvidence, explain_beside
+from cfe_faiss.integrations.pyg.stores import StoredEdges, StoredFeatures, stored_edges, stored_features
 
-__all__ = ["EvidenceExplainer", "ExplainedEvidence", "explain_beside"]
+__all__ = [
+    "EvidenceExplainer",
+    "ExplainedEvidence",
+    "StoredEdges",
+    "StoredFeatures",
+    "explain_beside",
+    "stored_edges",
+    "stored_features",
+]

@@ -1,0 +1,176 @@
+"""PyG's feature and graph stores as inputs of jobs: read in blocks, never as a whole."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cfe_faiss.checks import as_array
+
+if TYPE_CHECKING:
+    from torch_geometric.data import FeatureStore, GraphStore
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFeatures:
+    """The rows of a tensor in a feature store, which are fetched when they are asked for.
+
+    Attributes
+    ----------
+    shape
+        (n, d), or (n,).
+    rows
+        Returns a slice of the rows.
+    """
+
+    shape: tuple[int, ...]
+    rows: Callable[[slice], NDArray[Any]]
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return self.rows(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEdges:
+    """The edges of a graph store as an edge_index, whose parts are made when they are asked for.
+
+    Attributes
+    ----------
+    shape
+        (2, E).
+    ends
+        Returns the sources (0) or the targets (1) of a slice of the edges.
+    """
+
+    shape: tuple[int, int]
+    ends: Callable[[int, slice], NDArray[Any]]
+
+    def __getitem__(self, part: slice | tuple[int, slice]) -> NDArray[Any]:
+        if isinstance(part, slice):
+            return np.stack([self.ends(end, slice(None)) for end in range(2)[part]])
+        return self.ends(*part)
+
+
+def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> StoredFeatures:
+    """Return a tensor of a PyG feature store as ``features`` or ``labels`` of a job.
+
+    Parameters
+    ----------
+    store
+        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a user's own, which is asked for some rows at
+        a time.
+    *attr, **named_attr
+        Which tensor, as for ``store.get_tensor``, without an index.
+
+    Returns
+    -------
+    StoredFeatures
+        What :class:`cfe_faiss.scale.Job` copies into its folder a block of rows at a time.
+
+    Raises
+    ------
+    KeyError
+        If the store has no such tensor.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from cfe_faiss.integrations.pyg import stored_features
+    >>> data = Data(x=torch.arange(6.0).reshape(3, 2))
+    >>> features = stored_features(data, attr_name="x")
+    >>> features.shape, features[1:2]
+    ((3, 2), array([[2., 3.]], dtype=float32))
+    """
+    try:
+        size = store.get_tensor_size(*attr, **named_attr)
+    except (AttributeError, KeyError):  # of Data and HeteroData
+        size = None
+    if size is None:
+        raise KeyError(f"the store has no tensor {(*attr, *named_attr.values())}")
+    cast = store._tensor_attr_cls.cast
+
+    def rows(wanted: slice) -> NDArray[Any]:
+        asked = cast(*attr, **named_attr)
+        # Loaders ask stores for such an index; not all stores take a slice.
+        asked.index = torch.arange(*wanted.indices(size[0]))
+        return as_array("features", store.get_tensor(asked))
+
+    return StoredFeatures(tuple(int(length) for length in size), rows)
+
+
+def stored_edges(store: "GraphStore", *attr: Any, **named_attr: Any) -> StoredEdges:
+    """Return the edges of a PyG graph store, in any layout, as ``edges`` of a job.
+
+    Parameters
+    ----------
+    store
+        Any ``torch_geometric.data.GraphStore``.
+    *attr, **named_attr
+        Which edges, as for ``store.get_edge_index``: ``edge_type`` and ``layout``. Without them, the only ones.
+
+    Returns
+    -------
+    StoredEdges
+        What :class:`cfe_faiss.scale.Job` copies into its folder a block of edges at a time. Those in CSR or CSC become
+        an edge_index on the way, so that neighbours may be in any order.
+
+    Raises
+    ------
+    KeyError
+        If the store has no such edges.
+    ValueError
+        If none are named and there is not exactly one kind, they join nodes of two types, or their tensors do not fit
+        together.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from cfe_faiss.integrations.pyg import stored_edges
+    >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+    >>> edges = stored_edges(data)
+    >>> edges.shape, edges[0, slice(1, 3)]
+    ((2, 3), array([1, 2]))
+    """
+    if attr or named_attr:
+        asked = store._edge_attr_cls.cast(*attr, **named_attr)
+    else:
+        known = store.get_all_edge_attrs()
+        if len(known) != 1:
+            raise ValueError(f"edge_type and layout must name one of {len(known)} kinds of edges: {known}")
+        asked = known[0]
+    if isinstance(asked.edge_type, tuple) and asked.edge_type[0] != asked.edge_type[-1]:
+        raise ValueError(f"edges must join nodes of one type, got {asked.edge_type}")
+    ends = [as_array("edges", end) for end in store.get_edge_index(asked)]
+    if asked.layout.value == "coo":
+        return _of_coo(*ends)
+    is_csr = asked.layout.value == "csr"
+    pointers, others = ends if is_csr else ends[::-1]
+    return _of_rows(pointers, others, 0 if is_csr else 1)
+
+
+def _of_coo(sources: NDArray[Any], targets: NDArray[Any]) -> StoredEdges:
+    if sources.shape != targets.shape or sources.ndim != 1:
+        raise ValueError(f"edges must be two vectors of one length, got shapes {sources.shape} and {targets.shape}")
+    return StoredEdges((2, len(sources)), lambda end, edges: (sources, targets)[end][edges])
+
+
+def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEdges:
+    """Return the edges of sparse rows, whose own nodes are the sources (0) or the targets (1)."""
+    if pointers.ndim != 1 or others.ndim != 1 or len(pointers) < 1 or pointers[-1] != len(others):
+        raise ValueError(
+            f"the edges' pointers must end with the number of indices, got shapes {pointers.shape} and {others.shape}"
+        )
+
+    def ends(end: int, edges: slice) -> NDArray[Any]:
+        if end != own:
+            return others[edges]
+        first, stop, _ = edges.indices(len(others))
+        found: NDArray[Any] = np.searchsorted(pointers, np.arange(first, stop), side="right") - 1
+        return found
+
+    return StoredEdges((2, len(others)), ends)

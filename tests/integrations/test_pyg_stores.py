@@ -1,0 +1,160 @@
+"""PyG's stores and mapped tensors as inputs of jobs: the same arrays, and never as a whole in memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
+
+import cfe_faiss as cfe
+from cfe_faiss.integrations.pyg import stored_edges, stored_features
+from cfe_faiss.scale import Job, inputs
+from cfe_faiss.scale.inputs import stored
+
+N, D, E = 40, 5, 160
+CITES = ("paper", "cites", "paper")
+
+
+@pytest.fixture
+def data() -> Data:
+    rng = torch.Generator().manual_seed(0)
+    x, edge_index = torch.randn(N, D, generator=rng), torch.randint(0, N, (2, E), generator=rng)
+    return Data(x=x, edge_index=edge_index, y=torch.randint(0, 2, (N,), generator=rng))
+
+
+@pytest.fixture(params=[None, 64], ids=["whole", "blocks"])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(inputs, "_BLOCK", request.param)
+
+
+@pytest.mark.usefixtures("block")
+def test_features_of_stores(data: Data, tmp_path: Path) -> None:
+    hetero, own = HeteroData(), MyFeatureStore()
+    hetero["paper"].x = data.x
+    own.put_tensor(data.x, group_name="paper", attr_name="x", index=None)
+    for features in (
+        stored_features(data, attr_name="x"),
+        stored_features(hetero, "paper", "x"),
+        stored_features(own, group_name="paper", attr_name="x"),
+    ):
+        assert features.shape == (N, D)
+        assert_array_equal(stored("features", features, tmp_path).array(), data.x)
+    assert_array_equal(stored("labels", stored_features(data, "y"), tmp_path).array(), data.y)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_edges_of_stores_in_every_layout(data: Data, layout: str, tmp_path: Path) -> None:
+    source, target = data.edge_index
+    own = {"coo": None, "csr": source, "csc": target}[layout]
+    order = torch.arange(E) if own is None else own.argsort(stable=True)
+    expected = data.edge_index[:, order]
+    ends = list(expected)
+    if own is not None:
+        pointers = torch.zeros(N + 1, dtype=torch.long)
+        pointers[1:] = torch.bincount(own, minlength=N).cumsum(0)
+        ends[["csr", "csc"].index(layout)] = pointers
+    store = MyGraphStore()
+    store.put_edge_index(tuple(ends), edge_type=CITES, layout=layout, size=(N, N))
+    for edges in (stored_edges(store), stored_edges(store, edge_type=CITES, layout=layout, size=(N, N))):
+        assert edges.shape == (2, E)
+        assert_array_equal(stored("edges", edges, tmp_path).array(), expected)
+
+
+def test_a_job_from_stores_is_that_of_their_tensors(data: Data, tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        features=stored_features(data, attr_name="x"),
+        edges=stored_edges(data),
+        labels=stored_features(data, attr_name="y"),
+        k=2,
+        nlist=2,
+        pairs=0,
+    )
+    job.run(workers=1)
+    assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(data.x, data.edge_index))
+
+
+def test_what_is_not_there_or_does_not_fit(data: Data) -> None:
+    hetero, store = HeteroData(), MyGraphStore()
+    with pytest.raises(KeyError, match="no tensor"):
+        stored_features(hetero, "paper", "x")
+    with pytest.raises(ValueError, match="one of 0 kinds of edges"):
+        stored_edges(store)
+    with pytest.raises(KeyError, match="not found"):
+        stored_edges(data, layout="csc")
+    hetero["paper", "by", "author"].edge_index = data.edge_index
+    with pytest.raises(ValueError, match="edges must join nodes of one type, got"):
+        stored_edges(hetero)
+    store.put_edge_index((torch.tensor([0, 1]), torch.tensor([0, 1])), edge_type=CITES, layout="csr", size=(1, 1))
+    with pytest.raises(ValueError, match=r"pointers must end with the number of indices"):
+        stored_edges(store)
+    store = MyGraphStore()
+    store.put_edge_index((torch.tensor([0, 1]), torch.tensor([0])), edge_type=CITES, layout="coo", size=(2, 2))
+    with pytest.raises(ValueError, match=r"two vectors of one length, got shapes \(2,\) and \(1,\)"):
+        stored_edges(store)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_tensors_in_other_layouts_and_types(data: Data, tmp_path: Path) -> None:
+    x = data.x
+    for tensor in (x.t(), x[:, 1], x.half(), x[::3], x.clone().requires_grad_(), torch.zeros(0, 3)):
+        assert_array_equal(stored("features", tensor, tmp_path).array(), tensor.detach())
+    with pytest.raises(TypeError, match=r"features must be dense, got a tensor of layout torch\.sparse_csr"):
+        stored("features", x.to_sparse_csr(), tmp_path)
+    with pytest.raises(TypeError, match=r"features must hold real numbers of a type that NumPy has: .*BFloat16"):
+        stored("features", x.bfloat16(), tmp_path)
+    with pytest.raises(TypeError, match=r"features must be an array of real numbers, got dtype complex64"):
+        stored("features", x.to(torch.complex64), tmp_path)
+    with pytest.raises((TypeError, ValueError), match="features must be"):
+        stored("features", data, tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
+
+
+CHILD = """
+import sys, threading, time
+from pathlib import Path
+import torch
+from cfe_faiss.scale.inputs import stored
+
+def own_memory():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+place, kind = Path(sys.argv[1]), sys.argv[2]
+if kind == "from_file":
+    source = torch.from_file(str(place / "x.bin"), shared=True, size=1 << 25).view(-1, 64)
+else:
+    source = torch.load(place / "x.pt", mmap=True, weights_only=False)["x"]
+before, most = own_memory(), 0
+def watch():
+    global most
+    while True:
+        most = max(most, own_memory())
+        time.sleep(0.001)
+threading.Thread(target=watch, daemon=True).start()
+stored("features", source, place)
+print(most - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured where /proc is")
+@pytest.mark.parametrize("kind", ["from_file", "load"])
+def test_a_mapped_tensor_is_never_in_memory_as_a_whole(kind: str, tmp_path: Path) -> None:
+    x = torch.arange(1 << 25, dtype=torch.float32).view(-1, 64)  # 128 MB
+    if kind == "from_file":
+        x.numpy().tofile(tmp_path / "x.bin")
+    else:
+        torch.save(Data(x=x), tmp_path / "x.pt")
+    child = [sys.executable, "-c", CHILD, str(tmp_path), kind]
+    taken = int(subprocess.run(child, check=True, capture_output=True, text=True, timeout=120).stdout)
+    assert 0 < taken < 64 << 20
+    (kept,) = tmp_path.glob("*.npy")
+    assert_array_equal(np.load(kept, mmap_mode="r"), x)
