@@ -101,7 +101,7 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
 
 def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
     """Write the evidence of the vectors of a shard, as if all were searched at once."""
-    index = _opened(work.folder / INDEX, _state_of(work.folder / INDEX))
+    index = opened(work)
     ids, D, I = index.search_shard(number, work.settings.k, nprobe, memory=work.memory // 2)
     path = work.new(work.path("evidence", number, "parquet"))
     tables.write(path, tables.evidence_schema(), tables.evidence_batches(ids, D, I))
@@ -121,9 +121,14 @@ def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     return X
 
 
+def opened(work: Work) -> ShardedEvidenceIndex:
+    """Return the index of a job as it is, opened once for all tasks of a worker."""
+    folder = work.folder / INDEX
+    return _opened(folder, _state_of(folder))
+
+
 @lru_cache(maxsize=1)
 def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
-    """Return the index in a folder as it is, opened once for all tasks of a worker."""
     return ShardedEvidenceIndex.open(folder)
 
 

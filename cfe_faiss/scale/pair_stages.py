@@ -20,7 +20,7 @@ from cfe_faiss.disk import release
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.index_stages import INDEX
+from cfe_faiss.scale.index_stages import opened
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.splitting import owners_of
 from cfe_faiss.scale.work import Settings, Stage, Work
@@ -41,32 +41,29 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
     """Return the stages from an index of so many shards, and the evidence of its nodes, to pairs."""
     if not settings.pairs and settings.threshold is None:
         return []
-    number, index = _groups(settings), ("shard", "join")
+    groups, index = -(-settings.n // GROUP_ROWS), ("shard", "join")
     reads, evidence = ("groups", "sketch", *index), ("evidence",) if settings.pairs else ()
     found = [
-        Stage("groups", 1, partial(cut_into_groups, shards=shards), (*index, *evidence)),
-        Stage("sketch", number, sketch, ("groups", *index)),
+        Stage("groups", 1, partial(cut_into_groups, groups=groups, shards=shards), (*index, *evidence)),
+        Stage("sketch", groups, partial(sketch, groups=groups), ("groups", *index)),
     ]
     if settings.pairs:
-        found += [Stage("pairs", number, pairs, reads), Stage("top", 1, top, ("pairs",))]
+        found.append(Stage("pairs", groups, partial(pairs, groups=groups), reads))
+        found.append(Stage("top", 1, partial(top, groups=groups), ("pairs",)))
     if settings.threshold is not None:
-        found.append(Stage("above", number, above, reads))
+        found.append(Stage("above", groups, partial(above, groups=groups), reads))
     return found
-
-
-def _groups(settings: Settings) -> int:
-    return -(-settings.n // GROUP_ROWS)
 
 
 # --- the trees --------------------------------------------------------------------------------------------------------
 
 
-def cut_into_groups(work: Work, _: int, shards: int) -> Mapping[str, Any]:
+def cut_into_groups(work: Work, _: int, groups: int, shards: int) -> Mapping[str, Any]:
     """Write the lists in the order in which they are cut into groups, directions, and where the best pairs begin."""
-    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    index = opened(work)
     storage = index._snapshot().storage
     sizes = np.diff(storage.starts)
-    owners = owners_of(index.centroids()[0], sizes, min(_groups(work.settings), int(np.count_nonzero(sizes))))
+    owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
     floor = np.array([_worst_of_best(work, shards)]) if work.settings.pairs else np.empty(0)
@@ -81,11 +78,12 @@ def _worst_of_best(work: Work, shards: int) -> float:
     return float(best[-1]) if len(best) == k else -math.inf
 
 
-def sketch(work: Work, number: int) -> Mapping[str, Any]:
+def sketch(work: Work, number: int, groups: int) -> Mapping[str, Any]:
     """Write the tree of a group."""
-    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    index = opened(work)
     storage = index._snapshot().storage
-    rows = _rows_of(work, storage, number)
+    borders = storage.n * number // groups, storage.n * (number + 1) // groups
+    rows = _rows_between(storage, work.read("groups", 0, "lists"), *borders)
     rows = rows[storage.labels[rows] != UNKNOWN]
     blocks = blocks_along(storage, rows, np.asarray(work.read("groups", 0, "directions"))) if len(rows) else None
     if blocks is None:
@@ -96,10 +94,8 @@ def sketch(work: Work, number: int) -> Mapping[str, Any]:
     return {"rows": 0 if blocks is None else len(blocks.rows)}
 
 
-def _rows_of(work: Work, storage: Storage, number: int) -> NDArray[np.int64]:
-    """Return the storage rows of a group, ascending: an equal share of the rows of the lists in their order."""
-    lists, groups = work.read("groups", 0, "lists"), _groups(work.settings)
-    first, stop = (storage.n * border // groups for border in (number, number + 1))
+def _rows_between(storage: Storage, lists: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
+    """Return the storage rows in places ``first`` to ``stop - 1`` of those of some lists in their order; ascending."""
     sizes = np.diff(storage.starts)[lists]
     ends = np.cumsum(sizes)
     begins = ends - sizes
@@ -122,15 +118,11 @@ class _Joined:
     partners: list[int]
 
     @classmethod
-    def of(cls, work: Work, number: int) -> Self | None:
-        """Return what a task joins; None if its group is empty.
-
-        Of any two groups each is joined with the other by one of two tasks, so that all tasks have about as much to do.
-        """
-        groups, index = _groups(work.settings), ShardedEvidenceIndex.open(work.folder / INDEX)
-        last = groups // 2 if groups % 2 or number < groups // 2 else groups // 2 - 1
+    def of(cls, work: Work, number: int, groups: int) -> Self | None:
+        """Return what a task joins; None if its group is empty."""
+        index = opened(work)
         own = _read(work, index._snapshot().storage, number)
-        return None if own is None else cls(work, index, own, [(number + step) % groups for step in range(1, last + 1)])
+        return None if own is None else cls(work, index, own, partners_of(number, groups))
 
     def _others(self) -> Iterator[Blocks | None]:
         """Yield what the group is joined with: None for itself."""
@@ -191,6 +183,12 @@ class _Joined:
                     yield found[0][part], found[1][part], found[2][part]
 
 
+def partners_of(number: int, groups: int) -> list[int]:
+    """Return which groups a task joins with its own: of any two, one or the other, so that all have as much to do."""
+    last = groups // 2 if groups % 2 or number < groups // 2 else groups // 2 - 1
+    return [(number + step) % groups for step in range(1, last + 1)]
+
+
 def _read(work: Work, storage: Storage, number: int) -> Blocks | None:
     """Return the tree of a group, mapped; None if it has no rows."""
     if not len(work.read("sketch", number, "rows")):
@@ -206,9 +204,9 @@ def _by_label(blocks: Blocks) -> NDArray[np.int64]:
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def pairs(work: Work, number: int) -> Mapping[str, Any]:
+def pairs(work: Work, number: int, groups: int) -> Mapping[str, Any]:
     """Write those pairs of a group, with itself and some others, that may be among the best."""
-    k, floor, joined = work.settings.pairs, float(work.read("groups", 0, "floor")[0]), _Joined.of(work, number)
+    k, floor, joined = work.settings.pairs, float(work.read("groups", 0, "floor")[0]), _Joined.of(work, number, groups)
     if joined is None:
         best = NOTHING
     elif floor == -math.inf:
@@ -218,16 +216,16 @@ def pairs(work: Work, number: int) -> Mapping[str, Any]:
     return _write(work, "pairs", number, iter([best]))
 
 
-def top(work: Work, _: int) -> Mapping[str, Any]:
+def top(work: Work, _: int, groups: int) -> Mapping[str, Any]:
     """Write the most similar pairs of all nodes, exactly."""
-    files = [work.path("pairs", number, "parquet") for number in range(_groups(work.settings))]
+    files = [work.path("pairs", number, "parquet") for number in range(groups)]
     best = best_of([partial(tables.pairs_in, path, _PAIR) for path in files], work.settings.pairs)
     return _write(work, "top", 0, iter([best]))
 
 
-def above(work: Work, number: int) -> Mapping[str, Any]:
+def above(work: Work, number: int, groups: int) -> Mapping[str, Any]:
     """Write all pairs of a group, with itself and some others, at or above the threshold."""
-    joined = _Joined.of(work, number)
+    joined = _Joined.of(work, number, groups)
     found: Iterator[Found] = iter(())
     if joined is not None and work.settings.threshold is not None:
         found = joined.above(float(np.float32(work.settings.threshold)))
