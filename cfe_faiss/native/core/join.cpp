@@ -87,8 +87,8 @@ void BlockJoin::visit(Visit at, const JoinLimits& limits, JoinPairs& pairs) {
   std::vector<std::int64_t>& rows = near_[at.depth];
   counts_.tested += static_cast<std::int64_t>(above.size());
   rows.resize(above.size());
-  rows.resize(kernels().close_rows(above, tree_.coarse.data, others_.low[at.node].data(),
-                                   others_.high[at.node].data(), limits.distance, rows.data()));
+  rows.resize(kernels().close_rows(above, tree_.coarse.data, others_.low[at.node].data(), others_.high[at.node].data(),
+                                   limits.distance, rows.data()));
   if (rows.empty()) return;
   const std::size_t inner = others_.blocks() - 1;
   if (at.node < inner) {
