@@ -203,11 +203,11 @@ def on_paper() -> str:
                 )
             )
     head = ("nodes", "d", "graph and KS vectors", "training", "evidence and pairs", "results", "beside it, at most")
-    finished = {int(last_with(name)["nodes"]) for name in of}
+    finished = " or ".join(f"{nodes:,}" for nodes in sorted({int(last_with(name)["nodes"]) for name in of}))
     return (
         f"On paper, {degree:.0f} directed edges a node: hours of one core of this processor, in proportion to edges, "
         "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
-        f"that finished a stage ({' or '.join(f'{nodes:,}' for nodes in sorted(finished))} nodes); what is kept; the most "
+        f"that finished a stage ({finished} nodes); what is kept; the most "
         "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; and "
         f"machines of {CORES} cores that do it in a day. Training is one task: a machine cannot do it in less than its "
         f"hours divided by its cores. Nothing beyond {last['nodes']:,} nodes was run:\n\n"
