@@ -1,4 +1,6 @@
-# Each target makes its own environment in .venv first, when there is none; PYTHON names the interpreter to start from.
+# Each target makes its own environment in .venv first, when there is none, and installs there what it needs; PYTHON names
+# the interpreter to start from. Tests run in JOBS processes. With WERROR=ON `make test` compiles as `make check` does,
+# which takes warnings as errors: so the core is compiled once for both.
 #
 #   demo, test    what README starts with
 #   check         formats, lints and types, of Python and of C++, and which way imports run
@@ -11,9 +13,16 @@
 #   release       these and the documentation; what they hold is compared with the repository, and the wheel is installed
 #                 and tried in clean environments: in the Pythons of the PATH (or PYTHONS="..."), and with each extra
 PYTHON ?= python3
+JOBS ?= 2
+WERROR ?= OFF
 VENV := .venv
-READY := $(VENV)/.ready
 BIN := $(VENV)/bin
+# What is installed: the package and its core; beside it, what the demo needs, what tests and the documentation need, and
+# what all else needs.
+CORE := $(VENV)/.core
+DEMO := $(VENV)/.demo
+TESTS := $(VENV)/.tests
+TOOLS := $(VENV)/.tools
 BUILD := build/make
 NATIVE := cfe_faiss/native
 SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print)
@@ -29,19 +38,22 @@ ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
 WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/test_graph.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
 # Haystack reports its use to its makers otherwise.
 export HAYSTACK_TELEMETRY_ENABLED := False
-PIP_OPTIONS := --disable-pip-version-check --quiet
+# Python compiles what it imports, which is a small part of what is installed.
+PIP_OPTIONS := --disable-pip-version-check --quiet --no-compile -c constraints.txt
+BUILD_TOOLS := cmake ninja nanobind numpy scikit-build-core
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
 .PHONY: demo test check docs levels asan tsan asan-python neon wheel release clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/cfe-faiss demo
 
-test: $(READY)
-	$(BIN)/pytest
+test: $(TESTS)
+	$(PYTEST)
 
-check: $(READY)
+check: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -51,35 +63,35 @@ check: $(READY)
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/check $(CMAKE_OPTIONS) -DCFE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
-	$(BIN)/cmake --build $(BUILD)/check
-	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/check
+	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/core -DCFE_TESTS=ON -DCFE_WERROR=ON
+	$(BIN)/cmake --build $(BUILD)/core
+	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/core
 	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -config-file $(NATIVE)/.clang-tidy \
-		-p $(BUILD)/check -quiet -extra-arg=-Wno-deprecated-declarations '$(NATIVE)/(bindings|core|kernels|tests)/'
+		-p $(BUILD)/core -quiet -extra-arg=-Wno-deprecated-declarations '$(NATIVE)/(bindings|core|kernels|tests)/'
 
-docs: $(READY)
+docs: $(TESTS)
 	rm -rf docs/reference/generated
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
 	$(BIN)/python docs/check_site.py build/docs/html
 	$(BIN)/pytest -q tests/test_docs.py
 
-levels: $(READY)
+levels: $(TESTS)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \
 		"from cfe_faiss import _native; print(*_native.available_levels())")); do \
-		echo "CFE_SIMD=$$level"; CFE_SIMD=$$level $(BIN)/pytest -q $(LEVEL_TESTS); done
+		echo "CFE_SIMD=$$level"; CFE_SIMD=$$level $(PYTEST) -q $(LEVEL_TESTS); done
 
-asan: $(READY)
+asan: $(CORE)
 	$(CMAKE_TESTS) -B $(BUILD)/asan -DCFE_SANITIZE=address,undefined $(if $(ONLY),-DCFE_ONLY=$(ONLY))
 	$(BIN)/cmake --build $(BUILD)/asan
 	$(BUILD)/asan/cfe_tests
 
-tsan: $(READY)
+tsan: $(CORE)
 	$(CMAKE_TESTS) -B $(BUILD)/tsan -DCFE_SANITIZE=thread -DCFE_ONLY=generic # threads are the same at every level
 	$(BIN)/cmake --build $(BUILD)/tsan
 	$(BUILD)/tsan/cfe_tests
 
 # A second environment looks for packages in the first one, too, but for ours in itself.
-asan-python: $(READY)
+asan-python: $(TESTS)
 	$(BIN)/python -m venv --without-pip $(BUILD)/asan-python
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
 		$$($(BUILD)/asan-python/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth
@@ -88,7 +100,7 @@ asan-python: $(READY)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
 		ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan-python/bin/python -P -m pytest -q -m "not exhausts_memory" $(ASAN_TESTS)
 
-neon: $(READY)
+neon: $(CORE)
 	$(CMAKE_TESTS) -B $(BUILD)/neon -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
 	$(BIN)/cmake --build $(BUILD)/neon
@@ -97,7 +109,7 @@ neon: $(READY)
 
 # The clean environment has no compiler on its PATH, none of the extras, and runs what needs neither.
 WHEEL := $(abspath $(BUILD))/wheel
-wheel: $(READY)
+wheel: $(TOOLS)
 	rm -rf dist $(WHEEL)
 	$(BIN)/python -m build --outdir $(WHEEL)/built .
 	$(BIN)/abi3audit --strict $(WHEEL)/built/*.whl
@@ -106,8 +118,8 @@ wheel: $(READY)
 	$(BIN)/auditwheel show dist/*.whl
 	$(PYTHON) -m venv $(WHEEL)/env
 	cp -r tests benchmarks pyproject.toml $(WHEEL)
-	PATH=$(WHEEL)/env/bin python -m pip install $(PIP_OPTIONS) -c constraints.txt --only-binary :all: "$$(echo dist/*.whl)[test]"
-	cd $(WHEEL) && PATH=$(WHEEL)/env/bin pytest -q $(WHEEL_TESTS)
+	PATH=$(WHEEL)/env/bin python -m pip install $(PIP_OPTIONS) --only-binary :all: "$$(echo dist/*.whl)[test]"
+	cd $(WHEEL) && PATH=$(WHEEL)/env/bin $(notdir $(PYTEST)) -q $(WHEEL_TESTS)
 
 release: wheel docs
 	$(BIN)/python .ci/check_dist.py dist
@@ -117,11 +129,26 @@ release: wheel docs
 clean:
 	rm -rf $(VENV) build dist demo-output
 
-$(READY): pyproject.toml constraints.txt $(SOURCES)
+# Without isolation what has not changed is not compiled again: an isolated build finds nanobind elsewhere each time.
+$(CORE): pyproject.toml constraints.txt $(SOURCES)
 	@for compiler in $$CXX c++ g++ clang++; do command -v $$compiler && exit; done >/dev/null; \
 		echo "cfe_faiss is built from C++: install a compiler first (Debian: apt-get install g++)"; exit 1
 	@$(PYTHON) -c "import os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')" 2>/dev/null || { \
 		echo "cfe_faiss is built from C++: install Python's headers first (Debian: apt-get install python3-dev)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e ".[all,dev]"
+	$(BIN)/python -m pip install $(PIP_OPTIONS) pip $(BUILD_TOOLS)
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps --no-build-isolation -C build-dir=$(BUILD)/core \
+		-C cmake.define.CFE_WERROR=$(WERROR) -e .
+	touch $@
+
+$(DEMO): $(CORE)
+	$(BIN)/python -m pip install $(PIP_OPTIONS) "cfe-faiss[all]"
+	touch $@
+
+$(TESTS): $(CORE)
+	$(BIN)/python -m pip install $(PIP_OPTIONS) "cfe-faiss[all,test-integrations,docs]"
+	touch $@
+
+$(TOOLS): $(TESTS)
+	$(BIN)/python -m pip install $(PIP_OPTIONS) "cfe-faiss[dev]"
 	touch $@

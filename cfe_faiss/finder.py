@@ -265,7 +265,7 @@ class EvidenceFinder:
         return ks_similarity(self.vectors, v, u, dtype=np.float64)
 
     @classmethod
-    def from_data(
+    def from_data(  # noqa: PLR0913
         cls,
         data: Any,
         model: Any,

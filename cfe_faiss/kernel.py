@@ -20,7 +20,7 @@ from cfe_faiss.propagation import Propagation, releasing, row_blocks
 _PAIRS_PER_BLOCK = 1 << 14
 
 
-def ks_vectors(
+def ks_vectors(  # noqa: PLR0913
     x: Any,
     edge_index: Any,
     num_layers: int = 3,

@@ -70,7 +70,7 @@ def missing_text(missing: Mapping[str, int]) -> str:
     return f", left out: {said}" if said else ""
 
 
-def global_evidence(
+def global_evidence(  # noqa: PLR0913
     index: IndexEvidenceFlat | IndexEvidenceIVF,
     k: int,
     *,

@@ -11,8 +11,11 @@ import cfe_faiss as cfe
 PACKAGE = str(Path(cfe.__file__).parent)
 
 
-def raises_at(line: int, error: type[BaseException], change: Callable[[], Any]) -> bool:
-    """Raise an error at the n-th line that a change runs in the package; return whether it ran so many."""
+def raises_at(line: int, error: type[BaseException], change: Callable[[], Any], where: str = "") -> bool:
+    """Raise an error at the n-th line that a change runs in (a part of) the package; return whether it ran so many.
+
+    ``where`` is how the paths of the part begin, in the package.
+    """
     count = 0
 
     def in_package(frame: FrameType, event: str, _: Any) -> Any:
@@ -24,9 +27,9 @@ def raises_at(line: int, error: type[BaseException], change: Callable[[], Any]) 
         return in_package
 
     def anywhere(frame: FrameType, *_: Any) -> Any:
-        return in_package if frame.f_code.co_filename.startswith(PACKAGE) else None
+        return in_package if frame.f_code.co_filename.startswith(part) else None
 
-    before = sys.gettrace()
+    part, before = str(Path(PACKAGE, where)), sys.gettrace()
     sys.settrace(anywhere)
     try:
         change()

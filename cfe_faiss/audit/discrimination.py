@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-def discrimination_scores(
+def discrimination_scores(  # noqa: PLR0913
     index: EvidenceIndex,
     nodes: ArrayLike | None,
     features: Any,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def error_rate_by_evidence(
+def error_rate_by_evidence(  # noqa: PLR0913
     index: EvidenceIndex,
     y: Any,
     ks: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000),

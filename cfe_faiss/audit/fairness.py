@@ -24,7 +24,7 @@ _NEVER = 1e-9  # a probability that no figure here would show
 _RESULTS_AT_ONCE = 1 << 24
 
 
-def consistency(
+def consistency(  # noqa: PLR0913
     index: EvidenceIndex,
     nodes: ArrayLike | None = None,
     features: Any = None,

@@ -50,7 +50,7 @@ class FineTuning:
         return f"FineTuning({seeds} seeds, {tuned:,} evidence nodes, accuracy of {nodes:,} test nodes: {means})"
 
 
-def fine_tune(
+def fine_tune(  # noqa: PLR0913
     model: "torch.nn.Module",
     data: Any,
     pairs: _Pairs,

@@ -110,7 +110,7 @@ class FlipTest:
         return pd.DataFrame({name: getattr(self, name) for name in names})
 
 
-def flip(
+def flip(  # noqa: PLR0913
     model: Any,
     data: Any,
     attribute: str,

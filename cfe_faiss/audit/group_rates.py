@@ -203,7 +203,7 @@ class GroupMetrics:
         return pd.concat([known, pd.DataFrame(line)], ignore_index=True)
 
 
-def group_metrics(
+def group_metrics(  # noqa: PLR0913
     data: Any,
     predicted: Any,
     names: Sequence[str],
@@ -297,10 +297,9 @@ def group_metrics(
     with extra("gnn"):
         import pandas as pd
 
+    audited = _Audited(rows, labels[rows], true[rows])
     tables = [
-        _table(group, name, labels[rows], true[rows], classes, rows, small, confidence)
-        for name, classes in blocks.items()
-        for group in groups
+        _table(group, name, classes, audited, small, confidence) for name, classes in blocks.items() for group in groups
     ]
     table = pd.concat(tables, ignore_index=True)
     return GroupMetrics(tuple(wanted), len(rows), tuple(blocks), confidence, small, table, _LIMITS, parts)
@@ -345,19 +344,23 @@ def _groups(attributes: Attributes, names: list[str], crossed: list[list[str]], 
     return groups
 
 
+@dataclass(frozen=True)
+class _Audited:
+    """The audited nodes: their rows among the attributes, predicted and true classes, -1 where not known."""
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    true: NDArray[np.int32]
+
+
 def _table(
-    group: _Group,
-    name: str,
-    labels: NDArray[np.int32],
-    true: NDArray[np.int32],
-    classes: NDArray[np.int32],
-    rows: NDArray[np.int64],
-    small: float,
-    confidence: float,
+    group: _Group, name: str, classes: NDArray[np.int32], audited: _Audited, small: float, confidence: float
 ) -> "pd.DataFrame":
+    """Return what is counted of a group where ``classes``, together called ``name``, count as selected."""
     with extra("gnn"):
         import pandas as pd
 
+    rows, labels, true = audited.rows, audited.labels, audited.true
     codes = group.codes[rows]
     g = len(group.values)
     some_unknown = bool((codes == UNKNOWN).any())

@@ -89,7 +89,7 @@ class SituationTest:
         return f"SituationTest({self.attribute}, k={self.k}: {flagged:,} of {len(self):,} nodes flagged)"
 
 
-def situation_test(
+def situation_test(  # noqa: PLR0913
     finder: EvidenceFinder,
     attribute: str,
     k: int = 10,

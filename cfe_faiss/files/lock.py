@@ -33,22 +33,14 @@ def alone_in(folder: Path) -> Iterator[None]:
     if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
         yield
         return
-    held = _OpenFolder(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems have no locks
-            lock(held.descriptor, wait=True)
-        yield
+        try:
+            with suppress(OSError):  # some file systems have no locks
+                lock(descriptor, wait=True)
+            yield
+        finally:  # an interrupt at one of the two leaves the other, which is enough
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
-        with suppress(OSError):
-            fcntl.flock(held.descriptor, fcntl.LOCK_UN)
-
-
-class _OpenFolder:
-    """A folder that is open as long as somebody refers to it: an interrupt where it is unlocked leaves no lock."""
-
-    def __init__(self, folder: Path) -> None:
-        self.descriptor = os.open(folder, os.O_RDONLY)
-
-    def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+        os.close(descriptor)

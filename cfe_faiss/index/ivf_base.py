@@ -23,12 +23,13 @@ from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import searcher
 from cfe_faiss.search.certify import certified
+from cfe_faiss.search.engine import Engine, Plan
 from cfe_faiss.search.exact import Results, padded, search_all
 from cfe_faiss.search.grouping import Queries
-from cfe_faiss.search.plan import Engine, Plan, SearchArguments, known_nprobe, nprobe_for, plan
+from cfe_faiss.search.plan import SearchArguments, known_nprobe, nprobe_for, plan
 from cfe_faiss.search.pq_codes import Screening
 from cfe_faiss.search.searcher import InvertedLists
-from cfe_faiss.search.taken_over import TakenOver
+from cfe_faiss.search.taken_over import Before, TakenOver
 
 _NPROBE = 16
 _SHORTEST = 0.9
@@ -199,7 +200,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             self._screening() if trained else None,
             not is_mapped(self),
             from_file,
-            [] if before is None else [before],
+            Before(before),
         )
         self._before = None  # the state has it, and lets it go when it can
         return state
@@ -415,7 +416,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             lists = self._searcher(state)
             return lists.number if arguments.recall is None else nprobe_for(lists, lists.storage.n, k, arguments.recall)
 
-    def search_evidence(
+    def search_evidence(  # noqa: PLR0913
         self,
         xq: ArrayLike,
         labels_q: ArrayLike,
@@ -501,7 +502,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             self._single = None
         return found
 
-    def search_members(
+    def search_members(  # noqa: PLR0913
         self,
         ids: ArrayLike | None = None,
         k: int = 10,
@@ -639,17 +640,7 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         return self._carried_out(state, queries, k, made, progress)
 
     def _carried_out(self, state: ListsState, queries: Queries, k: int, made: Plan, progress: str | None) -> Results:
-        return searcher.search(
-            self._searcher(state),
-            queries,
-            k,
-            made.nprobe,
-            batched=made.batched,
-            complete=self.complete,
-            allowed=made.allowed,
-            memory=made.memory,
-            progress=progress,
-        )
+        return searcher.search(self._searcher(state), queries, k, made, complete=self.complete, progress=progress)
 
     def _own_nprobe(self) -> int:
         return as_count("nprobe", self.nprobe)

@@ -56,7 +56,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     _stock = faiss.IndexIVFPQ
     k_factor: float = 8.0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         d: int,
         nlist: int | Literal["auto"],

@@ -47,7 +47,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
 
     _stock = faiss.IndexIVFScalarQuantizer
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         d: int,
         nlist: int | Literal["auto"],

@@ -16,7 +16,7 @@ from cfe_faiss.lists.id_map import Members
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.search.pq_codes import Screening
 from cfe_faiss.search.searcher import InvertedLists
-from cfe_faiss.search.taken_over import TakenOver
+from cfe_faiss.search.taken_over import Before, TakenOver
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,8 @@ class ListsState(State):
     from_file
         What routes queries to the evidence of their class, if the index came with it.
     before
-        What is taken over from before the last changes: one or nothing. The searcher shares the list, and empties it
-        once it has made blocks of its own, so that the old ones are freed.
+        What is taken over from before the last changes. The searcher has it, too, and lets it go once it has made
+        blocks of its own, so that the old ones are freed.
     """
 
     centroids: NDArray[np.float32]
@@ -64,16 +64,15 @@ class ListsState(State):
     screening: Screening | None
     in_memory: bool
     from_file: Routes | None = None
-    before: list[TakenOver] = field(default_factory=list)
+    before: Before = field(default_factory=Before)
     searchers: dict[str, InvertedLists] = field(default_factory=dict)
 
     @cached_property
     def ranking(self) -> Ranking:
         """What lists are ranked by for the evidence of a class."""
-        for before in self.before[:1]:
-            taken_over = before.centroids, before.changed
-            return Ranking(self.storage, self.references, self.reference_starts, self.from_file, *taken_over)
-        return Ranking(self.storage, self.references, self.reference_starts, self.from_file)
+        before = self.before.taken_over
+        taken_over = (None, None) if before is None else (before.centroids, before.changed)
+        return Ranking(self.storage, self.references, self.reference_starts, self.from_file, *taken_over)
 
     @property
     def routes(self) -> Routes:
@@ -85,9 +84,8 @@ class ListsState(State):
         searcher = self.searchers.get("evidence")
         if searcher is not None:
             return searcher.taken_over(lists)
-        for before in self.before[:1]:
-            return before.after(lists)
-        return None
+        before = self.before.taken_over
+        return None if before is None else before.after(lists)
 
     def searcher(self, routing: str, k_factor: float | None = None) -> InvertedLists:
         """Return what searches the lists; it is kept, with all that it works out.
@@ -104,7 +102,7 @@ class ListsState(State):
                 self.ranking if routing == "evidence" else None,
                 self.screening,
                 self.in_memory,
-                before=self.before if routing == "evidence" else [],
+                before=self.before if routing == "evidence" else Before(),
             )
         if kept.screening is not None and k_factor is not None and kept.screening.k_factor != k_factor:
             kept = replace(kept, screening=replace(kept.screening, k_factor=k_factor))

@@ -93,7 +93,7 @@ def fairgnn(
         return FairGNN(backbone, guesses, hidden, num_classes)
 
 
-def train_fair(
+def train_fair(  # noqa: PLR0913
     model: FairGNN,
     data: Any,
     *,
@@ -191,19 +191,9 @@ def train_fair(
         l_c = cross_entropy(logits[data.val_mask], data.y[data.val_mask])
         return float(l_c + alpha * _covariance(logits[data.val_mask], sensitive[data.val_mask]))
 
-    return loop.run(
-        model,
-        data,
-        [networks, adversary],
-        step,
-        validate,
-        epochs=epochs,
-        patience=patience,
-        seed=seed,
-        progress=progress,
-        checkpoint=checkpoint,
-        settings={"lr": lr, "weight_decay": weight_decay, "alpha": alpha, "beta": beta, **disclosed._asdict()},
-    )
+    settings = {"lr": lr, "weight_decay": weight_decay, "alpha": alpha, "beta": beta, **disclosed._asdict()}
+    training = loop.Training(model, data, [networks, adversary], step, validate, settings)
+    return loop.run(training, loop.Schedule(epochs, patience, seed, progress, checkpoint))
 
 
 class _Disclosed(NamedTuple):

@@ -53,25 +53,13 @@ def check(model: torch.nn.Module, data: Any) -> None:
     arguments(model, data)
 
 
-def run(
-    model: torch.nn.Module,
-    data: Any,
-    optimizers: Sequence[torch.optim.Optimizer],
-    step: Callable[[], None],
-    validate: Callable[[], float],
-    *,
-    epochs: int,
-    patience: int,
-    seed: int,
-    progress: bool,
-    checkpoint: str | os.PathLike[str] | None,
-    settings: dict[str, Any],
-) -> TrainingReport:
-    """Train a checked ``model`` in place, and leave it in evaluation mode with its best weights.
+@dataclass(frozen=True)
+class Training:
+    """A checked model, and how one epoch trains it.
 
-    Parameters
+    Attributes
     ----------
-    model, data, epochs, patience, seed, progress, checkpoint
+    model, data
         As in :func:`cfe_faiss.models.train`.
     optimizers
         Whose state belongs into the checkpoint.
@@ -80,23 +68,46 @@ def run(
     validate
         Returns the loss to make small; the model is in evaluation mode, and there are no gradients.
     settings
-        All else that the result follows from: a checkpoint made with other settings is refused.
+        All that the result follows from, beside the schedule: a checkpoint made with other settings is refused.
     """
-    epochs, patience = as_count("epochs", epochs), as_count("patience", patience)
-    settings = {**settings, "epochs": epochs, "patience": patience, "seed": seed}
-    file = None if checkpoint is None else _Checkpoint(checkpoint, model, optimizers, data, settings)
+
+    model: torch.nn.Module
+    data: Any
+    optimizers: Sequence[torch.optim.Optimizer]
+    step: Callable[[], None]
+    validate: Callable[[], float]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a training goes on, and what is kept and shown of it; as in :func:`cfe_faiss.models.train`."""
+
+    epochs: int
+    patience: int
+    seed: int
+    progress: bool
+    checkpoint: str | os.PathLike[str] | None
+
+
+def run(training: Training, schedule: Schedule) -> TrainingReport:
+    """Train a model in place, and leave it in evaluation mode with its best weights."""
+    model, data, seed = training.model, training.data, schedule.seed
+    epochs, patience = as_count("epochs", schedule.epochs), as_count("patience", schedule.patience)
+    settings = {**training.settings, "epochs": epochs, "patience": patience, "seed": seed}
+    file = None if schedule.checkpoint is None else _Checkpoint(schedule.checkpoint, training, settings)
     now = _Progress(0, 0, math.inf, deepcopy(model.state_dict()))
     try:
         with seeded(seed, data.x.device):
             if file is not None and file.path.exists():
                 now = file.resume()
             ended = now.epoch - now.best_epoch >= patience
-            for epoch in _shown(range(now.epoch + 1, 1 + (now.epoch if ended else epochs)), epochs, progress):
+            for epoch in _shown(range(now.epoch + 1, 1 + (now.epoch if ended else epochs)), epochs, schedule.progress):
                 model.train()
-                step()
+                training.step()
                 model.eval()
                 with torch.no_grad():
-                    loss = validate()
+                    loss = training.validate()
                 if not math.isfinite(loss):
                     raise ValueError(f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr")
                 if loss < now.best_loss:
@@ -110,7 +121,7 @@ def run(
     finally:
         model.load_state_dict(now.best_weights)
         model.eval()
-        for optimizer in optimizers:
+        for optimizer in training.optimizers:
             optimizer.zero_grad()
     return _report(model, data, now, seed)
 
@@ -128,19 +139,12 @@ class _Progress:
 class _Checkpoint:
     """The file that a training goes on from; to be made before the training's first step."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        model: torch.nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        data: Any,
-        settings: dict[str, Any],
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], training: Training, settings: dict[str, Any]) -> None:
         self.path = Path(path)
-        self._model = model
-        self._optimizers = optimizers
-        self._device = data.x.device
-        self._training = files.fingerprint(model, data, settings)
+        self._model = training.model
+        self._optimizers = training.optimizers
+        self._device = training.data.x.device
+        self._training = files.fingerprint(training.model, training.data, settings)
 
     def keep(self, now: _Progress) -> None:
         """Write all that the next epoch depends on."""

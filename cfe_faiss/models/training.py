@@ -14,7 +14,7 @@ with extra("gnn"):
     from torch.nn.functional import cross_entropy
 
 
-def train(
+def train(  # noqa: PLR0913
     model: torch.nn.Module,
     data: Any,
     *,
@@ -97,19 +97,9 @@ def train(
     def validate() -> float:
         return float(_loss(loop.logits_of(model, data), data, data.val_mask, weight))
 
-    return loop.run(
-        model,
-        data,
-        [optimizer],
-        step,
-        validate,
-        epochs=epochs,
-        patience=patience,
-        seed=seed,
-        progress=progress,
-        checkpoint=checkpoint,
-        settings={"lr": lr, "weight_decay": weight_decay, "class_weights": bool(class_weights)},
-    )
+    settings = {"lr": lr, "weight_decay": weight_decay, "class_weights": bool(class_weights)}
+    training = loop.Training(model, data, [optimizer], step, validate, settings)
+    return loop.run(training, loop.Schedule(epochs, patience, seed, progress, checkpoint))
 
 
 def _loss(logits: torch.Tensor, data: Any, mask: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:

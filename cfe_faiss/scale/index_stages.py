@@ -1,6 +1,8 @@
 """From KS vectors in blocks to shards of an evidence index, and to the evidence of every node."""
 
+import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +102,7 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
 
 def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
     """Write the evidence of the vectors of a shard, as if all were searched at once."""
-    index = ShardedEvidenceIndex.open(work.folder / INDEX)
+    index = _opened(work.folder / INDEX, _state_of(work.folder / INDEX))
     ids, D, I = index.search_shard(number, work.settings.k, nprobe, memory=work.memory // 2)
     path = work.new(work.path("evidence", number, "parquet"))
     tables.write(path, tables.evidence_schema(), tables.evidence_batches(ids, D, I))
@@ -137,3 +139,15 @@ def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         if len(places):
             X[places] = vectors(work, block)[rows[places] - work.settings.rows(block)[0]]
     return X
+
+
+@lru_cache(maxsize=1)
+def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
+    """Return the index in a folder as it is, opened once for all tasks of a worker."""
+    return ShardedEvidenceIndex.open(folder)
+
+
+def _state_of(folder: Path) -> tuple[Any, ...]:
+    """Return what tells the files in a folder from those that were there before."""
+    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
+    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files)

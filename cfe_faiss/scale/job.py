@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
 _BLOCK_BYTES = 1 << 27
-_BLOCK_EDGES = 1 << 25
+_BLOCK_EDGES = 1 << 27
+_BLOCKS = 8  # at least, for several workers, where each has...
+_BLOCK_ROWS = 1 << 14  # ... so many rows
 _SHARD_ROWS = 1 << 17
 _KEPT = {"vectors", "shard", "join", "evidence", "pairs", "above"}
 """Stages whose files are results."""
@@ -104,8 +106,8 @@ class Job:
     threshold
         Similarity from which on all pairs are wanted; None for none.
     block_rows, shards
-        Nodes in a block, by default so many that it has at most 128 MB of vectors and 34 million edges on average; and
-        shards of the index, by default one for 131,072 nodes.
+        Nodes in a block, by default an eighth of all, but at most 128 MB of vectors and 134 million edges on average:
+        more blocks suit more workers, fewer take less time. And shards of the index, by default one for 131,072 nodes.
 
     Raises
     ------
@@ -129,7 +131,7 @@ class Job:
     (['node', 'evidence', 'rank', 'similarity'], 1000)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         directory: str | os.PathLike[str],
         features: Source | None = None,
@@ -476,7 +478,8 @@ def _checked_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
 def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
     """Return how many rows a block has, so that neither its vectors nor its edges take too much."""
     edges = inputs["edges"].array().size if "edges" in inputs else inputs["indices"].array().size
-    return max(1, min(_BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
+    few = max(-(-n // _BLOCKS), _BLOCK_ROWS)
+    return max(1, min(few, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
 
 
 def _same_or_new(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ MANIFEST = "shards.json"
 _PREPARED = f"{MANIFEST}.new"
 _FORMAT, _VERSION = "cfe_faiss shards", 1
 _PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
-_SHARD = r"shard-([0-9a-f]{8}-[0-9]{4,}|[0-9]{6})\.index"  # of this module, and of a job
+_OWN = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index"
+_SHARD = rf"{_OWN}|shard-[0-9]{{6}}\.index"  # the second as a job names them
+_TEMPORARY = rf"\.{_OWN}\.[0-9a-f]{{16}}\.tmp"  # of killed writers, where files need a name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +167,7 @@ def _remove_unnamed(folder: Path, before: set[str]) -> None:
     except (FileNotFoundError, ValueError):
         named = before
     for path in list(folder.iterdir()):
-        if path.name == _PREPARED or (path.name not in named and fullmatch(_SHARD, path.name)):
+        if path.name not in named and fullmatch(rf"{_SHARD}|{_TEMPORARY}|{_PREPARED}", path.name):
             with suppress(OSError):
                 path.unlink()
 

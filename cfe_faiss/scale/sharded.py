@@ -196,14 +196,15 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Raises
         ------
         TypeError, ValueError
-            If a block is not as described, or an id is in the index or in another block; a note says in which block.
+            If a block is not as described (a note says which), or an id is in the index or in another block.
         OSError
             If a file cannot be written.
 
         Notes
         -----
-        Takes memory for a shard as it becomes, for two copies of a block and 16 bytes for each new vector; and room in
-        the folder for all new vectors, and once more for the shards that they come to.
+        Takes memory for up to three times a shard as it becomes, for copies of a block, and to compare ids, up to 32
+        bytes for each vector that is new or stored; and room in the folder for the new vectors and, until the old ones
+        are removed, for the shards that they come to.
         """
         with self._alone():
             self._add_checked(shard_changes.checked_blocks(blocks, self.d, self.ntotal))

@@ -20,6 +20,7 @@ from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import native_progress, num_threads, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.element import Element
+from cfe_faiss.search.engine import Plan
 from cfe_faiss.search.grouping import Groups, Queries
 
 MEMORY = 1 << 31
@@ -226,15 +227,13 @@ def search_in_parts(
     places: Places,
     routes: Routes,
     wanted: Wanted,
-    *,
+    made: Plan,
     element: Element,
-    allowed: NDArray[np.bool_] | None,
-    memory: int,
     progress: str | None,
 ) -> None:
-    """Search among the allowed rows, (n,), in blocks that are made here, of some lists at a time.
+    """Search among the rows that are allowed, in blocks that are made here, of some lists at a time.
 
-    They take no more than ``memory`` bytes at once. Results are exact for the lists that are probed.
+    They take no more than the plan's memory at once. Results are exact for the lists that are probed.
     """
     if wanted.nprobe >= len(routes.means):
         places = places.first_partition(routes.nlist)
@@ -251,10 +250,10 @@ def search_in_parts(
 
     probed = np.zeros(len(places.starts) - 1, np.bool_)
     probed[lists[lists >= 0]] = True
-    for shard in _shards(places, probed, bytes_of_block(storage.d, element), memory):
+    for shard in _shards(places, probed, bytes_of_block(storage.d, element), made.memory):
         here = np.zeros_like(probed)
         here[shard] = probed[shard]
-        blocks = blocks_of(storage, places, element, wanted=here, allowed=allowed)
+        blocks = blocks_of(storage, places, element, wanted=here, allowed=made.allowed)
         run(
             partial(scan, blocks=blocks, resume=shard.start > 0),
             groups.tasks(),

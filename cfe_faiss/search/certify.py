@@ -17,9 +17,9 @@ from cfe_faiss.coarse.class_centroids import nearest_lists
 from cfe_faiss.lists import codecs
 from cfe_faiss.parallel import run
 from cfe_faiss.search import grouping
+from cfe_faiss.search.engine import Plan
 from cfe_faiss.search.exact import slices
 from cfe_faiss.search.grouping import Queries
-from cfe_faiss.search.plan import Plan
 from cfe_faiss.search.searcher import InvertedLists
 
 _ROWS = 1 << 12

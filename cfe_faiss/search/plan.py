@@ -6,7 +6,6 @@ or bytes, changes the time alone, and is measured (:mod:`cfe_faiss.search.elemen
 """
 
 import math
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -15,18 +14,11 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.search import batch, recall
+from cfe_faiss.search.engine import Engine, Plan
 from cfe_faiss.search.searcher import InvertedLists
 
 _QUERIES_PER_LIST = 4
 _PASSES = 8  # of a query over all rows take about as long as to make blocks of them
-
-
-class Engine(Enum):
-    """What searches."""
-
-    SINGLE = "each query is ranked, and its lists are scanned, alone"
-    BATCHED = "groups of near queries are ranked by their mean, and scanned list by list"
-    PAIRS = "each pair of stored rows is multiplied once"
 
 
 class SearchArguments(NamedTuple):
@@ -59,20 +51,6 @@ class SearchArguments(NamedTuple):
     def among(self, allowed: NDArray[np.bool_] | None) -> "SearchArguments":
         """Return the same among some storage rows."""
         return self._replace(allowed=allowed)
-
-
-class Plan(NamedTuple):
-    """What a search does: the engine, lists probed, bytes for copies of vectors, and the rows that are allowed."""
-
-    engine: Engine
-    nprobe: int
-    memory: int
-    allowed: NDArray[np.bool_] | None = None
-
-    @property
-    def batched(self) -> bool:
-        """Whether queries are searched in groups."""
-        return self.engine is Engine.BATCHED
 
 
 def plan(

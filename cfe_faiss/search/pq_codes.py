@@ -14,13 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import ListScan, PqCodes
+from cfe_faiss._native import PqCodes
 
 CODEWORDS = 256
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Labels = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -37,25 +33,15 @@ class Screening:
         How many vectors are scored for each result wanted, >= 1.
     """
 
-    codewords: Floats
-    centroids: Floats
+    codewords: NDArray[np.float32]
+    centroids: NDArray[np.float32]
     k_factor: float
 
     @cached_property
-    def _native(self) -> PqCodes:
+    def codes(self) -> PqCodes:
+        """What the core compares codes with."""
         return PqCodes(np.ascontiguousarray(self.codewords), np.ascontiguousarray(self.centroids))
 
-    def probe(
-        self,
-        scan: ListScan,
-        X: Floats,
-        labels: Labels,
-        lists: Ints,
-        allowed: NDArray[np.bool_],
-        most: int,
-        D: Floats,
-        I: Ints,
-    ) -> None:
-        """Push the best of ``lists[q]`` by their codes to the heap of each query, ``most`` of them at most."""
-        kept = min(most, math.ceil(self.k_factor * D.shape[1]))
-        scan.scan_codes(self._native, X, labels, lists, allowed, kept, D, I)
+    def kept(self, width: int, most: int) -> int:
+        """Return how many of the best by their codes are scored for ``width`` results, ``most`` of them at most."""
+        return min(most, math.ceil(self.k_factor * width))

@@ -1,14 +1,14 @@
 """How many lists to probe for a wanted recall: measured on a sample of the stored vectors."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import metrics
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.search import searcher
+from cfe_faiss.search import batch, searcher
+from cfe_faiss.search.engine import Engine, Plan
 from cfe_faiss.search.exact import Results
 from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.searcher import InvertedLists
@@ -33,11 +33,16 @@ def nprobe_for(
         queries = _sample(lists, batched)
         if len(queries) == 0:
             return lists.number
-        search = partial(searcher.search, lists, queries, k, batched=batched, allowed=allowed)
-        exact = search(lists.number, complete=False)
+        engine = Engine.BATCHED if batched else Engine.SINGLE
+
+        def search(nprobe: int) -> Results:
+            made = Plan(engine, nprobe, batch.MEMORY, allowed)
+            return searcher.search(lists, queries, k, made, complete=nprobe < lists.number)
+
+        exact = search(lists.number)
 
         def reaches(nprobe: int) -> bool:
-            return _lower_bound(search(nprobe, complete=nprobe < lists.number), exact) >= recall
+            return _lower_bound(search(nprobe), exact) >= recall
 
         known[key] = _smallest(reaches, lists.number)
     return known[key]

@@ -16,10 +16,11 @@ from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch, grouping
 from cfe_faiss.search.batch import Places, Wanted
 from cfe_faiss.search.element import Element, Sample, faster, usable
+from cfe_faiss.search.engine import Plan
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries
 from cfe_faiss.search.pq_codes import Screening
-from cfe_faiss.search.taken_over import TakenOver
+from cfe_faiss.search.taken_over import Before, TakenOver
 
 _CHUNK = 256
 _WIDER = 4  # times as many lists, if those before did not hold enough
@@ -51,8 +52,8 @@ class InvertedLists:
     own_groups
         The groups of all rows, after they were all searched.
     before
-        What is taken over from before the index changed: one or nothing. The list is the state's, too, and is emptied
-        once blocks are made anew, so that the old ones are freed.
+        What is taken over from before the index changed. It is the state's, too, and let go once blocks are made anew,
+        so that the old ones are freed.
     """
 
     storage: Storage
@@ -64,7 +65,7 @@ class InvertedLists:
     in_memory: bool
     calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
     own_groups: list[Groups] = field(default_factory=list)
-    before: list[TakenOver] = field(default_factory=list)
+    before: Before = field(default_factory=Before)
 
     @property
     def routes(self) -> Routes | None:
@@ -102,9 +103,9 @@ class InvertedLists:
         kinds = usable(batch.bytes_of_all(storage.d, places, "float"), batch.MEMORY)
         if len(kinds) == 1 or self.ranking is None:
             return kinds[0]
-        for before in self.before:
-            if before.element is not None:
-                return before.element
+        before = self.before.taken_over
+        if before is not None and before.element is not None:
+            return before.element
         sample = Sample(storage, self.ranking.routes)
         wanted = sample.wanted(len(places.starts) - 1)
         return faster(*(sample.seconds(batch.blocks_of(storage, places, kind, wanted=wanted)) for kind in kinds))
@@ -115,7 +116,7 @@ class InvertedLists:
         if not self.in_memory or self.ranking is None or self.screening is not None:
             return None
         blocks = batch.all_blocks(self.storage, self.places, self.element)
-        self.before.clear()
+        self.before.let_go()
         vars(self).pop("single", None)  # with blocks of before
         return blocks
 
@@ -131,9 +132,9 @@ class InvertedLists:
 
     def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
         """Return blocks, where one query is searched faster by them, and which lists have changed since, (nlist,)."""
-        for before in self.before[:1]:
-            if before.blocks is not None:
-                return before.blocks, before.not_in_blocks
+        before = self.before.taken_over
+        if before is not None and before.blocks is not None:
+            return before.blocks, before.not_in_blocks
         # Blocks of floats save one query too little to be made for it.
         return self.blocks if self.element == "byte" else None, _EVERYTHING
 
@@ -144,7 +145,8 @@ class InvertedLists:
             return None
         element, blocks = made.get("element"), made.get("blocks")
         not_in_blocks: NDArray[np.bool_] = np.zeros(nlist, np.bool_)
-        for before in self.before[:1]:
+        before = self.before.taken_over
+        if before is not None:
             element, blocks, not_in_blocks = before.element, before.blocks, before.not_in_blocks
         if element != "byte":
             blocks = None
@@ -184,7 +186,8 @@ class InvertedLists:
         else:
             lists = self.ranking.lists(X, labels, nprobe)
         if self.screening is not None and nprobe < self.number:
-            self.screening.probe(self._scan, X, labels, lists, allowed, self.storage.n, D, I)
+            kept = self.screening.kept(width, self.storage.n)
+            self._scan.scan_codes(self.screening.codes, X, labels, lists, allowed, kept, D, I)
         else:
             self._scan.scan(X, labels, lists, allowed, self.storage.margin, D, I)
         _native.sort_heaps(D, I)
@@ -195,28 +198,25 @@ def search(
     lists: InvertedLists,
     queries: Queries,
     k: int,
-    nprobe: int,
+    made: Plan,
     *,
-    batched: bool,
     complete: bool,
-    allowed: NDArray[np.bool_] | None = None,
-    memory: int = batch.MEMORY,
     progress: str | None = None,
 ) -> Results:
-    """Search queries among the allowed storage rows, (n,), of which there are some.
+    """Search queries as planned, in groups or each alone, among some storage rows.
 
-    ``batched`` says whether queries are searched in groups, list by list. With ``complete``, the search of a row goes
-    on in four times as many lists until it holds min(k, eligible) results; those that are left then are searched alone.
+    With ``complete``, the search of a row goes on in four times as many lists until it holds min(k, eligible) results;
+    those that are left then are searched alone.
     """
-    width = min(k, lists.storage.n)
+    width, nprobe, allowed = min(k, lists.storage.n), made.nprobe, made.allowed
     mask = _EVERYTHING if allowed is None else allowed
     pending = np.arange(len(queries)) if queries.order is None else queries.order
     # What threads write soon is not written here first; no step writes the rows of queries with an unknown label.
     D, I = np.empty((len(queries), width), np.float32), np.empty((len(queries), width), np.int64)
     unknown = queries.labels == UNKNOWN
     D[unknown], I[unknown] = PADDING, -1
-    if batched and len(pending):
-        _search_in_groups(lists, Wanted(queries, pending, nprobe, D, I), allowed, memory, progress)
+    if made.batched and len(pending):
+        _search_in_groups(lists, Wanted(queries, pending, nprobe, D, I), made, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
         widen = complete and nprobe < lists.number
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
@@ -229,22 +229,15 @@ def search(
     return padded(D, I, k)
 
 
-def _search_in_groups(
-    lists: InvertedLists,
-    wanted: Wanted,
-    allowed: NDArray[np.bool_] | None,
-    memory: int,
-    progress: str | None,
-) -> None:
+def _search_in_groups(lists: InvertedLists, wanted: Wanted, made: Plan, progress: str | None) -> None:
     """Search the pending queries list by list."""
     assert lists.routes is not None  # lists are ranked by their members of other classes
     rows = lists.storage, lists.places, lists.routes
-    kept = lists.blocks if memory >= batch.MEMORY and allowed is None else None
+    kept = lists.blocks if made.memory >= batch.MEMORY and made.allowed is None else None
     if kept is not None:
         batch.search_kept(*rows, kept, wanted, lists.group(wanted.chosen, lists.routes), progress)
     else:
-        element = lists.element
-        batch.search_in_parts(*rows, wanted, element=element, allowed=allowed, memory=memory, progress=progress)
+        batch.search_in_parts(*rows, wanted, made, lists.element, progress)
 
 
 def _search_alone(

@@ -43,3 +43,14 @@ class TakenOver:
         if blocks is None and centroids is None:
             return None
         return TakenOver(self.element, blocks, not_in_blocks, centroids, changed)
+
+
+@dataclass(slots=True, eq=False)
+class Before:
+    """What a state and its searcher have of the time before the last changes, until it is let go."""
+
+    taken_over: TakenOver | None = None
+
+    def let_go(self) -> None:
+        """Free it, as all that was taken over has been made anew."""
+        self.taken_over = None

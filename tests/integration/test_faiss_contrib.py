@@ -65,10 +65,12 @@ client_server.run_index_server(cfe.read_index(sys.argv[1]), int(sys.argv[2]))
 """
 
 
-def free_port() -> int:
-    with socket.socket() as one:
+def free_ports() -> list[int]:
+    """Two ports: the second is asked for while the first is taken, so that they differ."""
+    with socket.socket() as one, socket.socket() as two:
         one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+        two.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1], two.getsockname()[1]]
 
 
 def connected(ports: list[int], servers: list[subprocess.Popen[bytes]]) -> client_server.ClientIndex:
@@ -86,7 +88,7 @@ def connected(ports: list[int], servers: list[subprocess.Popen[bytes]]) -> clien
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[client_server.ClientIndex]:
     """Two servers in processes of their own, with half of the vectors each."""
     monkeypatch.setattr(rpc, "safe_modules", rpc.safe_modules | {"numpy._core.multiarray"})
-    ports, servers = [free_port(), free_port()], []
+    ports, servers = free_ports(), []
     try:
         for port, rows in zip(ports, (slice(None, N // 2), slice(N // 2, None)), strict=True):
             cfe.write_index(filled("EvidenceIVF12,Flat", rows), tmp_path / f"{port}.index")

@@ -11,6 +11,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
 from cfe_faiss.index import ivf_base
 from cfe_faiss.search import batch, exact, grouping, searcher
+from cfe_faiss.search.engine import Engine, Plan
 from cfe_faiss.search.grouping import Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
@@ -31,9 +32,15 @@ def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
 
 
 def grouped(
-    index: cfe.IndexEvidenceIVF, queries: Queries, k: int, nprobe: int, complete: bool = False, **options: object
+    index: cfe.IndexEvidenceIVF,
+    queries: Queries,
+    k: int,
+    nprobe: int,
+    complete: bool = False,
+    allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    return searcher.search(index._all_lists(), queries, k, nprobe, complete=complete, batched=True, **options)
+    made = Plan(Engine.BATCHED, nprobe, batch.MEMORY, allowed)
+    return searcher.search(index._all_lists(), queries, k, made, complete=complete)
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:

@@ -8,7 +8,8 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.search import recall, searcher
-from cfe_faiss.search.plan import Engine, SearchArguments, is_batched, known_nprobe, plan
+from cfe_faiss.search.engine import Engine
+from cfe_faiss.search.plan import SearchArguments, is_batched, known_nprobe, plan
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ class Report:
         return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, passed={self.passed})"
 
 
-def report(
+def report(  # noqa: PLR0913
     finder: EvidenceFinder,
     data: Any,
     path: "str | PathLike[str]",
@@ -148,8 +148,8 @@ def report(
         raise ValueError(f"path must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
-    settings = Settings(k, pairs, cases, bins, confidence)
-    inputs = checked(finder, data, sensitive, model, features, favourable, where, settings)
+    settings = Settings(k, pairs, cases, bins, confidence, where)
+    inputs = checked(finder, data, sensitive, model, features, favourable, settings)
     check_conditions(conditions, inputs)
     content = collect(inputs, Subject() if subject is None else subject, conditions, progress)
     written = write_all(content, target, None if figures is None else Path(figures))

@@ -26,6 +26,7 @@ class Settings:
     cases: int
     bins: Bins
     confidence: float
+    where: Constraints | None = None
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -58,8 +59,6 @@ class Inputs:
         Of class 0, 1, ...
     favourable
         The class that counts as selected; None where none was named.
-    where
-        The constraints on the pairs that are shown, or None.
     settings
         How to audit.
     """
@@ -75,7 +74,6 @@ class Inputs:
     truth: NDArray[np.int32] | None
     class_names: tuple[str, ...]
     favourable: int | None
-    where: Constraints | None
     settings: Settings
 
     def class_name(self, label: int) -> str:
@@ -110,7 +108,6 @@ def checked(
     model: Callable[..., Any] | None,
     features: Any,
     favourable: int | str | None,
-    where: Constraints | None,
     settings: Settings,
 ) -> Inputs:
     """Return the inputs of a report.
@@ -147,7 +144,6 @@ def checked(
         truth,
         classes,
         _favourable(favourable, classes),
-        where,
         settings,
     )
 

@@ -57,9 +57,9 @@ class Pairs:
 def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
     finder = inputs.finder
-    if inputs.where is not None and finder.attributes is not inputs.every:
+    if inputs.settings.where is not None and finder.attributes is not inputs.every:
         finder = replace(finder, attributes=inputs.every)
-    found = finder.top_pairs(inputs.settings.pairs, where=inputs.where)
+    found = finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
     left, right = inputs.places(found.source), inputs.places(found.target)
     codes = {name: inputs.attributes[name].codes for name in inputs.attributes}
     table = {name: column[left] != column[right] for name, column in codes.items()}
@@ -188,11 +188,11 @@ def _true(inputs: Inputs, node: int) -> str | None:
 
 
 def _conditions(inputs: Inputs, missing: Mapping[str, int]) -> list[str]:
-    if not inputs.where:
+    if not inputs.settings.where:
         return [
             "No conditions were set on the pairs. All pairs were compared, or ruled out by a bound: none is missing."
         ]
-    set_by_user = "; ".join(shown(condition, 200) for condition in inputs.where.describe())
+    set_by_user = "; ".join(shown(condition, 200) for condition in inputs.settings.where.describe())
     sentences = [f"Conditions set on the pairs: {set_by_user}. The list is exact and complete under them."]
     for name, count in missing.items():
         sentences.append(

@@ -18,7 +18,7 @@ def section(attributes, labels, source, target, favourable=None):
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]))
     finder = cfe.EvidenceFinder.from_data(data, labels)
-    inputs = checked(finder, data, [], None, attributes, favourable, None, SETTINGS)
+    inputs = checked(finder, data, [], None, attributes, favourable, SETTINGS)
     sides, near = np.array([source, target]), np.ones(len(source))
     pairs = Pairs(sides[0], sides[1], near, near.astype(np.float32), ((),) * len(source), 9, {})
     return balance_section(inputs, pairs)

@@ -14,7 +14,7 @@ def section(people, labels, sensitive, favourable=1, y=None):
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
     finder = cfe.EvidenceFinder.from_data(data, labels)
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    return groups_section(checked(finder, data, sensitive, None, people, favourable, None, settings))
+    return groups_section(checked(finder, data, sensitive, None, people, favourable, settings))
 
 
 def test_rates_by_hand():

@@ -1,0 +1,45 @@
+"""Stages of a job over its index, as a worker does them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_array_equal
+
+from cfe_faiss.scale import Job, ShardedEvidenceIndex, index_stages
+from cfe_faiss.scale.work import Work
+
+N, D, K, SHARDS = 400, 6, 3, 3
+
+
+def evidence_of(folder: Path, number: int) -> Any:
+    """Do the task of a shard, and return the ids that it finds."""
+    work = Work.of(folder, 1 << 28)
+    index_stages.evidence(work, number, 4)
+    return pq.read_table(work.path("evidence", number, "parquet"))["evidence"].to_numpy()
+
+
+def test_a_worker_opens_the_shards_once_until_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(N, D)).astype(np.float32), rng.integers(0, 3, N)
+    edges = rng.integers(0, N, (2, 900))
+    Job(tmp_path, features=features, edges=edges, labels=labels, k=K, shards=SHARDS).run(workers=1)
+    opened, open_it = [], ShardedEvidenceIndex.open
+
+    def counted(path: Path) -> ShardedEvidenceIndex:
+        opened.append(path)
+        return open_it(path)
+
+    monkeypatch.setattr(ShardedEvidenceIndex, "open", counted)
+    first = [evidence_of(tmp_path, number) for number in range(SHARDS)]
+    assert opened == [tmp_path / "index"]
+    index = open_it(tmp_path / "index")
+    index.relabel(np.roll(index.members().labels, 1))
+    second = [evidence_of(tmp_path, number) for number in range(SHARDS)]
+    assert len(opened) == 2
+    for number in range(SHARDS):
+        assert not np.array_equal(first[number], second[number])
+        ids, _, I = index.search_shard(number, K, 4)
+        assert_array_equal(second[number], I[np.argsort(ids)].reshape(-1))
