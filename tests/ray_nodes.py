@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 RAY = str(Path(sys.executable).with_name("ray"))
-STARTED = 60.0  # seconds that a node has
+STARTED = 180.0  # seconds that a node has
 
 
 class Node:
