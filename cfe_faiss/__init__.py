@@ -15,6 +15,7 @@ from cfe_faiss.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
@@ -22,7 +23,6 @@ from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.kernel import ks_similarity, ks_vectors
-from cfe_faiss.metapath import metapath_graph
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.store import EvidenceStore
 from cfe_faiss.tuning import Tuning, tune

@@ -13,16 +13,16 @@ from cfe_faiss.checks import as_array, as_count, as_dense, as_ids, as_labels, as
 from cfe_faiss.classes import Predictions, as_predictions, check_names, node_count
 from cfe_faiss.columns import Removed, leave_out
 from cfe_faiss.constraints import Constraints
-from cfe_faiss.edges import parts_for_the_model
 from cfe_faiss.extras import extra
 from cfe_faiss.frames import attribute_columns, class_columns, class_name
 from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.graph.edges import parts_for_the_model
+from cfe_faiss.graph.metapath import metapath_graph
+from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_similarity, ks_vectors
-from cfe_faiss.metapath import metapath_graph
-from cfe_faiss.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.pairs import global_evidence, missing_text, pairs_text
 from cfe_faiss.predictions import predictions_of
 from cfe_faiss.search.plan import SearchArguments

@@ -4,7 +4,7 @@ from typing import Any
 
 from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.estimators import is_estimator, predictions_of_estimator
-from cfe_faiss.node_types import nodes_of
+from cfe_faiss.graph.node_types import nodes_of
 
 
 def predictions_of(

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.extras import extra
+from cfe_faiss.graph.node_types import nodes_of
 from cfe_faiss.models.inference import inference, output_of
-from cfe_faiss.node_types import nodes_of
 
 with extra("gnn"):
     import torch

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from cfe_faiss.extras import extra
+from cfe_faiss.graph.node_types import is_heterogeneous, nodes_of
 from cfe_faiss.models.call import call
 from cfe_faiss.models.hetero import call_hetero
 from cfe_faiss.models.rng import seeded
-from cfe_faiss.node_types import is_heterogeneous, nodes_of
 
 with extra("gnn"):
     import torch

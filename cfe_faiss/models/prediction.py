@@ -10,9 +10,9 @@ from cfe_faiss.checks import as_array
 from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.estimators import is_estimator, predictions_of_estimator
 from cfe_faiss.extras import extra
+from cfe_faiss.graph.node_types import nodes_of
 from cfe_faiss.models.batches import called_by_batches
 from cfe_faiss.models.inference import inference, output_of
-from cfe_faiss.node_types import nodes_of
 
 with extra("gnn"):
     import torch

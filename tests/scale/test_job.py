@@ -124,7 +124,7 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     flat.add_with_labels(X, LABELS)
     for found, expected in zip(evidence_of(job), flat.search_members(k=K), strict=True):
         assert_array_equal(found, expected)
-    with pytest.raises(RuntimeError, match="has not finished the stage 'pairs'"):
+    with pytest.raises(RuntimeError, match="has not finished the stage 'top'"):
         job.top_pairs()
 
 

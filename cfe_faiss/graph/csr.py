@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss import _native, parallel
 from cfe_faiss.checks import as_count
 from cfe_faiss.disk import is_mapped, release
-from cfe_faiss.edges import Edges, check_num_nodes, edges_of
+from cfe_faiss.graph.edges import Edges, check_num_nodes, edges_of
 from cfe_faiss.summary import summary
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from cfe_faiss.node_types import as_node_type, is_heterogeneous, nodes_of
+from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous, nodes_of
 
 
 def test_nodes_of_one_type():

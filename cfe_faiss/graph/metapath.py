@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 
 from cfe_faiss.checks import as_array
-from cfe_faiss.edges import as_scipy
 from cfe_faiss.extras import extra
-from cfe_faiss.node_types import is_heterogeneous
+from cfe_faiss.graph.edges import as_scipy
+from cfe_faiss.graph.node_types import is_heterogeneous
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import weight_matrix
 
-from cfe_faiss.edges import as_scipy, parts_for_the_model
 from cfe_faiss.extras import extra
 from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.graph.edges import as_scipy, parts_for_the_model
 
 with extra("gnn"):
     from torch_geometric import EdgeIndex
