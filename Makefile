@@ -38,6 +38,8 @@ ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
 WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/graph/test_csr.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
 # Haystack reports its use to its makers otherwise.
 export HAYSTACK_TELEMETRY_ENABLED := False
+# Targets run side by side; none of them starts a make that would share its jobs, and ninja takes the offer for an error.
+unexport MAKEFLAGS
 # Python compiles what it imports, which is a small part of what is installed.
 PIP_OPTIONS := --disable-pip-version-check --quiet --no-compile -c constraints.txt
 BUILD_TOOLS := cmake ninja nanobind numpy scikit-build-core
