@@ -87,6 +87,9 @@ def growth() -> str:
         f"Processor time of each stage, d = {of[-1]['d']}, two workers; {sizes} directed edges. Fitted exponents, in "
         "edges where the work is for each edge:\n\n"
         + table(("stage", *(f"{run['nodes']:,} nodes" for run in of), "grows as"), rows)
+        + "\n\nTraining takes all vectors where there are fewer than 1,048,576, and 256 for each of 4 sqrt(n) lists beyond: "
+        "from there on its work grows as n. A step of KS vectors costs more where there are more blocks, whose rows are "
+        f"read one block after the other: {', '.join(str((stage(run, 'step-1') or {})['tasks']) for run in of)} here."
     )
 
 
@@ -143,6 +146,7 @@ def schedules() -> str:
         "How much sooner more workers would be done, by a simulation of the schedule with the measured processor times "
         "of the tasks, one core for each worker; nothing is lost to disks or networks in it:\n\n"
         + table(("nodes", *(f"{workers} workers" for workers in WORKERS)), rows)
+        + "\n\n`train` is one task, which all others wait for; in fact it has all cores of its machine."
     )
 
 
