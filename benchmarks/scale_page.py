@@ -83,13 +83,14 @@ def growth() -> str:
     rows.append(("recall@10", *(f"{run['recall']:.3f}" for run in whole), *rest, ""))
     rows.append(("most memory of a worker, with mapped files", *(peak(run) for run in of), ""))
     sizes = ", ".join(f"{run['edges'] * 2:,}" for run in of)
+    blocks = [str(one["tasks"]) for run in of if (one := stage(run, "step-1"))]
     return (
         f"Processor time of each stage, d = {of[-1]['d']}, two workers; {sizes} directed edges. Fitted exponents, in "
         "edges where the work is for each edge:\n\n"
         + table(("stage", *(f"{run['nodes']:,} nodes" for run in of), "grows as"), rows)
-        + "\n\nTraining takes all vectors where there are fewer than 1,048,576, and 256 for each of 4 sqrt(n) lists beyond: "
-        "from there on its work grows as n. A step of KS vectors costs more where there are more blocks, whose rows are "
-        f"read one block after the other: {', '.join(str((stage(run, 'step-1') or {})['tasks']) for run in of)} here."
+        + "\n\nTraining takes all vectors where there are fewer than 1,048,576, and 256 for each of 4 sqrt(n) lists "
+        "beyond: from there on its work grows as n. A step of KS vectors costs more where there are more blocks, whose "
+        f"rows are read one block after the other: {', '.join(blocks)} here."
     )
 
 
