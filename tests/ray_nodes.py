@@ -19,11 +19,36 @@ RAY = str(Path(sys.executable).with_name("ray"))
 STARTED = 180.0  # seconds that a node has
 
 
+# Ends a node when the process that started it has ended, also by a signal that no test can catch.
+WATCH = """
+import os, signal, subprocess, sys, time
+parent, node = os.getppid(), subprocess.Popen(sys.argv[1:])
+signal.signal(signal.SIGTERM, lambda *_: node.terminate())
+while node.poll() is None:
+    if os.getppid() != parent:
+        node.terminate()
+    time.sleep(0.5)
+sys.exit(node.returncode)
+"""
+
+
 class Node:
-    """The processes of a ``ray start``, which share a session."""
+    """The processes of a ``ray start``, which share a session, and end with the process that started them."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, before: tuple[str, ...] = ()):
-        command = [*before, RAY, "start", "--num-cpus", "1", "--disable-usage-stats", "--block", *arguments]
+        command = [
+            sys.executable,
+            "-c",
+            WATCH,
+            *before,
+            RAY,
+            "start",
+            "--num-cpus",
+            "1",
+            "--disable-usage-stats",
+            "--block",
+            *arguments,
+        ]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
