@@ -437,9 +437,12 @@ class JoinTree:
     ) -> None: ...
 
 class BlockJoin:
-    """The search for the pairs of one block with itself and all later ones, some at a time."""
+    """The search for the pairs of one block with the rows of another tree, some at a time.
 
-    def __init__(self, tree: JoinTree, block: int) -> None: ...
+    Where ``others`` is ``tree`` itself: with the rows of the block and of all later ones.
+    """
+
+    def __init__(self, tree: JoinTree, block: int, others: JoinTree) -> None: ...
     @property
     def done(self) -> bool:
         """Whether all pairs were found."""
@@ -453,7 +456,7 @@ class BlockJoin:
         """How many rows were tested, and how many pairs met the coarse sketches, the fine sketches and the end."""
 
     def find(self, product: float | np.float32, distance: float, found: NDArray[np.int64]) -> int:
-        """Write more pairs of rows to ``found``, (2, any), and return how many.
+        """Write more pairs of rows, one of each tree, to ``found``, (2, any), and return how many.
 
         The inner product of their sketches reaches ``product``, their squared distance is at most ``distance``; both
         may change from call to call.

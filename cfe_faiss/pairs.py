@@ -14,7 +14,6 @@ from cfe_faiss.digits import format_similarity
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.state import State
-from cfe_faiss.parallel import run
 from cfe_faiss.search import constrained, greedy
 from cfe_faiss.search.conditions import Bools, Conditions, conditions
 from cfe_faiss.search.exact import (
@@ -27,6 +26,7 @@ from cfe_faiss.search.exact import (
     best_pairs,
     search_all,
     slices,
+    until_full,
 )
 from cfe_faiss.search.join import Blocks, blocks_of
 
@@ -341,8 +341,7 @@ def _stream(
     while pending:
         with index._lock.reading():
             _check_unchanged(index, compared)
-            found, pending = _until_full(pending, block, compared.work)
-        pairs = best_pairs([NOTHING, *found], max(1, sum(len(part[2]) for part in found)))
+            pairs, pending = until_full(pending, block, compared.work)
         for part in slices(len(pairs[2]), block):
             yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part], compared.missing)
 
@@ -357,26 +356,6 @@ def _chosen_above(compared: _Compared, uses: int, threshold: float) -> Found:
         return best_of(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
 
     return greedy.pairs(find, compared.state.storage, uses, np.iinfo(np.int64).max)
-
-
-def _until_full(pending: list[Iterator[Found]], block: int, work: float) -> tuple[list[Found], list[Iterator[Found]]]:
-    """Return what the scans find before ``block`` pairs are found, and the scans that are not at their end."""
-    found: list[Found] = []
-    over = np.zeros(len(pending), bool)
-    count = 0
-
-    def go_on(place: int) -> None:
-        nonlocal count
-        while count < block:
-            pairs = next(pending[place], None)
-            if pairs is None:
-                over[place] = True
-                return
-            found.append(pairs)
-            count += len(pairs[2])  # a race between threads only makes the block a little larger
-
-    run(go_on, range(len(pending)), work=work)
-    return found, [pending[place] for place in np.flatnonzero(~over)]
 
 
 def _best_of_each(

@@ -15,7 +15,6 @@ from cfe_faiss.disk import release
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.pairs import evidence_pairs, global_evidence
 from cfe_faiss.scale import tables
 from cfe_faiss.scale.shard_files import MANIFEST, manifest_of
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
@@ -102,30 +101,11 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
 
 def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
     """Write the evidence of the vectors of a shard, as if all were searched at once."""
-    index = _opened(work.folder / INDEX, _state_of(work.folder / INDEX))
+    index = opened(work)
     ids, D, I = index.search_shard(number, work.settings.k, nprobe, memory=work.memory // 2)
     path = work.new(work.path("evidence", number, "parquet"))
     tables.write(path, tables.evidence_schema(), tables.evidence_batches(ids, D, I))
     return {"nodes": len(ids), "rows": int((I >= 0).sum())}
-
-
-def top_pairs(work: Work, _: int) -> Mapping[str, Any]:
-    """Write the most similar pairs of all nodes, exactly."""
-    index = ShardedEvidenceIndex.open(work.folder / INDEX)
-    pairs = global_evidence(index, work.settings.pairs)
-    path = work.new(work.path("pairs", 0, "parquet"))
-    tables.write(path, tables.pairs_schema(), [tables.pairs_batch(pairs)])
-    return {"pairs": len(pairs)}
-
-
-def pairs_above(work: Work, _: int) -> Mapping[str, Any]:
-    """Write all pairs above a similarity."""
-    index = ShardedEvidenceIndex.open(work.folder / INDEX)
-    assert work.settings.threshold is not None
-    path = work.new(work.path("above", 0, "parquet"))
-    batches = (tables.pairs_batch(pairs) for pairs in evidence_pairs(index, work.settings.threshold))
-    count = tables.write(path, tables.pairs_schema(), batches)
-    return {"pairs": count}
 
 
 def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -141,9 +121,14 @@ def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     return X
 
 
+def opened(work: Work) -> ShardedEvidenceIndex:
+    """Return the index of a job as it is, opened once for all tasks of a worker."""
+    folder = work.folder / INDEX
+    return _opened(folder, _state_of(folder))
+
+
 @lru_cache(maxsize=1)
 def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
-    """Return the index in a folder as it is, opened once for all tasks of a worker."""
     return ShardedEvidenceIndex.open(folder)
 
 

@@ -17,7 +17,7 @@ from cfe_faiss.checks import as_count, as_labels, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import graph_stages, index_stages, vector_stages
+from cfe_faiss.scale import graph_stages, index_stages, pair_stages, vector_stages
 from cfe_faiss.scale.inputs import Input, Source, stored
 from cfe_faiss.scale.local import LocalExecutor
 from cfe_faiss.scale.manifest import Finished, Manifest
@@ -33,7 +33,7 @@ _BLOCK_EDGES = 1 << 27
 _BLOCKS = 8  # at least, for several workers, where each has...
 _BLOCK_ROWS = 1 << 14  # ... so many rows
 _SHARD_ROWS = 1 << 17
-_KEPT = {"vectors", "shard", "join", "evidence", "pairs", "above"}
+_KEPT = {"vectors", "shard", "join", "evidence", "top", "above"}
 """Stages whose files are results."""
 _READ_LATER = {"train", "assign", "place"}
 """Stages whose files are read by those that are known only when the shards are."""
@@ -82,9 +82,9 @@ class Job:
         Folder of the job, on a file system that all workers see. If it holds a job already, this one is opened; inputs
         and parameters that are given must then be its own.
     features
-        Features of the nodes, (n, d): a ``.npy`` or ``.parquet`` file; or an array or a tensor, which is written into the
-        folder a block at a time: one that is mapped may be larger than memory. Tensors of PyG's feature stores come from
-        :func:`cfe_faiss.integrations.pyg.stored_features`, edges of its graph stores from
+        Features of the nodes, (n, d): a ``.npy`` or ``.parquet`` file; or an array or a tensor, which is written into
+        the folder a block at a time, so that one which is mapped may be larger than memory. Tensors of PyG's feature
+        stores come from :func:`cfe_faiss.integrations.pyg.stored_features`, edges of its graph stores from
         :func:`cfe_faiss.integrations.pyg.stored_edges`.
     edges
         An edge_index, (2, E), in the same forms; or a pair of them: ``indptr`` and ``indices`` of a graph in CSR, whose
@@ -295,10 +295,7 @@ class Job:
             if joined:
                 evidence = partial(index_stages.evidence, nprobe=joined[0]["nprobe"])
                 found.append(Stage("evidence", shards, evidence, ("shard", "join")))
-                if settings.pairs:
-                    found.append(Stage("pairs", 1, index_stages.top_pairs, ("shard", "join")))
-                if settings.threshold is not None:
-                    found.append(Stage("above", 1, index_stages.pairs_above, ("shard", "join")))
+                found += pair_stages.stages(settings, shards)
         return found
 
     def _next_stage(self, manifest: Manifest) -> Stage | None:
@@ -362,7 +359,7 @@ class Job:
             raise ValueError(f"k must be at most {most}, the pairs that the job was asked for, got {k}")
         with extra("store"):
             import pyarrow.parquet as pq
-        table = pq.read_table(self._files("pairs")[0]).slice(0, k)
+        table = pq.read_table(self._files("top")[0]).slice(0, k)
         source, target, similarity = (column.to_numpy() for column in table.columns)
         return Pairs(source, target, similarity)
 

@@ -61,13 +61,20 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
     return ray, True
 
 
-def check_nodes(ray: Any, folder: Path, files: Mapping[str, int]) -> None:
-    """See whether every node of the cluster has this version of the package and the folder, and may write there.
+def nodes_of(ray: Any) -> list[dict[str, Any]]:
+    """Return the nodes of the cluster that are alive, as Ray describes them."""
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def check_nodes(ray: Any, nodes: list[dict[str, Any]], folder: Path, files: Mapping[str, int]) -> None:
+    """See whether each of some nodes has this version of the package and the folder, and may write there.
 
     Parameters
     ----------
     ray
         The module, of a process that is connected.
+    nodes
+        As of :func:`nodes_of`.
     folder
         Of a job.
     files
@@ -86,12 +93,11 @@ def check_nodes(ray: Any, folder: Path, files: Mapping[str, int]) -> None:
     try:
         asked = [
             (node, check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)))
-            for node in ray.nodes()
-            if node["Alive"]
+            for node in nodes
         ]
         for node, reference in [(node, task.remote(str(mark), versions(), dict(files))) for node, task in asked]:
             problem = _answer(ray, reference)
-            if problem and _is_alive(ray, node):
+            if problem and node["NodeID"] in {other["NodeID"] for other in nodes_of(ray)}:
                 name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
                 raise RuntimeError(f"the Ray node {name} cannot run the job: {problem}")
     finally:
@@ -109,8 +115,10 @@ def _answer(ray: Any, reference: Any) -> str | None:
     except ray.exceptions.GetTimeoutError:
         ray.cancel(reference, force=True)
         return f"it did not answer in {_ANSWERED:.0f} s"
-    except ray.exceptions.RayError as error:
+    except ray.exceptions.RayTaskError as error:
         return _reason(error)
+    except ray.exceptions.RayError as error:  # its worker was killed
+        return str(error).partition("\n")[0]
     return problem
 
 
@@ -130,10 +138,6 @@ def _problem(mark: str, wanted: dict[str, str], files: dict[str, int]) -> str | 
             return None
     except OSError as error:
         return f"it cannot write into {place.parent}: {error.strerror}"
-
-
-def _is_alive(ray: Any, node: Mapping[str, Any]) -> bool:
-    return any(other["Alive"] and other["NodeID"] == node["NodeID"] for other in ray.nodes())
 
 
 def _reach(address: str) -> None:

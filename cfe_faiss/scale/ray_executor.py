@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.ray_cluster import check_nodes, connect
+from cfe_faiss.scale.ray_cluster import check_nodes, connect, nodes_of
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
 
 _KNOWN = 1.0  # seconds for which the nodes of the cluster are taken as known
@@ -31,16 +31,19 @@ class RayExecutor:
         self._limit = workers
         self._machines: list[int] = []
         self._known_until = 0.0
+        self._to_see: tuple[Path, Mapping[str, int]] | None = None
+        self._checked: set[str] = set()
         # A worker that dies is the caller's matter, who knows what is finished.
         self._perform = self._ray.remote(max_retries=0, num_returns="streaming")(_perform)
         self._running: dict[Future[Finished], Any] = {}
 
     @property
     def machines(self) -> list[int]:
-        """Cores of each machine that is alive."""
+        """Cores of each machine that is alive; one that has joined the cluster is looked at first, as in ``check``."""
         if time.monotonic() > self._known_until:
-            alive = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]
-            self._machines = [int(cores) for cores in alive if cores >= 1] or [1]
+            nodes = nodes_of(self._ray)
+            self._look_at(nodes)
+            self._machines = [cores for node in nodes if (cores := int(node["Resources"].get("CPU", 0)))] or [1]
             self._known_until = time.monotonic() + _KNOWN
         return self._machines
 
@@ -52,7 +55,8 @@ class RayExecutor:
 
     def check(self, folder: Path, files: Mapping[str, int]) -> None:
         """Raise RuntimeError if a node does not see the folder of a job, or files of these sizes, or cannot run it."""
-        check_nodes(self._ray, folder, files)
+        self._to_see = folder, files
+        self._look_at(nodes_of(self._ray))
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)`` where so many cores are free; the future is running when the task has begun."""
@@ -68,6 +72,12 @@ class RayExecutor:
             self._ray.cancel(generator, force=True)
         if self._is_own:
             self._ray.shutdown()
+
+    def _look_at(self, nodes: list[dict[str, Any]]) -> None:
+        new = [node for node in nodes if node["NodeID"] not in self._checked]
+        if new and self._to_see is not None:
+            check_nodes(self._ray, new, *self._to_see)
+            self._checked |= {node["NodeID"] for node in new}
 
     def _follow(self, generator: Any, outer: "Future[Finished]") -> None:
         errors = self._ray.exceptions

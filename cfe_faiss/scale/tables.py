@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from cfe_faiss.extras import extra
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.pairs import Pairs
+from cfe_faiss.search.exact import Found, Threshold
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS = 1 << 17  # nodes in a batch
+_ROWS = 1 << 17  # nodes, or pairs, in a batch
 
 
 def evidence_schema() -> "pa.Schema":
@@ -52,12 +52,22 @@ def evidence_batches(
         yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=evidence_schema())
 
 
-def pairs_batch(pairs: Pairs) -> "pa.RecordBatch":
-    """Return pairs as they are."""
+def pairs_batch(pairs: Found) -> "pa.RecordBatch":
+    """Return pairs, (n,) each of source, target and similarity, as they are."""
     import pyarrow as pa
 
-    columns = [pa.array(column) for column in (pairs.source, pairs.target, pairs.similarity)]
-    return pa.RecordBatch.from_arrays(columns, schema=pairs_schema())
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in pairs], schema=pairs_schema())
+
+
+def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) -> Iterator[Found]:
+    """Yield the pairs of a file at or above a threshold: two columns of ids, and one of similarities."""
+    with extra("store"):
+        import pyarrow.parquet as pq
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_ROWS, columns=list(columns)):
+            source, target, similarity = (batch.column(name).to_numpy() for name in columns)
+            chosen = np.flatnonzero(similarity >= threshold())
+            yield source[chosen], target[chosen], similarity[chosen]
 
 
 def write(path: Path, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]) -> int:

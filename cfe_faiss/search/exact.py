@@ -233,9 +233,12 @@ def pairs_within(storage: Storage, rows: NDArray[np.int64], threshold: Threshold
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
 
 
-def all_pairs(storage: Storage) -> list[Scan]:
-    """Return what together finds all evidence pairs at or above a threshold: each chunk of rows with all later ones."""
-    rows = storage.by_label
+def all_pairs(storage: Storage, rows: NDArray[np.int64] | None = None) -> list[Scan]:
+    """Return what together finds all evidence pairs at or above a threshold: each chunk of rows with all later ones.
+
+    Of all rows whose label is known, or of some, in ascending order of their labels.
+    """
+    rows = storage.by_label if rows is None else rows
     cuts = slices(len(rows), CHUNK)
     margin = storage.margin
 
@@ -246,6 +249,48 @@ def all_pairs(storage: Storage) -> list[Scan]:
                 yield x.ids[r[once]], y.ids[c[once]], scores[once]
 
     return [partial(pairs_of_chunk, i) for i in range(len(cuts))]
+
+
+def pairs_between(storage: Storage, rows: NDArray[np.int64], others: NDArray[np.int64]) -> list[Scan]:
+    """Return what together finds all evidence pairs of some rows with others, at or above a threshold.
+
+    Both are in ascending order of their labels.
+    """
+    margin = storage.margin
+
+    def pairs_of_chunk(cut: slice, threshold: Threshold) -> Iterator[Found]:
+        x = chunk_of(storage, rows[cut])
+        buffer = np.empty(TILE, np.float32)
+        for other in slices(len(others), CHUNK):
+            y = chunk_of(storage, others[other])
+            if not x.excludes(y):
+                for r, c, scores in collect(x, y, products(x, y, buffer), threshold, margin):
+                    yield x.ids[r], y.ids[c], scores.copy()
+
+    return [partial(pairs_of_chunk, cut) for cut in slices(len(rows), CHUNK)]
+
+
+def until_full(
+    pending: list[Iterator[Found]], size: int, work: float = math.inf
+) -> tuple[Found, list[Iterator[Found]]]:
+    """Return what scans find before they have found ``size`` pairs, best first, and those that are not at their end."""
+    found = [NOTHING]
+    over = np.zeros(len(pending), bool)
+    count = 0
+
+    def go_on(place: int) -> None:
+        nonlocal count
+        while count < size:
+            pairs = next(pending[place], None)
+            if pairs is None:
+                over[place] = True
+                return
+            found.append(pairs)
+            count += len(pairs[2])  # a race between threads only makes them a few more
+
+    run(go_on, range(len(pending)), work=work)
+    pairs = best_pairs(found, max(1, sum(len(part[2]) for part in found)))
+    return pairs, [pending[place] for place in np.flatnonzero(~over)]
 
 
 def best_of(

@@ -17,7 +17,8 @@ exchange of r(x) r(y) by 3 u M, and ``similarity`` is rounded by u M itself: tog
 scored by the core (``native/kernels/similarity.h``), so the result has the same bits as that of comparing all pairs.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -108,51 +109,71 @@ class Blocks:
         order = np.argsort(self.labels[first:last], kind="stable")
         return pairs_within(self.storage, self.rows[first:last][order], threshold)
 
-    def scans(self) -> list[Scan]:
-        """Return what finds the pairs of each block with itself and with all later ones."""
-        return [partial(self._pairs_of_block, i) for i in range(self.number)]
+    def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
+        """Return what finds the pairs of each block with itself and all later ones, or with the rows of ``others``.
 
-    def cost(self, threshold: float) -> float:
+        The others are of the same storage, with sketches of the same directions. Blocks that have no pair with them at
+        or above ``floor`` are left out.
+        """
+        return [partial(self._pairs_of_block, others or self, i) for i in self._blocks_near(others, floor)]
+
+    def cost(self, threshold: float, others: "Blocks | None" = None) -> float:
         """Estimate the time of all :meth:`scans`, in multiplications, from those of a few blocks."""
-        step = min(128, -(-self.number // 4))
-        sample = range(step // 2, self.number, step)
+        near = self._blocks_near(others, threshold)
+        step = min(128, -(-len(near) // 4))
+        sample = near[step // 2 :: max(1, step)]
         seen = np.zeros((len(sample), 4), np.int64)
 
         def count(place: int) -> None:
-            for _ in self._candidates(sample[place], lambda: threshold, seen[place]):
+            for _ in self._candidates(others or self, sample[place], lambda: threshold, seen[place]):
                 pass
 
         run(count, range(len(sample)))
         prices = np.array([_ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR], float)
-        return float(seen.sum(axis=0) @ prices) * self.number / len(sample)
+        return float(seen.sum(axis=0) @ prices) * len(near) / max(1, len(sample))
 
-    def _candidates(self, i: int, threshold: Threshold, seen: Ints) -> Iterator[tuple[float, Ints, Ints]]:
-        """Yield threshold, first and second rows of the pairs of block i that may reach it, a bounded number at a time.
+    def _blocks_near(self, others: "Blocks | None", threshold: float) -> Sequence[int]:
+        """Return the blocks that may have pairs at or above a threshold with the rows of another tree."""
+        if others is None:
+            return range(self.number)
+        low, high = (box[self.number - 1 :].astype(np.float64) for box in (self.low, self.high))
+        apart = np.maximum(0, np.maximum(low - others.high[0], others.low[0] - high))
+        near = np.einsum("ij,ij->i", apart, apart) <= self._screens(others, threshold)[1]
+        if others.node_labels[0] != UNKNOWN:
+            near &= self.node_labels[self.number - 1 :] != others.node_labels[0]
+        numbers: list[int] = np.flatnonzero(near).tolist()
+        return numbers
+
+    def _candidates(
+        self, others: "Blocks", i: int, threshold: Threshold, seen: Ints
+    ) -> Iterator[tuple[float, Ints, Ints]]:
+        """Yield threshold, own and other rows of the pairs of block i that may reach it, a bounded number at a time.
 
         ``seen`` counts the rows tested, and the pairs that met the coarse sketches, the fine sketches and the end.
         """
-        join = BlockJoin(self._tree, i)
+        join = BlockJoin(self._tree, i, others._tree)
         found = np.empty((2, max(_BUFFER, join.least_room)), np.int64)
         while not join.done:
             wanted = threshold()
-            count = join.find(*self._screens(wanted), found)
+            count = join.find(*self._screens(others, wanted), found)
             seen[:] = join.counts
             if count:
                 yield wanted, found[0, :count], found[1, :count]
 
-    def _screens(self, threshold: float) -> tuple[np.float32, float]:
+    def _screens(self, others: "Blocks", threshold: float) -> tuple[np.float32, float]:
         """Return what the inner product of sketches must reach, and what their squared distance must not exceed."""
-        margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, self.largest)
-        return np.float32(threshold - margin), 2 * (self.largest - threshold + margin) * (1 + _gap_rounding())
+        largest = max(self.largest, others.largest)
+        margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, largest)
+        return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (1 + _gap_rounding())
 
-    def _pairs_of_block(self, i: int, threshold: Threshold) -> Iterator[Found]:
+    def _pairs_of_block(self, others: "Blocks", i: int, threshold: Threshold) -> Iterator[Found]:
         seen = np.zeros(4, np.int64)
-        start = self.starts[i]
-        X, ids = self.storage.rows(self.rows[start : self.starts[i + 1]])
-        for wanted, first, second in self._candidates(i, threshold, seen):
+        start, stop = self.starts[i : i + 2]
+        for wanted, first, second in self._candidates(others, i, threshold, seen):
+            X, ids = self.storage.rows(self.rows[start:stop])
             for part in slices(len(first), max(_BLOCK, _FLOATS // self.storage.d)):
-                others, places = np.unique(second[part], return_inverse=True)
-                Y, other_ids = self.storage.rows(self.rows[others])
+                found, places = np.unique(second[part], return_inverse=True)
+                Y, other_ids = others.storage.rows(others.rows[found])
                 own = first[part] - start
                 scores = np.empty(len(own), np.float32)
                 row_similarities(X, Y, own, places, scores)
@@ -169,12 +190,21 @@ def blocks_of(storage: Storage) -> Blocks | None:
     rows = np.sort(storage.by_label)
     if len(rows) < 2:
         return None
-    coarse, fine, norms = _sketches(storage, rows)
+    blocks = blocks_along(storage, rows, directions_of(storage, rows))
+    return None if blocks is None or len(blocks.rows) < 2 else blocks
+
+
+def blocks_along(storage: Storage, rows: Ints, directions: NDArray[np.float64]) -> Blocks | None:
+    """Return the blocks of some rows, whose labels are known, with sketches along given directions.
+
+    None where no row is finite.
+    """
+    coarse, fine, norms = _sketches(storage, rows, directions)
     finite = np.isfinite(norms)
+    if not finite.any():
+        return None
     if not finite.all():
         rows, coarse, fine, norms = rows[finite], coarse[finite], fine[finite], norms[finite]
-        if len(rows) < 2:
-            return None
     levels = max(0, int(np.ceil(np.log2(len(rows) / _BLOCK))))
     order = _split(coarse, levels)
     coarse, fine, rows = coarse[order], fine[order], rows[order]
@@ -202,10 +232,10 @@ def _gap_rounding() -> float:
     return (COARSE + 8) * 2.0**-24
 
 
-def _directions(storage: Storage, rows: Ints) -> NDArray[np.float64]:
-    """Return leading principal directions (of the second moment), (d, at most 64), by orthogonal iteration.
+def directions_of(storage: Storage, rows: Ints) -> NDArray[np.float64]:
+    """Return leading principal directions (of the second moment) of some rows, (d, at most 64).
 
-    They need not be exact: any orthonormal directions keep the bound.
+    By orthogonal iteration over a sample. They need not be exact: any orthonormal directions keep the bound.
     """
     rng = np.random.default_rng(0)
     size = min(len(rows), _SAMPLE, max(_BLOCK, 2 * _FLOATS // storage.d))
@@ -219,9 +249,10 @@ def _directions(storage: Storage, rows: Ints) -> NDArray[np.float64]:
     return principal
 
 
-def _sketches(storage: Storage, rows: Ints) -> tuple[Floats, Floats, NDArray[np.float64]]:
+def _sketches(
+    storage: Storage, rows: Ints, directions: NDArray[np.float64]
+) -> tuple[Floats, Floats, NDArray[np.float64]]:
     """Return the coarse and fine sketches of storage rows, and the squared norms of the coarse ones, as stored."""
-    directions = _directions(storage, rows)
     leading = min(COARSE - 1, directions.shape[1])
     coarse = np.zeros((len(rows), COARSE), np.float32)
     fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)

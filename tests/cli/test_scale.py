@@ -37,13 +37,13 @@ def test_a_job_is_run_looked_at_and_resumed(
     assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_members(k=3)[1].ravel()))
     assert main(["scale", "status", folder, "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in stages][-2:] == ["evidence", "pairs"]
+    assert [stage["stage"] for stage in stages][-5:] == ["evidence", "groups", "sketch", "pairs", "top"]
     assert all(stage["finished"] == stage["of"] for stage in stages)
     assert stages[-1]["cpu_seconds"] > 0
     assert main(["scale", "status", folder]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["stage", "finished", "of", "written", "peak", "memory", "time", "processors", "left"]
-    assert lines[-1].split()[0] == "pairs"
+    assert lines[-1].split()[0] == "top"
     assert lines[-1].endswith("0.0 s")
     assert main(["scale", "resume", folder]) == 0
 

@@ -22,13 +22,27 @@ def test_what_was_found_is_found_once_with_little_room() -> None:
     tree = _native.JoinTree(**FINE)
     found, pairs = np.empty((2, 4), np.int64), []
     for block in range(2):
-        join = _native.BlockJoin(tree, block)
+        join = _native.BlockJoin(tree, block, tree)
         assert join.least_room == 4
         while not join.done:
             count = join.find(-1.0, 1.0, found)
             pairs += found[:, :count].T.tolist()
         assert join.counts[3] == (3 if block == 0 else 1)
     assert sorted(pairs) == [[0, 1], [0, 3], [1, 2], [2, 3]]
+
+
+def test_rows_of_two_trees() -> None:
+    tree = _native.JoinTree(**FINE)
+    others = _native.JoinTree(**(FINE | {"labels": np.array([0, 0, 2, 0], np.int32)}))
+    found, pairs = np.empty((2, 16), np.int64), []
+    for block in range(2):
+        join = _native.BlockJoin(tree, block, others)
+        while not join.done:
+            pairs += found[:, : join.find(-1.0, 1.0, found)].T.tolist()
+    assert sorted(pairs) == [[0, 2], [1, 0], [1, 1], [1, 2], [1, 3], [2, 2], [3, 0], [3, 1], [3, 2], [3, 3]]
+    wider = _native.JoinTree(**(FINE | {"fine": np.zeros((4, 4), np.float32)}))
+    with pytest.raises(ValueError, match="sketches of one length"):
+        _native.BlockJoin(tree, 0, wider)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +65,9 @@ def test_arrays_that_do_not_fit_are_refused(change: dict[str, Any], message: str
 def test_no_such_block_and_too_little_room() -> None:
     tree = _native.JoinTree(**FINE)
     with pytest.raises(ValueError, match="no such block"):
-        _native.BlockJoin(tree, 2)
+        _native.BlockJoin(tree, 2, tree)
     with pytest.raises(ValueError, match="too little room"):
-        _native.BlockJoin(tree, 0).find(0.0, 1.0, np.empty((2, 3), np.int64))
+        _native.BlockJoin(tree, 0, tree).find(0.0, 1.0, np.empty((2, 3), np.int64))
 
 
 def test_similarities_of_named_rows() -> None:

@@ -124,8 +124,19 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     flat.add_with_labels(X, LABELS)
     for found, expected in zip(evidence_of(job), flat.search_members(k=K), strict=True):
         assert_array_equal(found, expected)
-    with pytest.raises(RuntimeError, match="has not finished the stage 'pairs'"):
+    with pytest.raises(RuntimeError, match="has not finished the stage 'top'"):
         job.top_pairs()
+
+
+def test_threads_do_not_change_a_byte(
+    inputs: dict[str, Path], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    Job(tmp_path, **inputs, **SETTINGS).run(workers=1)
+    for stage in ("vectors", "train", "index", "evidence", "pairs", "above"):
+        for path in (finished / stage).iterdir():
+            if path.is_file() and not path.name.startswith("."):
+                assert (tmp_path / stage / path.name).read_bytes() == path.read_bytes(), path
 
 
 def tasks_in(folder: Path) -> list[tuple[str, int]]:

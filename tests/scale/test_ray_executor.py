@@ -2,17 +2,24 @@
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scale_calls
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.scale import Job, ShardedEvidenceIndex, write_shards
+from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, ray_cluster, tasks, write_shards
+from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.ray_executor import RayExecutor
 from cfe_faiss.scale.serving import ServedEvidenceIndex
+from cfe_faiss.scale.tasks import run_stage
 
 ray = pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
 
@@ -33,9 +40,76 @@ LABELS = RNG.integers(0, 2, N)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    modules = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    environment = {"env_vars": {"PYTHONPATH": modules}}
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment)
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def executor(cluster: None) -> Iterator[RayExecutor]:
+    running = RayExecutor(None, None)
+    yield running
+    running.close()
+
+
+def begun(folder: Path, block: int) -> int:
+    return len(list(folder.glob(f"{block}.*")))
+
+
+def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
+    done: list[Finished] = []
+    run_stage("killed", partial(scale_calls.killed_once, folder=tmp_path), range(6), executor, done.append)
+    assert sorted(one.block for one in done) == list(range(6))
+    assert [begun(tmp_path, block) for block in range(6)] == [1, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_path: Path) -> None:
+    call = partial(scale_calls.always_killed, folder=tmp_path)
+    with pytest.raises(JobError, match=r"stage killed, block 1: its worker died 4 times: The worker died"):
+        run_stage("killed", call, [1], executor, list[Finished]().append)
+    assert begun(tmp_path, 1) == 4
+
+
+def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: Path) -> None:
+    done: list[Finished] = []
+    with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
+        run_stage("failing", partial(scale_calls.failing, folder=tmp_path), [1, 2, 3, 4, 5], executor, done.append)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert begun(tmp_path, 5) == 0
+
+
+def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_QUEUED", 3.0)
+    taken = ray.remote(num_cpus=2)(lambda: time.sleep(600)).remote()
+    try:
+        ray.wait([taken], timeout=3)
+        with pytest.raises(JobError, match=r"stage double, block 0: no worker was free for 3 s"):
+            run_stage("double", partial(scale_calls.double, folder=tmp_path), [0], executor, list[Finished]().append)
+    finally:
+        ray.cancel(taken, force=True)
+    executor.close()
+    assert begun(tmp_path, 0) == 0
+
+
+def test_tasks_have_the_threads_of_their_cores(executor: RayExecutor, tmp_path: Path) -> None:
+    assert executor.machines == [2]
+    assert executor.workers == 2
+    for threads in (1, 2, 99):  # a node with so many cores may have gone
+        future = executor.submit(partial(scale_calls.double, folder=tmp_path), 7, threads)
+        assert future.result(timeout=60).result == {"value": 14}
+
+
+def test_addresses(cluster: None, tmp_path: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    for same in ("auto", address, f"127.0.0.1:{address.rpartition(':')[2]}"):
+        assert ray_cluster.connect(same)[1] is False
+    with pytest.raises(ValueError, match=rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'"):
+        ray_cluster.connect("10.0.0.1:6379")
+    with pytest.raises(ValueError, match="address must be 'auto' or host:port"):
+        ray_cluster.connect("ray://127.0.0.1:10001")
 
 
 def index() -> cfe.IndexEvidenceIVF:

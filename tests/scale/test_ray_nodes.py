@@ -1,16 +1,20 @@
 """Jobs on a Ray cluster of two nodes, whose workers, nodes and drivers are killed."""
 
 import json
+import re
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ray_nodes import Cluster, cluster, free_port, in_session, signalled, waited
+from ray_nodes import Cluster, cluster, command_of, free_port, in_session, processes, signalled, waited
 
 from cfe_faiss.scale import Job
 
@@ -57,12 +61,16 @@ def results_in(folder: Path) -> dict[str, bytes]:
 class Driver:
     """A ``cfe-faiss scale`` in a process of its own."""
 
-    def __init__(self, cluster: Cluster, *arguments: object) -> None:
+    def __init__(self, cluster: Cluster, *arguments: object, token: Path | None = None) -> None:
+        environment = dict(cluster.environment)
+        if token is not None:
+            token.write_text(secrets.token_hex(32))
+            environment["RAY_AUTH_TOKEN_PATH"] = str(token)
         command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, arguments), "--executor", "ray"]
         if "--address" not in arguments:
             command += ["--address", cluster.address]
         self.process = subprocess.Popen(
-            command, env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
     def kill(self) -> None:
@@ -130,13 +138,85 @@ def test_workers_a_node_and_the_driver_are_killed(
 
     driver = Driver(two_nodes, "resume", folder)
     waited(lambda: "assign" in stages_in(folder), ENDED)
-    two_nodes.nodes[-1].kill()
+    node = two_nodes.nodes[-1]
+    waited(lambda: node.processes(TASK), ENDED, 0.002)
+    node.kill()
     status, errors = driver.ended()
     assert status == 0, errors
     assert_as_local(folder, expected, before)
     assert_idle(two_nodes)
     assert in_session(driver.process.pid) == []
     two_nodes.add()
+
+
+@pytest.mark.slow
+def test_a_worker_is_killed_in_every_stage(
+    two_nodes: Cluster, inputs: dict[str, Path], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    driver, killed = Driver(two_nodes, *new_job(tmp_path, inputs)), set[str]()
+    while driver.process.poll() is None:
+        stage = (stages_in(tmp_path) or ["begin"])[-1]
+        tasks = [] if stage in killed else two_nodes.processes(TASK)
+        if tasks:
+            killed.add(stage)
+            signalled(tasks[0], signal.SIGKILL)
+        time.sleep(0.005)
+    status, errors = driver.ended()
+    assert status == 0, errors
+    assert len(killed) > 6
+    assert_as_local(tmp_path, expected, {})
+
+
+@pytest.mark.slow
+def test_a_driver_is_killed_again_and_again(
+    two_nodes: Cluster, inputs: dict[str, Path], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    Job(tmp_path, **inputs, **OPTIONS)
+    for _ in range(5):
+        before, driver = len(stages_in(tmp_path)), Driver(two_nodes, "resume", tmp_path)
+        waited(lambda before=before: len(stages_in(tmp_path)) > before + 15, ENDED)
+        driver.kill()
+        files = written(tmp_path)
+    status, errors = Driver(two_nodes, "resume", tmp_path).ended()
+    assert status == 0, errors
+    assert_as_local(tmp_path, expected, files)
+    assert_idle(two_nodes)
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_takes_its_own_cluster_along(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    folder, before = tmp_path / "job", {pid for pid, *_ in processes()}
+    command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, new_job(folder, inputs)), "--executor", "ray"]
+    with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
+        own = two_nodes.environment | {"RAY_TMPDIR": place}
+        driver = subprocess.Popen(command, env=own, start_new_session=True)
+        try:
+            waited(lambda: "graph" in stages_in(folder), ENDED)
+        finally:
+            driver.kill()
+            driver.wait(10)
+        name = place.encode()
+        waited(lambda: not [pid for pid, *_ in processes() if pid not in before and name in command_of(pid)], 60)
+    # Ray's agents try for a minute to tell the head, which has gone, that they end.
+    waited(lambda: in_session(driver.pid) == [], 180)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_short_of_memory_ends_its_workers(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, new_job(tmp_path / "job", inputs))]
+    with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
+        short = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50", "RAY_TMPDIR": place}
+        environment = two_nodes.environment | short
+        done = subprocess.run(
+            [*command, "--executor", "ray"], env=environment, capture_output=True, text=True, timeout=ENDED, check=False
+        )
+    assert done.returncode == 2
+    assert re.search(r"(its worker died 4 times|cannot run the job): .*low on memory", done.stderr)
+    Job(tmp_path / "job").run(workers=1)
 
 
 def test_no_cluster_at_the_address(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -147,6 +227,18 @@ def test_no_cluster_at_the_address(two_nodes: Cluster, inputs: dict[str, Path], 
     assert finished_in(tmp_path) == []
 
 
+@pytest.mark.slow
+def test_a_cluster_that_refuses_the_connection(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
+    driver = Driver(two_nodes, *new_job(tmp_path, inputs), token=tmp_path / "token")
+    status, errors = driver.ended()
+    assert status == 2
+    error = errors.splitlines()[-1]
+    assert error.startswith(f"cfe-faiss: error: no connection to the Ray cluster at {two_nodes.address}: ")
+    assert "InvalidAuthToken" in error
+    assert finished_in(tmp_path) == []
+
+
+@pytest.mark.slow
 def test_a_node_that_does_not_see_the_folder_is_named(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -166,6 +258,7 @@ def test_a_node_that_does_not_see_the_folder_is_named(
     assert finished_in(hidden) == []
 
 
+@pytest.mark.slow
 def test_a_node_without_the_package_is_named(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cfe_faiss'] = None\n")
     path = f"{tmp_path}:{two_nodes.environment['PYTHONPATH']}"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import scale_calls
 from cfe_faiss.scale import tasks
 from cfe_faiss.scale.local import LocalExecutor
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.tasks import JobError, run_stage
+from cfe_faiss.scale.tasks import Call, JobError, Share, run_stage, share_of
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,48 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     assert time.monotonic() - start < 10
     assert sorted(one.block for one in done) == [0, 1, 2, 3]
     assert begun(tmp_path, 3) == 2
+
+
+class Machines:
+    """What the share of a task depends on."""
+
+    def __init__(self, machines: list[int], workers: int) -> None:
+        self.machines, self.workers = machines, workers
+
+    def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
+        return Future()  # which nobody ever runs
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("machines", "workers", "tasks", "expected"),
+    [
+        ([8], 8, 100, Share(1, 8)),
+        ([8], 8, 1, Share(8, 1)),
+        ([8], 2, 100, Share(4, 2)),
+        ([8], 3, 100, Share(2, 3)),
+        ([2], 5, 5, Share(1, 5)),
+        ([16, 16], 32, 1, Share(16, 1)),
+        ([16, 16], 32, 4, Share(8, 2)),
+        ([16, 4], 20, 2, Share(8, 2)),
+        ([16, 4], 20, 20, Share(1, 16)),
+        ([16, 16], 4, 100, Share(8, 2)),
+    ],
+)
+def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, expected: Share) -> None:
+    share = share_of(Machines(machines, workers), tasks)
+    assert share == expected
+    at_once = min(tasks, workers)
+    if at_once <= sum(machines):
+        assert sum(cores // share.threads for cores in machines) >= at_once
+
+
+def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tasks, "_QUEUED", 0.5)
+    call = partial(scale_calls.double, folder=tmp_path)
+    with pytest.raises(JobError, match=r"stage queued, block 0: no worker was free for 0 s"):
+        run_stage("queued", call, range(2), Machines([1], 1), list[Finished]().append)
 
 
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from reference import Stored, clustered, similarity, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss.search import join
+from cfe_faiss.search import exact, join
 
 
 def flat(stored: Stored) -> cfe.IndexEvidenceFlat:
@@ -29,9 +29,13 @@ def small_blocks(index: cfe.IndexEvidenceFlat, rows: int = 6) -> join.Blocks | N
 
 def pairs_at(blocks: join.Blocks, threshold: float) -> list[tuple[int, int, np.float32]]:
     """Return all that the scans find, best first, ties by ids."""
+    return listed(blocks.scans(), threshold)
+
+
+def listed(scans: list[exact.Scan], threshold: float) -> list[tuple[int, int, np.float32]]:
     found = [
         (min(a, b), max(a, b), s)
-        for find in blocks.scans()
+        for find in scans
         for source, target, scores in find(lambda: threshold)
         for a, b, s in zip(source.tolist(), target.tolist(), scores, strict=True)
     ]
@@ -49,6 +53,64 @@ def test_finds_every_pair_above_a_threshold_once(stored: Stored, threshold: floa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BUFFER", buffer)
         assert pairs_at(blocks, threshold) == expected
+
+
+@given(stored_vectors(least=4, lowest_label=-1), st.floats(-1.125, 1.125, width=32), st.integers(1, 3), st.data())
+def test_two_trees_have_the_pairs_of_their_rows(
+    stored: Stored, threshold: float, classes: int, data: st.DataObject
+) -> None:
+    stored = stored._replace(labels=np.minimum(stored.labels, classes - 1))
+    index = flat(stored)
+    storage = index.storage()
+    known = np.flatnonzero(storage.labels >= 0)
+    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(known), max_size=len(known))), bool)
+    directions = join.directions_of(storage, known)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "_BLOCK", 6)
+        one, other = (
+            join.blocks_along(storage, rows, directions) if len(rows) else None
+            for rows in (known[chosen], known[~chosen])
+        )
+    if one is None or other is None:
+        return
+    sides = [set(storage.row_ids[blocks.rows].tolist()) for blocks in (one, other)]
+    expected = [
+        pair for pair in top_pairs(stored) if pair[2] >= threshold and (pair[0] in sides[0]) != (pair[1] in sides[0])
+    ]
+    scans = one.scans(other, threshold)
+    assert listed(scans, threshold) == expected
+    assert len(scans) <= one.number
+    assert (one.cost(threshold, other) == 0) == (len(scans) == 0)
+    rows, others = (blocks.rows[np.argsort(blocks.labels, kind="stable")] for blocks in (one, other))
+    for cut in (2, 768):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exact, "CHUNK", cut)
+            patch.setattr(exact, "TILE", cut * cut)
+            assert listed(exact.pairs_between(storage, rows, others), threshold) == expected
+            within = [pair for pair in top_pairs(stored) if pair[2] >= threshold and {pair[0], pair[1]} <= sides[0]]
+            assert listed(exact.all_pairs(storage, rows), threshold) == within
+
+
+def test_blocks_that_are_far_from_another_tree_are_left_out() -> None:
+    angles = np.linspace(0, np.pi / 2, 200)
+    X = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    index, of_one_label = labelled(X, np.arange(200) % 2), labelled(X, np.zeros(200, np.int64))
+    storage = index.storage()
+    directions = join.directions_of(storage, np.arange(200))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "_BLOCK", 10)
+        first, last = (
+            join.blocks_along(storage, rows, directions) for rows in np.split(np.argsort(storage.row_ids), 2)
+        )
+    assert first is not None
+    assert last is not None
+    assert len(first.scans(last, 0.999)) < first.number / 2
+    assert len(first.scans(last, -1.0)) == len(first.scans(last)) == first.number
+    alike, others = (
+        join.blocks_along(of_one_label.storage(), rows, directions) for rows in np.split(np.arange(200), 2)
+    )
+    assert alike is not None
+    assert alike.scans(others, -1.0) == []
 
 
 @pytest.mark.parametrize("d", [1, 3, 15, 16, 17, 64, 65, 150])

@@ -60,8 +60,8 @@ def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> Sto
     Parameters
     ----------
     store
-        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a user's own, which is asked for some rows at
-        a time.
+        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a user's own. It is
+        asked for some rows at a time.
     *attr, **named_attr
         Which tensor, as for ``store.get_tensor``, without an index.
 

@@ -51,7 +51,8 @@ void bind_join(nb::module_& module) {
           as_is("node_labels"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
           nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>());
   nb::class_<BlockJoin>(module, "BlockJoin")
-      .def(nb::init<const JoinTree&, std::size_t>(), nb::arg("tree"), nb::arg("block"), nb::keep_alive<1, 2>())
+      .def(nb::init<const JoinTree&, std::size_t, const JoinTree&>(), nb::arg("tree"), nb::arg("block"),
+           nb::arg("others"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>())
       .def_prop_ro("done", &BlockJoin::done)
       .def_prop_ro("least_room", &BlockJoin::least_room)
       .def_prop_ro("counts",

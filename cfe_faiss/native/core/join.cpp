@@ -38,25 +38,35 @@ void JoinTree::check() const {
   require(node_labels.size() == nodes, "node_labels must have length 2 * blocks - 1");
 }
 
-BlockJoin::BlockJoin(const JoinTree& tree, std::size_t block)
-    : tree_(tree), block_(block), room_(largest_block(tree)), stack_{{0, kRootDepth}}, near_(kRootDepth) {
+BlockJoin::BlockJoin(const JoinTree& tree, std::size_t block, const JoinTree& others)
+    : tree_(tree),
+      others_(others),
+      within_(&tree == &others),
+      block_(block),
+      leaf_room_(largest_block(others)),
+      stack_{{0, kRootDepth}},
+      near_(kRootDepth) {
   require(block < tree.blocks(), "there is no such block");
+  require(tree.fine.columns == others.fine.columns, "both trees must have sketches of one length");
   near_[0].resize(static_cast<std::size_t>(tree.starts[block + 1] - tree.starts[block]));
   std::iota(near_[0].begin(), near_[0].end(), tree.starts[block]);
-  const std::size_t padded = (room_ + kSketch - 1) / kSketch * kSketch;
-  close_.resize(room_);
+  const std::size_t padded = (leaf_room_ + kSketch - 1) / kSketch * kSketch;
+  close_.resize(leaf_room_);
   scores_.resize(padded);
   columns_.resize(kSketch * padded);  // what is left over of other columns cannot but look good
 }
 
 bool BlockJoin::excludes(std::size_t node, double distance) const {
   const std::size_t inner = tree_.blocks() - 1, own = inner + block_;
-  std::size_t last = node;
-  while (last < inner) last = 2 * last + 2;
+  if (within_) {
+    std::size_t last = node;
+    while (last < inner) last = 2 * last + 2;
+    if (last < own) return true;
+  }
   const std::int32_t label = tree_.node_labels[own];
-  if (last < own || (label != kUnknown && tree_.node_labels[node] == label)) return true;
-  return kernels().box_distance(tree_.low[own].data(), tree_.high[own].data(), tree_.low[node].data(),
-                                tree_.high[node].data()) > distance;
+  if (label != kUnknown && others_.node_labels[node] == label) return true;
+  return kernels().box_distance(tree_.low[own].data(), tree_.high[own].data(), others_.low[node].data(),
+                                others_.high[node].data()) > distance;
 }
 
 void BlockJoin::find(const JoinLimits& limits, JoinPairs& pairs) {
@@ -64,7 +74,7 @@ void BlockJoin::find(const JoinLimits& limits, JoinPairs& pairs) {
   pairs.count = 0;
   while (!stack_.empty()) {
     const Visit next = stack_.back();
-    const bool leaf = next.node >= tree_.blocks() - 1;
+    const bool leaf = next.node >= others_.blocks() - 1;
     if (leaf && pairs.count + least_room() > pairs.first.size()) return;
     stack_.pop_back();
     if (!excludes(next.node, limits.distance)) visit(next, limits, pairs);
@@ -77,18 +87,25 @@ void BlockJoin::visit(Visit at, const JoinLimits& limits, JoinPairs& pairs) {
   std::vector<std::int64_t>& rows = near_[at.depth];
   counts_.tested += static_cast<std::int64_t>(above.size());
   rows.resize(above.size());
-  rows.resize(kernels().close_rows(above, tree_.coarse.data, tree_.low[at.node].data(), tree_.high[at.node].data(),
+  rows.resize(kernels().close_rows(above, tree_.coarse.data, others_.low[at.node].data(), others_.high[at.node].data(),
                                    limits.distance, rows.data()));
   if (rows.empty()) return;
-  const std::size_t inner = tree_.blocks() - 1;
+  const std::size_t inner = others_.blocks() - 1;
   if (at.node < inner) {
     stack_.push_back({2 * at.node + 2, at.depth + 1});
     stack_.push_back({2 * at.node + 1, at.depth + 1});
     return;
   }
   const std::size_t other = at.node - inner;
-  const JoinLeaf leaf{rows,          tree_.starts[other], tree_.starts[other + 1], other == block_,
-                      close_.data(), columns_.data(),     scores_.data(),          scores_.size()};
+  const JoinLeaf leaf{rows,
+                      others_,
+                      others_.starts[other],
+                      others_.starts[other + 1],
+                      within_ && other == block_,
+                      close_.data(),
+                      columns_.data(),
+                      scores_.data(),
+                      scores_.size()};
   kernels().join_leaf(tree_, leaf, limits, pairs, counts_);
 }
 

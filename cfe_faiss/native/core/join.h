@@ -38,9 +38,10 @@ struct JoinCounts {
   std::int64_t tested = 0, coarse = 0, fine = 0, found = 0;
 };
 
-// A block of rows, of which some are near a leaf of the tree, and memory for what is near them there.
+// A block of rows, of which some are near a leaf of the other tree, and memory for what is near them there.
 struct JoinLeaf {
   std::span<const std::int64_t> rows;  // of the block
+  const JoinTree& others;              // whose leaf it is
   std::int64_t first, stop;            // of the leaf
   bool same;                           // whether the leaf is the block itself
   std::int64_t* close;                 // (room,)
@@ -48,21 +49,24 @@ struct JoinLeaf {
   std::size_t padded;                  // a multiple of kSketch, at least the rows of a leaf
 };
 
-// Pairs of rows; `count` of them are written.
+// Pairs of rows, of the block's tree and of the other one; `count` of them are written.
 struct JoinPairs {
   std::span<std::int64_t> first, second;
   std::size_t count = 0;
 };
 
-// The search for the pairs of one block with itself and all later ones, some at a time. The tree must outlive it.
+// The search for the pairs of one block with the rows of another tree, or with itself and all later blocks of its own
+// one, some at a time. The trees must outlive it.
 class BlockJoin {
  public:
-  BlockJoin(const JoinTree& tree, std::size_t block);
+  // `others` is `tree` itself for the pairs within one tree. Throws std::invalid_argument if there is no such block, or
+  // the sketches of the two have different lengths.
+  BlockJoin(const JoinTree& tree, std::size_t block, const JoinTree& others);
 
   bool done() const { return stack_.empty(); }
   const JoinCounts& counts() const { return counts_; }
   // How many pairs there has to be room for.
-  std::size_t least_room() const { return room_ * room_; }
+  std::size_t least_room() const { return near_[0].size() * leaf_room_; }
   // Finds more pairs that may reach the limits, which may have changed. Pairs must have `least_room`.
   void find(const JoinLimits& limits, JoinPairs& pairs);
 
@@ -70,12 +74,13 @@ class BlockJoin {
   struct Visit {
     std::size_t node, depth;
   };
-  // Whether no pair of the block and what is below a node can be evidence that is not found elsewhere.
+  // Whether no pair of the block and what is below a node of the others can be evidence that is not found elsewhere.
   bool excludes(std::size_t node, double distance) const;
   void visit(Visit visit, const JoinLimits& limits, JoinPairs& pairs);
 
-  const JoinTree& tree_;
-  const std::size_t block_, room_;
+  const JoinTree &tree_, &others_;
+  const bool within_;  // whether both are the same tree
+  const std::size_t block_, leaf_room_;
   std::vector<Visit> stack_;                     // nodes to visit
   std::vector<std::vector<std::int64_t>> near_;  // by depth: rows near the node on the way down
   std::vector<std::int64_t> close_;

@@ -41,10 +41,10 @@ std::size_t close_rows(std::span<const std::int64_t> rows, const float* sketches
 // Puts the sketches of the rows of a leaf that are within the limit of some rows side by side, component by component,
 // and returns how many they are.
 CFE_INLINE std::size_t close_columns(const JoinTree& tree, const JoinLeaf& leaf, double limit) {
-  const float* sketches = tree.coarse.data;
-  SketchBox box = sketch_of(sketches, leaf.rows[0]);
+  const float *own = tree.coarse.data, *sketches = leaf.others.coarse.data;
+  SketchBox box = sketch_of(own, leaf.rows[0]);
   for (std::size_t r = 1; r < leaf.rows.size(); ++r) {
-    const F16 sketch = sketch_of(sketches, leaf.rows[r]).low;
+    const F16 sketch = sketch_of(own, leaf.rows[r]).low;
     box = {smaller(box.low, sketch), larger(box.high, sketch)};
   }
   std::size_t width = 0;
@@ -74,10 +74,10 @@ CFE_INLINE bool column_products(const float* sketch, const JoinLeaf& leaf, std::
   return any(largest >= F16::all(limit));
 }
 
-CFE_INLINE float fine_product(const JoinTree& tree, std::int64_t row, std::int64_t other) {
+CFE_INLINE float fine_product(const JoinTree& tree, std::int64_t row, const JoinTree& others, std::int64_t other) {
   const std::size_t width = tree.fine.columns;
   const auto* x = reinterpret_cast<const std::uint8_t*>(tree.fine.data + static_cast<std::size_t>(row) * width);
-  const auto* y = reinterpret_cast<const std::uint8_t*>(tree.fine.data + static_cast<std::size_t>(other) * width);
+  const auto* y = reinterpret_cast<const std::uint8_t*>(others.fine.data + static_cast<std::size_t>(other) * width);
   F16 total = F16::all(0);
   std::size_t i = 0;
   for (; i + kLanes <= width; i += kLanes) total = fused(load_floats(x + 4 * i), load_floats(y + 4 * i), total);
@@ -97,11 +97,11 @@ void join_leaf(const JoinTree& tree, const JoinLeaf& leaf, const JoinLimits& lim
     if (!column_products(sketch, leaf, width, limits.product)) continue;
     for (std::size_t c = 0; c < width; ++c) {
       const std::int64_t other = leaf.close[c];
-      if (leaf.scores[c] < limits.product || tree.labels[row] == tree.labels[other]) continue;
+      if (leaf.scores[c] < limits.product || tree.labels[row] == leaf.others.labels[other]) continue;
       if (leaf.same && other <= row) continue;
       ++counts.fine;
-      const float last = tree.coarse.data[static_cast<std::size_t>(other) * kSketch + kSketch - 1];
-      const float finer = leaf.scores[c] - sketch[kSketch - 1] * last + fine_product(tree, row, other);
+      const float last = leaf.others.coarse.data[static_cast<std::size_t>(other) * kSketch + kSketch - 1];
+      const float finer = leaf.scores[c] - sketch[kSketch - 1] * last + fine_product(tree, row, leaf.others, other);
       if (!(finer >= limits.product)) continue;
       pairs.first[pairs.count] = row, pairs.second[pairs.count] = other;
       ++pairs.count;

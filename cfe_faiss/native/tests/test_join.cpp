@@ -72,33 +72,35 @@ struct Joined {
             {high.data(), nodes, kSketch},
             node_labels};
   }
-  double product(std::size_t a, std::size_t b) const {
+  double product(std::size_t a, const Joined& others, std::size_t b) const {
     double total = 0;
     for (std::size_t i = 0; i + 1 < kSketch; ++i)
-      total += static_cast<double>(coarse[a * kSketch + i]) * coarse[b * kSketch + i];
+      total += static_cast<double>(coarse[a * kSketch + i]) * others.coarse[b * kSketch + i];
     for (std::size_t i = 0; i < fine_width; ++i)
-      total += static_cast<double>(fine[a * fine_width + i]) * fine[b * fine_width + i];
+      total += static_cast<double>(fine[a * fine_width + i]) * others.fine[b * fine_width + i];
     return total;
   }
 };
 
 using PairSet = std::set<std::pair<std::int64_t, std::int64_t>>;
 
-PairSet plain_pairs(const Joined& joined, double least) {
+PairSet plain_pairs(const Joined& joined, const Joined& others, double least) {
   PairSet pairs;
   for (std::size_t a = 0; a < joined.n; ++a)
-    for (std::size_t b = a + 1; b < joined.n; ++b)
-      if (joined.labels[a] != joined.labels[b] && joined.product(a, b) >= least)
+    for (std::size_t b = &joined == &others ? a + 1 : 0; b < others.n; ++b)
+      if (joined.labels[a] != others.labels[b] && joined.product(a, others, b) >= least)
         pairs.emplace(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b));
   return pairs;
 }
 
-// All pairs that the join finds, with room for `times` as many as the largest two blocks have.
-std::vector<std::pair<std::int64_t, std::int64_t>> joined_pairs(const JoinTree& tree, double least, std::size_t times) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> all;
+using PairList = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+// All pairs that the join finds, with room for `times` as many as it asks for.
+PairList joined_pairs(const JoinTree& tree, const JoinTree& others, double least, std::size_t times) {
+  PairList all;
   const JoinLimits limits{static_cast<float>(least - 1e-5), 2 - 2 * least + 1e-5};
   for (std::size_t block = 0; block < tree.blocks(); ++block) {
-    BlockJoin join(tree, block);
+    BlockJoin join(tree, block, others);
     std::vector<std::int64_t> first(times * join.least_room()), second(first.size());
     JoinPairs pairs{first, second};
     while (!join.done()) {
@@ -122,14 +124,31 @@ TEST(join_finds_each_pair_that_is_similar_enough_once) {
       tree.check();
       for (const double least : {0.2, 0.8, 0.99})
         for (const std::size_t times : {1, 3}) {
-          const auto found = joined_pairs(tree, least, times);
+          const auto found = joined_pairs(tree, tree, least, times);
           PairSet once;
           for (const auto& [a, b] : found) once.emplace(std::min(a, b), std::max(a, b));
           CHECK(once.size() == found.size());
-          const PairSet wanted = plain_pairs(joined, least), most = plain_pairs(joined, least - 1e-4);
+          const PairSet wanted = plain_pairs(joined, joined, least), most = plain_pairs(joined, joined, least - 1e-4);
           CHECK(std::includes(once.begin(), once.end(), wanted.begin(), wanted.end()));
           CHECK(std::includes(most.begin(), most.end(), once.begin(), once.end()));
         }
+    }
+}
+
+TEST(join_of_two_trees_finds_each_pair_once) {
+  const std::vector<std::size_t> none{0, 0}, few{7}, some{17, 0, 25, 40}, more{9, 16, 1, 0, 33, 20, 21, 8};
+  for (const auto* sizes : {&none, &few, &some, &more})
+    for (const auto* other_sizes : {&none, &few, &some, &more}) {
+      const Joined joined(*sizes, 5, 1), others(*other_sizes, 5, 2);
+      const JoinTree tree = joined.tree(), other_tree = others.tree();
+      for (const double least : {0.2, 0.9}) {
+        const PairList found = joined_pairs(tree, other_tree, least, 2);
+        const PairSet once(found.begin(), found.end());
+        CHECK(once.size() == found.size());
+        const PairSet wanted = plain_pairs(joined, others, least), most = plain_pairs(joined, others, least - 1e-4);
+        CHECK(std::includes(once.begin(), once.end(), wanted.begin(), wanted.end()));
+        CHECK(std::includes(most.begin(), most.end(), once.begin(), once.end()));
+      }
     }
 }
 
@@ -149,8 +168,11 @@ TEST(join_refuses_what_does_not_fit) {
   const Joined three({5, 6, 7}, 3, 1), fine({5, 6}, 3, 1);
   CHECK_THROWS(std::invalid_argument, "power of two", three.tree().check());
   const JoinTree tree = fine.tree();
-  CHECK_THROWS(std::invalid_argument, "no such block", BlockJoin(tree, 2));
-  BlockJoin join(tree, 0);
+  CHECK_THROWS(std::invalid_argument, "no such block", BlockJoin(tree, 2, tree));
+  const Joined shorter({5, 6}, 2, 1);
+  const JoinTree shorter_tree = shorter.tree();
+  CHECK_THROWS(std::invalid_argument, "sketches of one length", BlockJoin(tree, 0, shorter_tree));
+  BlockJoin join(tree, 0, tree);
   std::vector<std::int64_t> little(join.least_room() - 1);
   JoinPairs pairs{little, little};
   CHECK_THROWS(std::invalid_argument, "too little room", join.find({0.5F, 1}, pairs));
