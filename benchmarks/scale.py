@@ -8,6 +8,7 @@ too; what a stage takes is what its tasks have noted.
     python benchmarks/scale.py compare                          # 1,569,960 nodes: in memory, local and Ray, in turns
     python benchmarks/scale.py growth --parts 1 --nodes 100000  # one size; results are kept by size and workers
     python benchmarks/scale.py growth --parts 10                # 15.7 million nodes, 2.6 billion directed edges
+    python benchmarks/scale_page.py                             # writes results/scale.md
 """
 
 import argparse
@@ -171,7 +172,7 @@ def stages_of(job: Job) -> list[dict[str, Any]]:
                 "tasks": len(own),
                 "seconds": [task.seconds for task in own],
                 "cpu_seconds": [task.cpu_seconds for task in own],
-                "peak_bytes": max(task.peak_bytes for task in own),
+                "peak_bytes": max((task.peak_bytes for task in own), default=0),
                 "bytes_written": sum(file.size for task in own for file in task.files),
                 "results": own[0].result if len(own) == 1 else {},
             }
@@ -269,12 +270,17 @@ def compare(arguments: argparse.Namespace) -> None:
 def growth(arguments: argparse.Namespace) -> None:
     inputs = inputs_of(arguments, csr=False, d=D_OF_GROWTH)
     place = arguments.folder / f"job-{arguments.nodes * arguments.parts}-{arguments.workers}"
-    found = alone("local", inputs, place, arguments.workers, arguments.memory)
+    if arguments.so_far:
+        whole = {status.name for status in Job(place).status() if status.finished == status.blocks}
+        found: dict[str, Any] = {"stages": [one for one in stages_of(Job(place)) if one["stage"] in whole]}
+    else:
+        found = alone("local", inputs, place, arguments.workers, arguments.memory)
     edges = int(np.load(inputs / "edges.npy", mmap_mode="r").shape[1])
     size = {"nodes": arguments.nodes * arguments.parts, "edges": edges, "d": D_OF_GROWTH}
     name = f"scale_growth_{size['nodes']}_{arguments.workers}"
     keep(name, {**size, "workers": arguments.workers, "memory": arguments.memory, **found})
-    shutil.rmtree(place)
+    if not arguments.so_far:
+        shutil.rmtree(place)
 
 
 def inputs_of(arguments: argparse.Namespace, csr: bool, d: int) -> Path:
@@ -301,6 +307,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="8GB")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument(
+        "--so-far", action="store_true", help="run nothing: keep what a job that was ended had finished"
+    )
     parser.add_argument("--folder", type=Path, default=Path("benchmarks/scale-data"))
     arguments = parser.parse_args()
     if arguments.what == "one":

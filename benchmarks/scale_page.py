@@ -38,13 +38,24 @@ def stage(run: Run, name: str) -> dict[str, Any] | None:
 
 
 def names(of: Iterable[Run]) -> list[str]:
-    last = list(of)[-1]
+    """Return the stages of the largest of some runs that was finished."""
+    last = [run for run in of if is_whole(run)][-1]
     return [one["stage"] for one in last["stages"]]
 
 
 def cpu(run: Run, name: str) -> float:
     one = stage(run, name)
     return sum(one["cpu_seconds"]) if one else math.nan
+
+
+def is_whole(run: Run) -> bool:
+    """Return whether a job was finished: one that was not tells of the stages that were."""
+    return "recall" in run
+
+
+def last_with(name: str) -> Run:
+    """Return the largest run in which a stage was finished."""
+    return [run for run in runs() if stage(run, name)][-1]
 
 
 def exponent(known: list[tuple[float, float]]) -> float:
@@ -55,6 +66,7 @@ def exponent(known: list[tuple[float, float]]) -> float:
 
 def growth() -> str:
     of = runs()
+    whole = [run for run in of if is_whole(run)]
     rows = []
     for name in names(of):
         values = [cpu(run, name) for run in of]
@@ -62,12 +74,13 @@ def growth() -> str:
         # What takes less is the start of a task, which does not grow.
         known = [(float(run[base]), value) for run, value in zip(of, values, strict=True) if value > 0.5]
         law = f"{base} ^ {exponent(known):.2f}" if len(known) > 1 else ""
-        rows.append((name, *(f"{value:,.1f} s" for value in values), law))
-    whole = [sum(cpu(run, name) for name in names(of)) for run in of]
-    law = f"nodes ^ {exponent([(float(run['nodes']), value) for run, value in zip(of, whole, strict=True)]):.2f}"
-    rows.append(("all", *(f"{value:,.0f} s" for value in whole), law))
-    rows.append(("recall@10", *(f"{run['recall']:.3f}" for run in of), ""))
-    rows.append(("most memory of both workers", *(most_memory(run) for run in of), ""))
+        rows.append((name, *(f"{value:,.1f} s" if value >= 0 else "" for value in values), law))
+    totals = [sum(cpu(run, name) for name in names(of)) for run in whole]
+    law = f"nodes ^ {exponent([(float(run['nodes']), total) for run, total in zip(whole, totals, strict=True)]):.2f}"
+    rest = [""] * (len(of) - len(whole))
+    rows.append(("all", *(f"{total:,.0f} s" for total in totals), *rest, law))
+    rows.append(("recall@10", *(f"{run['recall']:.3f}" for run in whole), *rest, ""))
+    rows.append(("most memory of a worker, with mapped files", *(peak(run) for run in of), ""))
     sizes = ", ".join(f"{run['edges'] * 2:,}" for run in of)
     return (
         f"Processor time of each stage, d = {of[-1]['d']}, two workers; {sizes} directed edges. Fitted exponents, in "
@@ -76,15 +89,15 @@ def growth() -> str:
     )
 
 
-def most_memory(run: Run) -> str:
-    return f"{max(one['anonymous'] for one in run['memory_of_workers'].values()) / GIB:.2f} GB"
+def peak(run: Run) -> str:
+    return f"{max(one['peak_bytes'] for one in run['stages']) / GIB:.2f} GB"
 
 
 def largest() -> str:
     run = runs()[-1]
     rows = []
     for one in run["stages"]:
-        memory = run["memory_of_workers"].get(one["stage"])
+        memory = run.get("memory_of_workers", {}).get(one["stage"])
         rows.append(
             (
                 one["stage"],
@@ -92,23 +105,20 @@ def largest() -> str:
                 f"{sum(one['seconds']) / min(run['workers'], one['tasks']):,.0f} s",
                 f"{sum(one['cpu_seconds']):,.0f} s",
                 f"{one['bytes_written'] / GIB:.2f} GB",
+                f"{one['peak_bytes'] / GIB:.2f} GB",
                 f"{memory['anonymous'] / GIB:.2f} GB" if memory else "",
-                f"{memory['resident'] / GIB:.2f} GB" if memory else "",
             )
         )
-    head = (
-        "stage",
-        "tasks",
-        "time / workers",
-        "processor time",
-        "written",
-        "memory of both workers",
-        "with mapped files",
+    head = ("stage", "tasks", "time / workers", "processor time", "written", "memory of a worker, with mapped files")
+    found = (
+        f"recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others"
+        if is_whole(run)
+        else "ended before it was finished: these stages were"
     )
     return (
         f'{run["nodes"]:,} nodes, {run["edges"] * 2:,} directed edges, d = {run["d"]}, `memory="{run["memory"]}"`, '
-        f"two workers; recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others:\n\n"
-        + table(head, rows)
+        f"two workers; other work ran beside it, so processor times say more than times; {found}:\n\n"
+        + table((*head, "of all workers, without"), rows)
     )
 
 
@@ -125,7 +135,7 @@ def makespan(run: Run, workers: int) -> float:
 
 def schedules() -> str:
     rows = []
-    for run in runs()[-2:]:
+    for run in [run for run in runs() if is_whole(run)][-2:]:
         times = [makespan(run, workers) for workers in WORKERS]
         rows.append((f"{run['nodes']:,}", *(f"{times[0] / one:.1f}" for one in times)))
     return (
@@ -146,11 +156,19 @@ def work(name: str, n: float, degree: float, d: float) -> float:
     return n * d  # the sample that lists are trained on has 256 vectors for each of 4 sqrt(n) lists
 
 
-def written(run: Run, name: str, n: float, d: float) -> float:
+def written(name: str, n: float, d: float) -> float:
     """Return how many bytes a stage writes."""
-    one = stage(run, name)
+    run = last_with(name)
     of_vectors = name in ("step-0", "step-1", "step-2", "vectors", "shard")
-    return float(one["bytes_written"] * n / run["nodes"] * (d / run["d"] if of_vectors else 1.0)) if one else 0.0
+    one = stage(run, name) or {}
+    return float(one["bytes_written"] * n / run["nodes"] * (d / run["d"] if of_vectors else 1.0))
+
+
+def seconds_of(name: str, n: float, degree: float, d: float) -> float:
+    """Return the processor time of a stage, in proportion to that of the largest run which finished it."""
+    run = last_with(name)
+    own = run["nodes"], 2 * run["edges"] / run["nodes"], run["d"]
+    return cpu(run, name) * work(name, n, degree, d) / work(name, *own)
 
 
 def read_by_a_machine(n: float, degree: float, d: float) -> float:
@@ -160,39 +178,40 @@ def read_by_a_machine(n: float, degree: float, d: float) -> float:
 
 
 def on_paper() -> str:
-    run = runs()[-1]
-    degree = 2 * run["edges"] / run["nodes"]
+    last = runs()[-1]
+    degree = 2 * last["edges"] / last["nodes"]
+    of = names(runs())
     rows = []
     for n in ON_PAPER:
         for d in DIMENSIONS:
-            seconds = {
-                name: cpu(run, name) * work(name, n, degree, d) / work(name, run["nodes"], degree, run["d"])
-                for name in names([run])
-            }
-            sizes = [written(run, name, n, d) for name in names([run])]
-            kept = sum(written(run, name, n, d) for name in ("vectors", "shard", "evidence"))
-            graph = sum(seconds[name] for name in seconds if name in OF_EDGES or name == "step-0")
+            seconds = {name: seconds_of(name, n, degree, d) for name in of}
+            sizes = [written(name, n, d) for name in of]
+            kept = sum(written(name, n, d) for name in ("vectors", "shard", "evidence"))
+            graph = sum(seconds[name] for name in of if name in OF_EDGES or name == "step-0")
             total = sum(seconds.values())
             rows.append(
                 (
                     f"{n:,}",
                     d,
                     f"{graph / 3600:,.1f} h",
-                    f"{(total - graph) / 3600:,.1f} h",
+                    f"{seconds['train'] / 3600:,.1f} h",
+                    f"{(total - graph - seconds['train']) / 3600:,.1f} h",
                     f"{kept / GIB:,.0f} GB",
                     f"{max(a + b for a, b in pairwise(sizes)) / GIB:,.0f} GB",
                     f"{read_by_a_machine(n, degree, d) / GIB:,.0f} GB",
                     f"{math.ceil(total / (DAYS * 86_400 * CORES)):,}",
                 )
             )
-    head = ("nodes", "d", "graph and KS vectors, core hours", "index and evidence, core hours", "results")
+    head = ("nodes", "d", "graph and KS vectors", "training", "evidence and pairs", "results", "beside it, at most")
+    finished = " or ".join(f"{nodes:,}" for nodes in sorted({int(last_with(name)["nodes"]) for name in of}))
     return (
-        f"On paper, from the rates of the largest run, {degree:.0f} directed edges a node: times of one core of this "
-        "processor, in proportion to edges, to edges times d, to n d for training, and to n^1.5 d for lists, evidence "
-        "and pairs; what is kept; the most that lies on the disk beside it and the inputs; what a machine reads that "
-        f"takes part in everything; and machines of {CORES} cores that do it in a day. Nothing beyond "
-        f"{run['nodes']:,} nodes was run:\n\n"
-        + table((*head, "beside it, at most", "read by a machine", f"machines of {CORES} cores for a day"), rows)
+        f"On paper, {degree:.0f} directed edges a node: hours of one core of this processor, in proportion to edges, "
+        "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
+        f"that finished a stage ({finished} nodes); what is kept; the most "
+        "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; and "
+        f"machines of {CORES} cores that do it in a day. Training is one task: a machine cannot do it in less than its "
+        f"hours divided by its cores. Nothing beyond {last['nodes']:,} nodes was run:\n\n"
+        + table((*head, "read by a machine", f"machines of {CORES} cores for a day"), rows)
     )
 
 
@@ -270,7 +289,8 @@ def main() -> None:
     ]
     for title, section in SECTIONS.items():
         try:
-            parts.append(f"## {title}\n\n{section()}")
+            marks = ("<!-- on paper -->\n\n", "\n\n<!-- end of on paper -->") if section is on_paper else ("", "")
+            parts.append(f"## {title}\n\n{marks[0]}{section()}{marks[1]}")
         except (FileNotFoundError, StopIteration):
             print(f"left out: {title}")
     (RESULTS / "scale.md").write_text("\n\n".join(parts) + "\n")
