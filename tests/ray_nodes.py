@@ -1,6 +1,7 @@
 """Ray clusters of several nodes on this machine, each node the processes of one ``ray start``."""
 
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 RAY = str(Path(sys.executable).with_name("ray"))
-STARTED = 60.0  # seconds that a node has
+STARTED = 180.0  # seconds that a node has
 
 
 class Node:
@@ -103,8 +104,8 @@ def cluster(nodes: int) -> Iterator[Cluster]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, below those that Ray gives to workers."""
-    for port in range(6380, 9900):
+    """Return a port that nobody listens at, below those that Ray gives to workers; another one in each process."""
+    for port in random.SystemRandom().sample(range(6400, 9400), 100):
         with socket.socket() as found:
             try:
                 found.bind(("127.0.0.1", port))

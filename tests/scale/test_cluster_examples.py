@@ -65,7 +65,7 @@ def run(script: str, inputs: dict[str, Path], folder: Path, **environment: str) 
         text=True,
         start_new_session=True,
     )
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     waited(lambda: in_session(process.pid) == [], 20)
 

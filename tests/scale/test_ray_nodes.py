@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ N, D = 20_000, 16
 OPTIONS = {"k": 5, "recall": 0.9, "block_rows": 1000, "shards": 5, "pairs": 50, "nlist": 100}
 RESULTS = ("vectors", "index", "evidence", "pairs")
 TASK = b"ray::_perform"
-ENDED = 120.0  # seconds that a job has
+ENDED = 300.0  # seconds that a job has
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,8 @@ def results_in(folder: Path) -> dict[str, bytes]:
 class Driver:
     """A ``cfe-faiss scale`` in a process of its own."""
 
+    started: ClassVar[list["Driver"]] = []
+
     def __init__(self, cluster: Cluster, *arguments: object, token: Path | None = None) -> None:
         environment = dict(cluster.environment)
         if token is not None:
@@ -72,6 +75,7 @@ class Driver:
         self.process = subprocess.Popen(
             command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
+        self.started.append(self)
 
     def kill(self) -> None:
         self.process.kill()
@@ -80,6 +84,15 @@ class Driver:
     def ended(self) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=ENDED)
         return self.process.returncode, errors
+
+
+@pytest.fixture(autouse=True)
+def no_driver_is_left() -> Iterator[None]:
+    yield
+    for driver in Driver.started:
+        if driver.process.stderr is not None and not driver.process.stderr.closed:
+            driver.kill()
+    Driver.started.clear()
 
 
 def new_job(folder: Path, inputs: dict[str, Path], **other: object) -> list[object]:
@@ -122,7 +135,7 @@ def killed_at(stage: str, folder: Path, cluster: Cluster) -> None:
 
 def assert_idle(cluster: Cluster) -> None:
     """No worker is at a task any more."""
-    waited(lambda: not cluster.processes(TASK), 30)
+    waited(lambda: not cluster.processes(TASK), 120)
 
 
 def test_workers_a_node_and_the_driver_are_killed(
@@ -138,9 +151,7 @@ def test_workers_a_node_and_the_driver_are_killed(
 
     driver = Driver(two_nodes, "resume", folder)
     waited(lambda: "assign" in stages_in(folder), ENDED)
-    node = two_nodes.nodes[-1]
-    waited(lambda: node.processes(TASK), ENDED, 0.002)
-    node.kill()
+    two_nodes.nodes[-1].kill()  # of the twenty tasks of the stage it has one: both nodes are kept busy
     status, errors = driver.ended()
     assert status == 0, errors
     assert_as_local(folder, expected, before)
