@@ -3,6 +3,7 @@
 # which takes warnings as errors: so the core is compiled once for both.
 #
 #   demo, test    what README starts with
+#   slow          the tests that the default run leaves out
 #   check         formats, lints and types, of Python and of C++, and which way imports run
 #   docs          the documentation site in build/docs/html, and whether its links and pages are in order
 #   levels        the tests of everything that computes, once at each instruction set of this processor
@@ -47,13 +48,17 @@ PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test check docs levels asan tsan asan-python neon wheel release clean
+.PHONY: demo test slow check docs levels asan tsan asan-python neon wheel release clean
 
 demo: $(DEMO)
 	$(BIN)/cfe-faiss demo
 
 test: $(TESTS)
 	$(PYTEST)
+
+# One at a time: most of them start clusters, whose processes have time limits.
+slow: $(TESTS)
+	$(BIN)/pytest -m slow
 
 check: $(TOOLS)
 	$(BIN)/ruff check .

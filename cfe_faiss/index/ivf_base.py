@@ -1,4 +1,7 @@
-"""What every inverted-file evidence index does: a class that stands before FAISS's own among the bases of an index."""
+"""What every inverted-file evidence index does: a class that stands before FAISS's own among the bases of an index.
+
+How it is searched is in :mod:`cfe_faiss.index.ivf_search`; here is what it stores, and how that changes.
+"""
 
 import math
 from typing import Any
@@ -7,28 +10,20 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import Change, FaissLists, SingleSearch, Table, call_steps, is_single
-from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss._native import Change, FaissLists, Table, call_steps
+from cfe_faiss.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
-from cfe_faiss.index.base import Arrays, EvidenceMixin
-from cfe_faiss.index.selection import allowed_by
+from cfe_faiss.index.base import Arrays
+from cfe_faiss.index.ivf_search import IVFSearchMixin
 from cfe_faiss.index.state import ListsState
-from cfe_faiss.index.stock import as_numeric, reading
+from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.lists.mapped import in_memory, is_mapped
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.search import searcher
-from cfe_faiss.search.certify import certified
-from cfe_faiss.search.engine import Engine, Plan
-from cfe_faiss.search.exact import Results, padded, search_all
-from cfe_faiss.search.grouping import Queries
-from cfe_faiss.search.plan import SearchArguments, known_nprobe, nprobe_for, plan
 from cfe_faiss.search.pq_codes import Screening
-from cfe_faiss.search.searcher import InvertedLists
 from cfe_faiss.search.taken_over import Before, TakenOver
 
 _NPROBE = 16
@@ -37,7 +32,7 @@ _SHORTEST = 0.9
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
-class EvidenceIVFMixin(EvidenceMixin[ListsState]):
+class EvidenceIVFMixin(IVFSearchMixin):
     """What every inverted-file evidence index does, over the FAISS class that it is.
 
     The parameters are those of :class:`cfe_faiss.IndexEvidenceIVF`.
@@ -45,24 +40,19 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
 
     theta: float = math.pi / 3
     weighted: bool = True
-    complete: bool = True
-    routing: str = "evidence"
     _supplementary: NDArray[np.float32] = _NO_CENTROIDS  # centroids of all partitions but the first
     _centroids: NDArray[np.float32] | None = None  # of all partitions, once the first is trained
     _before: TakenOver | None = None  # what the next state takes over from those before it
-    _single: SingleSearch | None = None  # what searches one query, until the index changes
     _from_file: Routes | None = None  # and from the file that the index was read from
 
     # What FAISS's classes have.
     nlist: int
-    nprobe: int
     code_size: int
     is_trained: bool
     cp: Any
     quantizer: Any
     invlists: Any
     direct_map: Any
-    this: Any
 
     # --- a new index ------------------------------------------------------------------------------------------------
 
@@ -130,10 +120,6 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         """Return what screens vectors by their codes."""
         return None
 
-    def _k_factor(self) -> float | None:
-        """Return how many vectors are scored for each result, where they are screened by their codes."""
-        return None
-
     def _keeps_vectors(self) -> bool:
         """Whether vectors are kept beside FAISS's lists."""
         return False
@@ -161,13 +147,6 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
         """Return where the evidence of each class lies; valid until the index changes."""
         with self._lock.reading():
             return self._snapshot().routes
-
-    def _all_lists(self) -> InvertedLists:
-        """Return what searches the index; valid until it changes."""
-        return self._searcher(self._snapshot())
-
-    def _searcher(self, state: ListsState) -> InvertedLists:
-        return state.searcher(self.routing, self._k_factor())
 
     def _is_current(self, state: ListsState) -> bool:
         return state.storage.n > 0 or not self.is_trained  # FAISS may train an empty index
@@ -387,267 +366,6 @@ class EvidenceIVFMixin(EvidenceMixin[ListsState]):
             (raw.IndexIVF_reset, (self,)),
             setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
         ]
-
-    # --- searching it -----------------------------------------------------------------------------------------------
-
-    def nprobe_for(self, recall: float, k: int = 10) -> int:
-        """Return the smallest ``nprobe`` at which the evidence of all stored vectors has a wanted recall@k.
-
-        It is measured on up to 2,000 stored vectors, which are searched exactly, and kept until the index changes: what
-        ``search_members(k=k, recall=recall)`` searches with.
-
-        Parameters
-        ----------
-        recall
-            In (0, 1].
-        k
-            Results wanted for each vector, >= 1.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described, or the index is empty.
-        """
-        arguments, k = SearchArguments.of(None, recall, False, None), as_count("k", k)
-        with self._lock.reading():
-            state = self._snapshot()
-            if state.storage.n == 0:
-                raise ValueError("the index must hold vectors, got an empty one")
-            lists = self._searcher(state)
-            return lists.number if arguments.recall is None else nprobe_for(lists, lists.storage.n, k, arguments.recall)
-
-    def search_evidence(  # noqa: PLR0913
-        self,
-        xq: ArrayLike,
-        labels_q: ArrayLike,
-        k: int,
-        nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: str | None = None,
-    ) -> Results:
-        """Return the k most similar vectors of other classes than the queries'.
-
-        Many queries are searched list by list: those that lie in one list are routed together. So a query may probe
-        other lists among many than alone.
-
-        Parameters
-        ----------
-        xq, labels_q, k, sel, progress
-            As in :meth:`IndexEvidenceFlat.search_evidence`.
-        nprobe
-            Lists probed, of all partitions together; by default the index's own ``nprobe``. From partitions *
-            nlist on the result is exact.
-        recall
-            In place of ``nprobe``: the recall@k wanted, in (0, 1]. The number of lists that reaches it is measured once
-            for the index as it is, on up to 2,000 stored vectors that are searched exactly; 1 is exact. With ``sel`` it
-            is measured at each call, and up to 2,000 queries are searched exactly, which takes less.
-        exact
-            In place of ``nprobe``: whether to return the exact result.
-        memory
-            Bytes for copies of vectors, >= 1, where many queries are searched; by default 2 GiB. With less, the work is
-            done in several passes. Results come on top of it.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`IndexEvidenceFlat.search_evidence`. Unless the index was made with ``complete=False``, the
-            search of a row goes on in further lists until the row is complete.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described.
-        """
-        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
-            found = self._at_once(xq, labels_q, k, nprobe, recall)
-            if found is not None:
-                return found
-        X = as_unit_rows("xq", xq, self.d)
-        labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
-        arguments = SearchArguments.of(nprobe, recall, exact, memory)
-        with self._lock.reading():
-            state = self._snapshot()
-            return self._of_vectors(state, X, labels, k, arguments.among(allowed_by(sel, state)), progress)
-
-    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Return the evidence of one query if it is handed in as it is searched, else None: nothing is refused here.
-
-        This is :func:`search_evidence` without a copy, a conversion or an object that a single query can do without.
-        They would take longer than to search a small index.
-        """
-        if self.routing != "evidence":
-            return None
-        single = self._single
-        if single is None:
-            if not is_single(xq, labels_q, k, self.d):
-                return None
-            with self._lock.reading():
-                self._single = single = self._searcher(self._snapshot()).single_search(self._lock)
-            if single is None:
-                return None
-        if recall is not None:
-            state = self._state
-            if state is None or type(k) is not int or type(recall) is not float:
-                return None
-            nprobe = known_nprobe(self._searcher(state), k, recall)
-        elif nprobe is None:
-            nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
-        # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
-        found = single.search(xq, labels_q, k, nprobe, self.complete, raw.Index_ntotal_get(self.this))
-        if found is None:  # perhaps since somebody was about to change the index
-            self._single = None
-        return found
-
-    def search_members(  # noqa: PLR0913
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: str | None = None,
-    ) -> Results:
-        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
-
-        Parameters
-        ----------
-        ids
-            Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_evidence`; ``sel`` is about the evidence, not about the queries.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`search_evidence`; rows of vectors with an unknown class are all padding.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described, or an id is not in the index.
-        """
-        k, arguments = as_count("k", k), SearchArguments.of(nprobe, recall, exact, memory)
-        with self._lock.reading():
-            state = self._snapshot()
-            return self._members_evidence(state, ids, k, arguments.among(allowed_by(sel, state)), progress)
-
-    def _evidence_of(
-        self, state: ListsState, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
-    ) -> Results:
-        return self._members_evidence(state, ids, k, SearchArguments.of(nprobe, None, False, None), progress)
-
-    def _members_evidence(
-        self, state: ListsState, ids: ArrayLike | None, k: int, arguments: SearchArguments, progress: str | None
-    ) -> Results:
-        storage, members = state.storage, state.members
-        if ids is not None:
-            return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, arguments, progress)
-        if storage.n == 0:
-            return padded(*empty_heaps(0, 0), k)
-        made = plan(self._searcher(state), storage.n, k, arguments, self._own_nprobe(), all_rows=True)
-        if made.engine is Engine.PAIRS:
-            D, I = search_all(storage, k, progress=progress)
-            return D.take(members.rows, axis=0), I.take(members.rows, axis=0)
-        queries = Queries.of_rows(storage, members.rows, members.places)
-        return self._carried_out(state, queries, k, made, progress)
-
-    def search_certified(
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: str | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the evidence of stored vectors, as :meth:`search_members` does, and which rows are provably exact.
-
-        Parameters
-        ----------
-        ids, k, nprobe, sel, memory, progress
-            As in :meth:`search_members`.
-
-        Returns
-        -------
-        D, I
-            As from :meth:`search_members`.
-        certified
-            Whether no list that was left out can hold anything that belongs into the row, (nq,) bool. Rows that are
-            exact without a proof are many, above all where vectors have many dimensions.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described, or an id is not in the index.
-
-        Notes
-        -----
-        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). Besides the
-        search, this takes as long as to compare every query with every centroid.
-        """
-        k, arguments = as_count("k", k), SearchArguments.of(nprobe, None, False, memory)
-        with self._lock.reading():
-            state = self._snapshot()
-            storage, members = state.storage, state.members
-            queries = Queries.of_rows(storage, members.rows if ids is None else members.find(ids))
-            if storage.n == 0:
-                return *padded(*empty_heaps(0, 0), k), np.ones(0, np.bool_)
-            lists = self._searcher(state)
-            made = plan(lists, len(queries), k, arguments.among(allowed_by(sel, state)), self._own_nprobe())
-            D, I = self._carried_out(state, queries, k, made, progress)
-            return D, I, certified(lists, queries, made, D, I)
-
-    def _search(
-        self,
-        state: ListsState,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        k: int,
-        nprobe: int | None,
-        allowed: NDArray[np.bool_] | None,
-    ) -> Results:
-        arguments = SearchArguments.of(nprobe, None, False, None).among(allowed)
-        return self._of_vectors(state, X, labels, k, arguments, None)
-
-    def _of_vectors(
-        self,
-        state: ListsState,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        k: int,
-        arguments: SearchArguments,
-        progress: str | None,
-    ) -> Results:
-        if state.storage.n == 0:  # and perhaps not trained
-            return padded(*empty_heaps(len(X), 0), k)
-        queries = Queries.of_vectors(X, labels, state.centroids[0])
-        return self._searched(state, queries, k, arguments, progress)
-
-    def _searched(
-        self, state: ListsState, queries: Queries, k: int, arguments: SearchArguments, progress: str | None
-    ) -> Results:
-        if state.storage.n == 0:
-            return padded(*empty_heaps(len(queries), 0), k)
-        made = plan(self._searcher(state), len(queries), k, arguments, self._own_nprobe())
-        return self._carried_out(state, queries, k, made, progress)
-
-    def _carried_out(self, state: ListsState, queries: Queries, k: int, made: Plan, progress: str | None) -> Results:
-        return searcher.search(self._searcher(state), queries, k, made, complete=self.complete, progress=progress)
-
-    def _own_nprobe(self) -> int:
-        return as_count("nprobe", self.nprobe)
-
-    search_and_return_codes = reading("search_and_return_codes")
-    search_preassigned = reading("search_preassigned")
-    range_search_preassigned = reading("range_search_preassigned")
 
     # --- files ------------------------------------------------------------------------------------------------------
 

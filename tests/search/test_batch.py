@@ -9,7 +9,7 @@ from reference import Stored, clustered, evidence, stored_vectors, unit
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
-from cfe_faiss.index import ivf_base
+from cfe_faiss.index import ivf_search
 from cfe_faiss.search import batch, exact, grouping, searcher
 from cfe_faiss.search.engine import Engine, Plan
 from cfe_faiss.search.grouping import Queries
@@ -234,7 +234,7 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
     searched = []
     monkeypatch.setattr(
-        ivf_base, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
+        ivf_search, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
     )
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_members(None, 5, recall=0.999)

@@ -1,183 +1,31 @@
 """From a graph and a model, or from vectors, to evidence in one object: predictions, index, results as tables."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes import Attributes, attributes_of
-from cfe_faiss.checks import as_array, as_count, as_dense, as_ids, as_labels, as_names, as_nodes, as_unit_rows
-from cfe_faiss.classes import Predictions, as_predictions, check_names, node_count
+from cfe_faiss.checks import as_count, as_dense, as_ids, as_names, as_nodes, as_unit_rows
+from cfe_faiss.classes import as_predictions, check_names, node_count
 from cfe_faiss.columns import Removed, leave_out
 from cfe_faiss.constraints import Constraints
-from cfe_faiss.extras import extra
-from cfe_faiss.frames import attribute_columns, class_columns, class_name
+from cfe_faiss.finder.frames import class_name
+from cfe_faiss.finder.inputs import EXACT_UP_TO, attributes_given, check_data, filled, of_type, true_classes, truth_of
+from cfe_faiss.finder.results import LocalEvidence, PairEvidence
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
-from cfe_faiss.graph.metapath import metapath_graph
-from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
-from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_similarity, ks_vectors
-from cfe_faiss.pairs import global_evidence, missing_text, pairs_text
+from cfe_faiss.pairs import global_evidence
 from cfe_faiss.predictions import predictions_of
 from cfe_faiss.search.plan import SearchArguments
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_EXACT_UP_TO = 100_000
 _RECALL = 0.99
 """The recall of a search that does not say how exact it should be, among more nodes than that."""
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class LocalEvidence:
-    """The evidence of some nodes.
-
-    Attributes
-    ----------
-    nodes
-        The nodes asked for, (nq,) int64.
-    evidence, similarity
-        Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first; where there is no more, -1 and FAISS's
-        padding.
-    labels
-        The predicted class of every node of the graph, (n,) int32.
-    recall, nprobe
-        How it was searched: for this recall@k, 1 where the result is exact; or in so many lists of the index, and then
-        the recall is not known. The other one is None.
-    finder
-        What found it, which knows more of the nodes; None for a result that was made by hand.
-    missing
-        Under constraints, by attribute: how many of the searched nodes were left out because their value is missing.
-    """
-
-    nodes: NDArray[np.int64]
-    evidence: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    labels: NDArray[np.int32]
-    recall: float | None
-    nprobe: int | None
-    finder: "EvidenceFinder | None" = None
-    missing: Mapping[str, int] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        nq, k = self.evidence.shape
-        how = (
-            f"nprobe={self.nprobe}" if self.recall is None else "exact" if self.recall == 1 else f"recall={self.recall}"
-        )
-        return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how}{missing_text(self.missing)})"
-
-    def similarity64(self) -> NDArray[np.float64]:
-        """Return the similarities in float64, (nq, k), NaN where there is no evidence.
-
-        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.digits.similarity_error` for how
-        many digits of them are known. The search has ranked by ``similarity``, which may differ in the last digits.
-
-        Raises
-        ------
-        ValueError
-            If the result was made without a finder.
-        """
-        row, place = np.nonzero(self.evidence >= 0)
-        found = np.full(self.evidence.shape, np.nan)
-        found[row, place] = _known(self.finder).similarity64(self.nodes[row], self.evidence[row, place])
-        return found
-
-    def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
-        """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
-
-        Parameters
-        ----------
-        attributes
-            Whether columns follow on what else is known of both nodes, see :meth:`PairEvidence.to_frame`; here they
-            begin with "node" and "evidence".
-
-        Returns
-        -------
-        DataFrame
-            The similarity is that of :meth:`similarity64`, where the result has a finder. O(rows * d) time.
-
-        Raises
-        ------
-        ValueError
-            If ``attributes`` are asked for, and neither attributes nor true classes are known.
-        """
-        row, place = np.nonzero(self.evidence >= 0)
-        sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
-        similarity = self.similarity if self.finder is None else self.similarity64()
-        columns = {**sides, "rank": place + 1, "similarity": similarity[row, place]}
-        return _frame(columns, sides, self.labels, self.finder, attributes)
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PairEvidence:
-    """The most similar pairs of nodes with different predicted classes, best first.
-
-    Attributes
-    ----------
-    source, target
-        The nodes of each pair, (k,) int64, ``source < target``.
-    similarity
-        Their KS, (k,) float32, descending.
-    labels
-        The predicted class of every node of the graph, (n,) int32.
-    finder
-        What found them, which knows more of the nodes; None for a result that was made by hand.
-    missing
-        As in :class:`LocalEvidence`.
-    """
-
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    labels: NDArray[np.int32]
-    finder: "EvidenceFinder | None" = None
-    missing: Mapping[str, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.similarity)
-
-    def __repr__(self) -> str:
-        ends = [0, -1][: len(self)]
-        similarity: NDArray[Any] = self.similarity[ends]
-        if self.finder is not None:
-            similarity = self.finder.similarity64(self.source[ends], self.target[ends])
-        return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
-
-    def similarity64(self) -> NDArray[np.float64]:
-        """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
-        return _known(self.finder).similarity64(self.source, self.target)
-
-    def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
-        """Return one line per pair: source, target, similarity, source_label, target_label.
-
-        Parameters
-        ----------
-        attributes
-            Whether columns follow on what else is known of both nodes: ``source_class`` and ``target_class``, the names
-            of the predicted classes, where classes have names; ``source_true`` and ``target_true``, the true classes by
-            name or number, missing where unknown; and for each attribute, "Age" say, ``source_Age`` and ``target_Age``
-            ("source_Age (attribute)" where that is the name of another column).
-
-        Returns
-        -------
-        DataFrame
-            The similarity is that of :meth:`similarity64`, where the result has a finder. O(rows * d) time.
-
-        Raises
-        ------
-        ValueError
-            If ``attributes`` are asked for, and neither attributes nor true classes are known.
-        """
-        sides = {"source": self.source, "target": self.target}
-        similarity = self.similarity if self.finder is None else self.similarity64()
-        return _frame({**sides, "similarity": similarity}, sides, self.labels, self.finder, attributes)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -343,10 +191,10 @@ class EvidenceFinder:
         ImportError
             If ``model`` is to be called and torch is missing.
         """
-        whole, data, node_type = data, *_of_type(data, node_type, metapath, edge_weight is True)
-        _check_data(data)
+        whole, data, node_type = data, *of_type(data, node_type, metapath, edge_weight is True)
+        check_data(data)
         n = node_count(data)
-        attributes = _attributes(features, data, n)
+        attributes = attributes_given(features, data, n)
         predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
         check_names(predicted, data)
         searched = as_nodes("nodes", nodes, n)
@@ -358,10 +206,10 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            _filled(index, vectors, predicted.labels, searched),
+            filled(index, vectors, predicted.labels, searched),
             graph,
             attributes,
-            _truth(data, n),
+            truth_of(data, n),
             predicted.class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
@@ -421,8 +269,8 @@ class EvidenceFinder:
         predicted = as_predictions(labels, n, class_names, "labels")
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        built = _filled(index, vectors, predicted.labels, searched)
-        known = None if truth is None else _true_classes(truth, n, predicted, class_names)
+        built = filled(index, vectors, predicted.labels, searched)
+        known = None if truth is None else true_classes(truth, n, predicted, class_names)
         return cls(vectors, predicted.labels, built, None, attributes, known, predicted.class_names)
 
     def local(
@@ -464,7 +312,7 @@ class EvidenceFinder:
         ids = members.ids if nodes is None else as_ids("nodes", nodes)
         members.find(ids, name="nodes")
         if recall is None and nprobe is None and exact is None and where is None:
-            exact, recall = (True, None) if len(members.ids) <= _EXACT_UP_TO else (False, _RECALL)
+            exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
         wanted, title = (None if nodes is None else ids), "Searching" if progress else None
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
@@ -516,120 +364,13 @@ class EvidenceFinder:
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
 
 
-def _known(finder: EvidenceFinder | None) -> EvidenceFinder:
-    if finder is None:
-        raise ValueError("the result must have a finder, which holds the vectors, got None")
-    return finder
-
-
-def _frame(
-    columns: dict[str, Any],
-    sides: dict[str, NDArray[np.int64]],
-    labels: NDArray[np.int32],
-    finder: EvidenceFinder | None,
-    attributes: bool,
-) -> "pd.DataFrame":
-    with extra("gnn"):
-        import pandas as pd
-
-    columns |= {f"{side}_label": labels[nodes] for side, nodes in sides.items()}
-    if attributes:
-        if finder is None or (finder.attributes is None and finder.truth is None):
-            raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
-        if finder.class_names is not None:
-            columns |= class_columns(sides, "class", labels, finder.class_names)
-        if finder.truth is not None:
-            columns |= class_columns(sides, "true", finder.truth, finder.class_names)
-        if finder.attributes is not None:
-            columns |= attribute_columns(sides, finder.attributes, columns)
-    return pd.DataFrame(columns)
-
-
 def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
     return where.numbered(class_names)
 
 
-def _of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:
-    """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
-    if not is_heterogeneous(data):
-        for name, value in (("node_type", node_type), ("metapath", metapath)):
-            if value is not None:
-                raise ValueError(f"{name} is for HeteroData, got {name}={value!r} for {type(data).__name__}")
-        return data, None
-    if node_type is not None:
-        as_node_type("node_type", data, node_type)
-    if metapath is None:
-        raise ValueError("metapath must say how the nodes of HeteroData are joined, a list of edge types, got None")
-    graph = metapath_graph(data, metapath, weighted=weighted)
-    start: str = metapath[0][0]
-    if node_type not in (None, start):
-        raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")
-    return graph, start
-
-
 def _refuse_effort(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and value is not True:
             raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
-
-
-def _attributes(features: Any, data: Any, n: int) -> Attributes | None:
-    if features is not None:
-        return attributes_of(features, n)
-    named = any(getattr(data, name, None) is not None for name in ("attributes", "feature_names", "sensitive"))
-    return attributes_of(data, n, "data") if named else None
-
-
-def _check_data(data: Any) -> None:
-    if getattr(data, "x", None) is None:
-        raise ValueError(f"data must have x, got {type(data).__name__}")
-    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
-        raise ValueError(
-            f"data must have edge_index or adj_t, got {type(data).__name__}: an edge_index of shape (2, 0) says that "
-            "there are no edges, and vectors without a graph are for EvidenceFinder.from_vectors"
-        )
-
-
-def _filled(
-    index: str | EvidenceIndex | None, vectors: NDArray[np.float32], labels: NDArray[np.int32], nodes: NDArray[np.int64]
-) -> EvidenceIndex:
-    """Return an index of some of the vectors, whose ids are their numbers."""
-    built = empty_index(index, len(nodes), vectors.shape[1])
-    if not built.is_trained:
-        built.train(vectors[nodes])
-    built.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
-    return built
-
-
-def _true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> NDArray[np.int32]:
-    """Return true classes that go with predicted ones, both as numbers or both as texts."""
-    if np.asarray(truth).dtype.kind in "biu":
-        if predicted.class_names is not None and class_names is None:
-            raise ValueError("truth must be texts, as the labels are, or class_names be given, got numbers")
-        return as_labels("truth", truth, n, unknown=True)
-    return as_predictions(truth, n, predicted.class_names, "truth").labels
-
-
-def _truth(data: Any, n: int) -> NDArray[np.int32] | None:
-    """Return the true classes, where ``data.y`` holds one of each node (and not several, or numbers to regress on)."""
-    y = getattr(data, "y", None)
-    if y is None:
-        return None
-    values = as_array("data.y", y)
-    return None if values.ndim != 1 or values.dtype.kind == "f" else as_labels("data.y", values, n, unknown=True)
-
-
-def empty_index(index: str | EvidenceIndex | None, n: int, d: int) -> EvidenceIndex:
-    """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
-    if index is None:
-        as_count("the number of nodes", n)
-        index = "EvidenceFlat" if n <= _EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
-    if isinstance(index, str):
-        return index_factory(d, index)
-    if not isinstance(index, EvidenceIndex):
-        raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
-    if index.ntotal or index.d != d:
-        raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
-    return index

@@ -1,0 +1,99 @@
+"""What a finder is made from, checked: the graph, attributes, true classes, and the index that is to be filled."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.attributes import Attributes, attributes_of
+from cfe_faiss.checks import as_array, as_count, as_labels
+from cfe_faiss.classes import Predictions, as_predictions
+from cfe_faiss.graph.metapath import metapath_graph
+from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
+from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.kinds import EvidenceIndex
+
+EXACT_UP_TO = 100_000
+"""Nodes that are searched exactly, unless the caller says otherwise."""
+
+
+def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:
+    """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
+    if not is_heterogeneous(data):
+        for name, value in (("node_type", node_type), ("metapath", metapath)):
+            if value is not None:
+                raise ValueError(f"{name} is for HeteroData, got {name}={value!r} for {type(data).__name__}")
+        return data, None
+    if node_type is not None:
+        as_node_type("node_type", data, node_type)
+    if metapath is None:
+        raise ValueError("metapath must say how the nodes of HeteroData are joined, a list of edge types, got None")
+    graph = metapath_graph(data, metapath, weighted=weighted)
+    start: str = metapath[0][0]
+    if node_type not in (None, start):
+        raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")
+    return graph, start
+
+
+def attributes_given(features: Any, data: Any, n: int) -> Attributes | None:
+    """Return the attributes of all nodes, as given or as ``data`` holds them; None where neither does."""
+    if features is not None:
+        return attributes_of(features, n)
+    named = any(getattr(data, name, None) is not None for name in ("attributes", "feature_names", "sensitive"))
+    return attributes_of(data, n, "data") if named else None
+
+
+def check_data(data: Any) -> None:
+    """Raise ValueError where ``data`` is no graph with features."""
+    if getattr(data, "x", None) is None:
+        raise ValueError(f"data must have x, got {type(data).__name__}")
+    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        raise ValueError(
+            f"data must have edge_index or adj_t, got {type(data).__name__}: an edge_index of shape (2, 0) says that "
+            "there are no edges, and vectors without a graph are for EvidenceFinder.from_vectors"
+        )
+
+
+def filled(
+    index: str | EvidenceIndex | None, vectors: NDArray[np.float32], labels: NDArray[np.int32], nodes: NDArray[np.int64]
+) -> EvidenceIndex:
+    """Return an index of some of the vectors, whose ids are their numbers."""
+    built = empty_index(index, len(nodes), vectors.shape[1])
+    if not built.is_trained:
+        built.train(vectors[nodes])
+    built.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
+    return built
+
+
+def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> NDArray[np.int32]:
+    """Return true classes that go with predicted ones, both as numbers or both as texts."""
+    if np.asarray(truth).dtype.kind in "biu":
+        if predicted.class_names is not None and class_names is None:
+            raise ValueError("truth must be texts, as the labels are, or class_names be given, got numbers")
+        return as_labels("truth", truth, n, unknown=True)
+    return as_predictions(truth, n, predicted.class_names, "truth").labels
+
+
+def truth_of(data: Any, n: int) -> NDArray[np.int32] | None:
+    """Return the true classes, where ``data.y`` holds one of each node (and not several, or numbers to regress on)."""
+    y = getattr(data, "y", None)
+    if y is None:
+        return None
+    values = as_array("data.y", y)
+    return None if values.ndim != 1 or values.dtype.kind == "f" else as_labels("data.y", values, n, unknown=True)
+
+
+def empty_index(index: str | EvidenceIndex | None, n: int, d: int) -> EvidenceIndex:
+    """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
+    if index is None:
+        as_count("the number of nodes", n)
+        index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
+    if isinstance(index, str):
+        return index_factory(d, index)
+    if not isinstance(index, EvidenceIndex):
+        raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
+    if index.ntotal or index.d != d:
+        raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
+    return index

@@ -1,0 +1,191 @@
+"""What a finder finds: the evidence of nodes, and pairs of them, as arrays and as tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.extras import extra
+from cfe_faiss.finder.frames import attribute_columns, class_columns
+from cfe_faiss.pairs import missing_text, pairs_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cfe_faiss.finder.finder import EvidenceFinder
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LocalEvidence:
+    """The evidence of some nodes.
+
+    Attributes
+    ----------
+    nodes
+        The nodes asked for, (nq,) int64.
+    evidence, similarity
+        Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first; where there is no more, -1 and FAISS's
+        padding.
+    labels
+        The predicted class of every node of the graph, (n,) int32.
+    recall, nprobe
+        How it was searched: for this recall@k, 1 where the result is exact; or in so many lists of the index, and then
+        the recall is not known. The other one is None.
+    finder
+        What found it, which knows more of the nodes; None for a result that was made by hand.
+    missing
+        Under constraints, by attribute: how many of the searched nodes were left out because their value is missing.
+    """
+
+    nodes: NDArray[np.int64]
+    evidence: NDArray[np.int64]
+    similarity: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    recall: float | None
+    nprobe: int | None
+    finder: "EvidenceFinder | None" = None
+    missing: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        nq, k = self.evidence.shape
+        how = (
+            f"nprobe={self.nprobe}" if self.recall is None else "exact" if self.recall == 1 else f"recall={self.recall}"
+        )
+        return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how}{missing_text(self.missing)})"
+
+    def similarity64(self) -> NDArray[np.float64]:
+        """Return the similarities in float64, (nq, k), NaN where there is no evidence.
+
+        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.digits.similarity_error` for how
+        many digits of them are known. The search has ranked by ``similarity``, which may differ in the last digits.
+
+        Raises
+        ------
+        ValueError
+            If the result was made without a finder.
+        """
+        row, place = np.nonzero(self.evidence >= 0)
+        found = np.full(self.evidence.shape, np.nan)
+        found[row, place] = _known(self.finder).similarity64(self.nodes[row], self.evidence[row, place])
+        return found
+
+    def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
+        """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
+
+        Parameters
+        ----------
+        attributes
+            Whether columns follow on what else is known of both nodes, see :meth:`PairEvidence.to_frame`; here they
+            begin with "node" and "evidence".
+
+        Returns
+        -------
+        DataFrame
+            The similarity is that of :meth:`similarity64`, where the result has a finder. O(rows * d) time.
+
+        Raises
+        ------
+        ValueError
+            If ``attributes`` are asked for, and neither attributes nor true classes are known.
+        """
+        row, place = np.nonzero(self.evidence >= 0)
+        sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
+        similarity = self.similarity if self.finder is None else self.similarity64()
+        columns = {**sides, "rank": place + 1, "similarity": similarity[row, place]}
+        return _frame(columns, sides, self.labels, self.finder, attributes)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PairEvidence:
+    """The most similar pairs of nodes with different predicted classes, best first.
+
+    Attributes
+    ----------
+    source, target
+        The nodes of each pair, (k,) int64, ``source < target``.
+    similarity
+        Their KS, (k,) float32, descending.
+    labels
+        The predicted class of every node of the graph, (n,) int32.
+    finder
+        What found them, which knows more of the nodes; None for a result that was made by hand.
+    missing
+        As in :class:`LocalEvidence`.
+    """
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    similarity: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    finder: "EvidenceFinder | None" = None
+    missing: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.similarity)
+
+    def __repr__(self) -> str:
+        ends = [0, -1][: len(self)]
+        similarity: NDArray[Any] = self.similarity[ends]
+        if self.finder is not None:
+            similarity = self.finder.similarity64(self.source[ends], self.target[ends])
+        return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
+
+    def similarity64(self) -> NDArray[np.float64]:
+        """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
+        return _known(self.finder).similarity64(self.source, self.target)
+
+    def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
+        """Return one line per pair: source, target, similarity, source_label, target_label.
+
+        Parameters
+        ----------
+        attributes
+            Whether columns follow on what else is known of both nodes: ``source_class`` and ``target_class``, the names
+            of the predicted classes, where classes have names; ``source_true`` and ``target_true``, the true classes by
+            name or number, missing where unknown; and for each attribute, "Age" say, ``source_Age`` and ``target_Age``
+            ("source_Age (attribute)" where that is the name of another column).
+
+        Returns
+        -------
+        DataFrame
+            The similarity is that of :meth:`similarity64`, where the result has a finder. O(rows * d) time.
+
+        Raises
+        ------
+        ValueError
+            If ``attributes`` are asked for, and neither attributes nor true classes are known.
+        """
+        sides = {"source": self.source, "target": self.target}
+        similarity = self.similarity if self.finder is None else self.similarity64()
+        return _frame({**sides, "similarity": similarity}, sides, self.labels, self.finder, attributes)
+
+
+def _known(finder: "EvidenceFinder | None") -> "EvidenceFinder":
+    if finder is None:
+        raise ValueError("the result must have a finder, which holds the vectors, got None")
+    return finder
+
+
+def _frame(
+    columns: dict[str, Any],
+    sides: dict[str, NDArray[np.int64]],
+    labels: NDArray[np.int32],
+    finder: "EvidenceFinder | None",
+    attributes: bool,
+) -> "pd.DataFrame":
+    with extra("gnn"):
+        import pandas as pd
+
+    columns |= {f"{side}_label": labels[nodes] for side, nodes in sides.items()}
+    if attributes:
+        if finder is None or (finder.attributes is None and finder.truth is None):
+            raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
+        if finder.class_names is not None:
+            columns |= class_columns(sides, "class", labels, finder.class_names)
+        if finder.truth is not None:
+            columns |= class_columns(sides, "true", finder.truth, finder.class_names)
+        if finder.attributes is not None:
+            columns |= attribute_columns(sides, finder.attributes, columns)
+    return pd.DataFrame(columns)
