@@ -127,6 +127,15 @@ def opened(work: Work) -> ShardedEvidenceIndex:
     return _opened(folder, _state_of(folder))
 
 
+def is_index(folder: Path) -> bool:
+    """Return whether the folder of a job holds an index that can be opened, whoever has written it."""
+    try:
+        ShardedEvidenceIndex.open(folder / INDEX)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
 @lru_cache(maxsize=1)
 def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)

@@ -177,7 +177,9 @@ class Job:
                     as_count("pairs", pairs, 0),
                     None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
                 )
-                specification = _same_or_new(self.directory, settings, inputs)
+                sizes = {"nlist": nlist, "shards": shards, "block_rows": block_rows}
+                automatic = {name for name, size in sizes.items() if size is None}
+                specification = _same_or_new(self.directory, settings, inputs, automatic)
         self._settings = Settings(**specification["settings"])
         self._inputs = {name: Input(**fields) for name, fields in specification["inputs"].items()}
 
@@ -217,8 +219,9 @@ class Job:
         ValueError
             If an input has changed since the job was made, or an argument is not as described.
         RuntimeError
-            If another process runs the job, or a node of the Ray cluster cannot: it has another version of this package
-            or of FAISS, or does not see the folder and the inputs. Nothing has been done then.
+            If another process runs the job; if its index was changed after the job had written it; or if a node of the
+            Ray cluster has another version of this package or of FAISS, or does not see the folder and the inputs.
+            Nothing has been done then.
         ConnectionError
             If there is no Ray cluster at ``address``, or it refuses the connection.
         ImportError
@@ -235,6 +238,7 @@ class Job:
             if change:
                 raise ValueError(f"{name} must be what the job was made with: {change}")
         with Manifest.driven(self.directory) as manifest:
+            self._refuse_changed_index(manifest)
             self._take_back_damaged(manifest)
             if self._next_stage(manifest) is None:
                 return
@@ -309,6 +313,16 @@ class Job:
             if stage.name not in needed and _is_finished(stage, manifest):
                 for path in manifest.files(stage.name):
                     path.unlink(missing_ok=True)
+
+    def _refuse_changed_index(self, manifest: Manifest) -> None:
+        """Raise an error if the index is not damaged but another one, whose changes would be lost."""
+        joined = [key for key in manifest.finished if key[0] == "join"]
+        if manifest.damaged(joined) and index_stages.is_index(self.directory):
+            folder = self.directory / index_stages.INDEX
+            raise RuntimeError(
+                f"the index in {folder} was changed after the job had written it, and a run would undo that: move it "
+                "to another folder, and the job makes its own again"
+            )
 
     def _take_back_damaged(self, manifest: Manifest) -> None:
         """Forget finished tasks whose files are needed and are not as they were written, and what they need again."""
@@ -479,15 +493,18 @@ def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
     return max(1, min(few, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
 
 
-def _same_or_new(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> dict[str, Any]:
-    """Return what the job of a folder is about, after it was made, or compared with the one that is there."""
+def _same_or_new(folder: Path, settings: Settings, inputs: Mapping[str, Input], automatic: set[str]) -> dict[str, Any]:
+    """Return what the job of a folder is about, after it was made, or compared with the one that is there.
+
+    Settings that are automatic are not compared: those of the job hold, also where another version chose them.
+    """
     asked = {"settings": asdict(settings), "inputs": {name: source.as_dict() for name, source in inputs.items()}}
     if not Manifest.exists(folder):
         Manifest.create(folder, asked)
         return asked
     known = Manifest.specification(folder)
     for name, value in known["settings"].items():
-        if asked["settings"][name] != value:
+        if name not in automatic and asked["settings"][name] != value:
             raise ValueError(f"{folder} holds a job with {name}={value!r}, got {asked['settings'][name]!r}")
     if known["inputs"].keys() != inputs.keys():
         raise ValueError(f"{folder} holds a job with the inputs {sorted(known['inputs'])}, got {sorted(inputs)}")

@@ -165,6 +165,22 @@ def test_a_damaged_block_is_made_again(copy: Path, index: cfe.IndexEvidenceIVF, 
     assert_results(copy, index)
 
 
+def test_changes_of_its_index_are_not_undone(copy: Path, index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
+    Job(copy).index().remove_ids([0, 1, 2])
+    (copy / "evidence" / "000001.parquet").unlink()
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    with pytest.raises(
+        RuntimeError, match=r"index was changed after the job had written it.*move it to another folder"
+    ):
+        Job(copy).run(workers=1)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert Job(copy).index().ntotal == index.ntotal - 3
+    (copy / "index").rename(tmp_path / "changed")
+    Job(copy).run(workers=2)
+    assert_results(copy, index)
+    assert cfe.scale.ShardedEvidenceIndex.open(tmp_path / "changed").ntotal == index.ntotal - 3
+
+
 def test_a_last_line_that_is_not_whole_is_done_again(copy: Path, index: cfe.IndexEvidenceIVF) -> None:
     done = copy / "done.jsonl"
     whole = done.read_bytes()
@@ -277,6 +293,16 @@ def test_another_job_is_refused(copy: Path, inputs: dict[str, Path], tmp_path: P
         Job(copy)
     with pytest.raises(FileNotFoundError):
         Job(tmp_path / "nothing")
+
+
+def test_sizes_that_are_not_given_are_those_of_the_job(copy: Path, inputs: dict[str, Path]) -> None:
+    before = (copy / "job.json").read_bytes()
+    chosen = {name: value for name, value in SETTINGS.items() if name not in ("shards", "block_rows")}
+    assert Job(copy, **inputs, **chosen).status() == Job(copy).status()
+    assert (copy / "job.json").read_bytes() == before
+    for name in ("shards", "block_rows"):
+        with pytest.raises(ValueError, match=f"holds a job with {name}={SETTINGS[name]}, got 7"):
+            Job(copy, **inputs, **(chosen | {name: 7}))
 
 
 def test_a_job_that_is_refused_leaves_the_files_of_the_other_one(tmp_path: Path) -> None:
