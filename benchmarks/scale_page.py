@@ -16,6 +16,7 @@ from common import RESULTS
 from report import table
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
+TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
 GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
@@ -27,9 +28,9 @@ CORES = 32  # of a machine on paper
 Run = dict[str, Any]
 
 
-def runs() -> list[Run]:
-    """Return the jobs that were measured with two workers, from the smallest graph on."""
-    found = [json.loads(path.read_text()) for path in RESULTS.glob("scale_growth_*_2.json")]
+def runs(workers: int = 2) -> list[Run]:
+    """Return the jobs that were measured with so many workers, from the smallest graph on."""
+    found = [json.loads(path.read_text()) for path in RESULTS.glob(f"scale_growth_*_{workers}.json")]
     return sorted(found, key=lambda run: int(run["nodes"]))
 
 
@@ -148,6 +149,18 @@ def schedules() -> str:
         "of the tasks, one core for each worker; nothing is lost to disks or networks in it:\n\n"
         + table(("nodes", *(f"{workers} workers" for workers in WORKERS)), rows)
         + "\n\n`train` is one task, which all others wait for; in fact it has all cores of its machine."
+        + "".join(by_the_clock(one, two) for one in runs(1) for two in runs(2) if one["nodes"] == two["nodes"])
+    )
+
+
+def by_the_clock(one: Run, two: Run) -> str:
+    """Return how much sooner a job was done by two workers than by one, which has a thread of its own only."""
+    seconds = [run["wall_seconds"] for run in (one, two)]
+    used = [sum(cpu(run, each["stage"]) for each in run["stages"]) for run in (one, two)]
+    return (
+        f" By the clock, {one['nodes']:,} nodes took {seconds[0]:,.0f} s with one worker ({used[0]:,.0f} s of "
+        f"processor time) and {seconds[1]:,.0f} s with two ({used[1]:,.0f} s): {seconds[0] / seconds[1]:.2f} times as "
+        "fast."
     )
 
 
@@ -205,6 +218,7 @@ def on_paper() -> str:
                     f"{kept / GIB:,.0f} GB",
                     f"{max(a + b for a, b in pairwise(sizes)) / GIB:,.0f} GB",
                     f"{read_by_a_machine(n, degree, d) / GIB:,.0f} GB",
+                    f"{4 * d * min(n, TRAINED_ON * math.sqrt(n)) / GIB:,.1f} GB",
                     f"{math.ceil(total / (DAYS * 86_400 * CORES)):,}",
                 )
             )
@@ -214,10 +228,11 @@ def on_paper() -> str:
         f"On paper, {degree:.0f} directed edges a node: hours of one core of this processor, in proportion to edges, "
         "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
         f"that finished a stage ({finished} nodes); what is kept; the most "
-        "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; and "
-        f"machines of {CORES} cores that do it in a day. Training is one task: a machine cannot do it in less than its "
-        f"hours divided by its cores. Nothing beyond {last['nodes']:,} nodes was run:\n\n"
-        + table((*head, "read by a machine", f"machines of {CORES} cores for a day"), rows)
+        "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; "
+        f"the vectors that training holds in memory; and machines of {CORES} cores that do it in a day. "
+        "Training is one task: a machine cannot do it in less than its hours divided by its cores. Nothing beyond "
+        f"{last['nodes']:,} nodes was run:\n\n"
+        + table((*head, "read by a machine", "held by training", f"machines of {CORES} cores for a day"), rows)
     )
 
 
@@ -252,7 +267,11 @@ def compared() -> str:
 
 
 def order_of_nodes() -> str:
-    content = json.loads(next(iter(sorted(RESULTS.glob("partition_*.json")))).read_text())
+    contents = [json.loads(path.read_text()) for path in RESULTS.glob("partition_*.json")]
+    return "\n\n".join(map(orders_of, sorted(contents, key=lambda content: int(content["nodes"]))))
+
+
+def orders_of(content: dict[str, Any]) -> str:
     rows = [
         (
             name,

@@ -1,10 +1,13 @@
 """How FAISS's inverted lists keep vectors, and in which order."""
 
+from itertools import repeat
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
+
+from cfe_faiss.lists.faiss_functions import pointer_to, raw
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -34,8 +37,9 @@ def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Byte
 
 def list_sizes(ivf: Any) -> Ints:
     """Return how many vectors each list of a FAISS index holds, (nlist,)."""
-    list_size = ivf.invlists.list_size
-    return np.array([list_size(j) for j in range(ivf.nlist)], np.int64)
+    nlist = ivf.nlist
+    sizes = map(raw.InvertedLists_list_size, repeat(pointer_to(ivf.invlists)), range(nlist))
+    return np.fromiter(sizes, np.int64, nlist)
 
 
 def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:

@@ -23,7 +23,7 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.selection import selected
 from cfe_faiss.index.state import ListsState
 from cfe_faiss.lists import id_map
-from cfe_faiss.lists.faiss_functions import Step, raw, setting, total
+from cfe_faiss.lists.faiss_functions import Step, pointer_to, raw, setting, total
 from cfe_faiss.scale import shard_changes, shard_files
 from cfe_faiss.scale.shard_files import Shards
 from cfe_faiss.search.grouping import Queries
@@ -137,10 +137,16 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         return state
 
     def _faiss_lists(self) -> FaissLists:
+        of_shards = [pointer_to(shard.invlists) for shard in self._files.indexes]
+        lists = [of_shards[owner] for owner in self._files.owners.tolist()]
+
+        def of_its_shard(function: Callable[..., Any], number: int) -> Any:
+            return function(lists[number], number)
+
         return FaissLists(
-            size=(self._of_shard, (raw.InvertedLists_list_size,)),
-            codes=(self._of_shard, (raw.InvertedLists_get_codes,)),
-            ids=(self._of_shard, (raw.InvertedLists_get_ids,)),
+            size=(of_its_shard, (raw.InvertedLists_list_size,)),
+            codes=(of_its_shard, (raw.InvertedLists_get_codes,)),
+            ids=(of_its_shard, (raw.InvertedLists_get_ids,)),
             resize=None,
             numbered=True,
         )
@@ -304,9 +310,6 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if self.direct_map.type == faiss.DirectMap.NoMap:
             return []
         return self._mapping(np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
-
-    def _of_shard(self, function: Callable[..., Any], number: int) -> Any:
-        return function(self._files.indexes[self._files.owners[number]].invlists, number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).open, (self._files.folder,)
