@@ -154,6 +154,8 @@ class BlockStep:
         Unit rows of the nodes, (m, d); copied.
     threads
         Number of threads; it does not change the results.
+    weights
+        Of the edges to ``indices``, (E,), positive and finite; kept, not copied. None without weights.
 
     Raises
     ------
@@ -169,6 +171,7 @@ class BlockStep:
         own: NDArray[np.float32],
         num_nodes: int,
         threads: int,
+        weights: NDArray[np.float32] | None = None,
     ) -> None: ...
     def gather(self, rows: NDArray[np.float32], low: int, lengths: NDArray[np.float32]) -> None:
         """Take the unit rows of the nodes ``low``, ``low`` + 1, ..., where those before came to their end.

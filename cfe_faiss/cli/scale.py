@@ -40,6 +40,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     edges = group.add_mutually_exclusive_group(required=True)
     edges.add_argument("--edges", type=Path, metavar="FILE", help="an edge_index, (2, E)")
     edges.add_argument("--csr", nargs=2, type=Path, metavar=("INDPTR", "INDICES"), help="a graph in sparse rows")
+    group.add_argument("--edge-weight", type=Path, metavar="FILE", help="weights of the edges, (E,); default: none")
     group.add_argument("--labels", required=True, type=Path, metavar="FILE", help="predicted classes, (n,)")
     group.add_argument("--directed", action="store_true", help="an edge counts in its own direction only")
 
@@ -82,6 +83,7 @@ def run_new(arguments: argparse.Namespace) -> None:
         recall=arguments.recall,
         exact=arguments.exact,
         directed=arguments.directed,
+        edge_weight=arguments.edge_weight,
         nlist=arguments.nlist,
         pairs=arguments.pairs,
         threshold=arguments.threshold,

@@ -116,7 +116,7 @@ def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> 
         raise TypeError(f"edge_index must hold integers, got dtype {array.dtype}")
     n = _number_of_nodes(array, num_nodes)
     wanted = edge_weight is not None and edge_weight is not False
-    weights = _as_weights("edge_weight", edge_weight, array.shape[1]) if wanted else None
+    weights = as_weights("edge_weight", edge_weight, array.shape[1]) if wanted else None
 
     def blocks() -> Iterator[Block]:
         for first in range(0, array.shape[1], _EDGES_PER_BLOCK):
@@ -196,7 +196,7 @@ def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed
     if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < n:
         wrong = rows.indices.min() if rows.indices.min() < 0 else rows.indices.max()
         raise ValueError(f"graph must have column indices in 0..{n - 1}, got {wrong}")
-    weights = _as_weights("the weights of graph", rows.data, rows.nnz) if weighted else None
+    weights = as_weights("the weights of graph", rows.data, rows.nnz) if weighted else None
     cuts = [*range(0, rows.nnz, _EDGES_PER_BLOCK), rows.nnz]
 
     def blocks() -> Iterator[Block]:
@@ -212,7 +212,8 @@ def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed
     return Edges(n, weighted, blocks)
 
 
-def _as_weights(name: str, values: Any, size: int) -> NDArray[np.float32]:
+def as_weights(name: str, values: Any, size: int, first: int = 0) -> NDArray[np.float32]:
+    """Return the weights of edges, (size,); errors name edges by their numbers, counted from ``first``."""
     array = as_array(name, values)
     if array.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), one for each edge, got {array.shape}")
@@ -221,7 +222,9 @@ def _as_weights(name: str, values: Any, size: int) -> NDArray[np.float32]:
     wrong = ~((weights >= 0) & (weights < np.inf)) | ((weights == 0) & (array != 0))
     if wrong.any():
         edge = int(np.argmax(wrong))
-        raise ValueError(f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge {edge}")
+        raise ValueError(
+            f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge {first + edge}"
+        )
     return weights
 
 

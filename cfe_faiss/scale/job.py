@@ -101,6 +101,9 @@ class Job:
         Whether an edge counts in its own direction only.
     nlist
         Lists; None for 4 * sqrt(n).
+    edge_weight
+        Weights of the edges, (E,), in the same forms, as those of :func:`cfe_faiss.graph.as_graph`: beside the edges of
+        an edge_index, or beside ``indices``. None: edges have no weights.
     pairs
         How many of the most similar pairs are wanted, exactly; 0 for none.
     threshold
@@ -144,6 +147,7 @@ class Job:
         recall: float | None = None,
         exact: bool = False,
         directed: bool = False,
+        edge_weight: Source | None = None,
         nlist: int | None = None,
         pairs: int = 1000,
         threshold: float | None = None,
@@ -152,7 +156,7 @@ class Job:
     ) -> None:
         self.directory = Path(directory).resolve()
         given = (features, edges, labels)
-        if all(one is None for one in given):
+        if all(one is None for one in (*given, edge_weight)):
             specification = Manifest.specification(self.directory)
         elif any(one is None for one in given):
             missing = [name for name, one in zip(("features", "edges", "labels"), given, strict=True) if one is None]
@@ -160,7 +164,7 @@ class Job:
         else:
             if recall is not None and exact:
                 raise ValueError(f"only one of recall and exact may be given, got recall={recall}, exact=True")
-            with _new_inputs(self.directory, features, edges, labels) as inputs:
+            with _new_inputs(self.directory, features, edges, labels, edge_weight) as inputs:
                 n, d = _checked_shapes(inputs)
                 wanted = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
                 settings = Settings(
@@ -281,7 +285,7 @@ class Job:
         settings, blocks = self._settings, self._settings.blocks
         found: list[Stage] = []
         if "edges" in self._inputs:
-            parts = graph_stages.edge_blocks(self._inputs["edges"].array())
+            parts = graph_stages.edge_blocks(self._inputs["edges"].array(), "edge_weight" in self._inputs)
             found.append(Stage("sort", parts, graph_stages.sort_edges, ()))
             found.append(Stage("graph", blocks, partial(graph_stages.merge_edges, parts=parts), ("sort",)))
         found += vector_stages.stages(settings, "edges" in self._inputs)
@@ -441,22 +445,26 @@ def as_bytes(name: str, value: int | str) -> int:
 
 
 @contextmanager
-def _new_inputs(folder: Path, features: Source, edges: Any, labels: Source) -> Iterator[dict[str, Input]]:
+def _new_inputs(
+    folder: Path, features: Source, edges: Any, labels: Source, edge_weight: Source | None
+) -> Iterator[dict[str, Input]]:
     """Yield the files of the inputs; where the block raises an error, those that were not there before are removed."""
     place = folder / "inputs"
     place.mkdir(parents=True, exist_ok=True)
     before = set(place.iterdir())
     try:
-        yield _inputs(place, features, edges, labels)
+        yield _inputs(place, features, edges, labels, edge_weight)
     except BaseException:
         for path in set(place.iterdir()) - before:
             path.unlink()
         raise
 
 
-def _inputs(place: Path, features: Source, edges: Any, labels: Source) -> dict[str, Input]:
+def _inputs(place: Path, features: Source, edges: Any, labels: Source, edge_weight: Source | None) -> dict[str, Input]:
     """Return the files of the inputs."""
     inputs = {"features": stored("features", features, place), "labels": stored("labels", labels, place)}
+    if edge_weight is not None:
+        inputs["edge_weight"] = stored("edge_weight", edge_weight, place)
     if isinstance(edges, tuple):
         if len(edges) != 2:
             raise ValueError(f"edges must be an edge_index or a pair (indptr, indices), got {len(edges)} parts")
@@ -476,6 +484,7 @@ def _checked_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
         edges = inputs["edges"].array()
         if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
             raise ValueError(f"edges must be integers of shape (2, E), got {edges.dtype} of shape {edges.shape}")
+        _check_weights(inputs, edges.shape[1])
         return n, d
     indptr, indices = inputs["indptr"].array(), inputs["indices"].array()
     if indptr.shape != (n + 1,) or indptr.dtype.kind not in "iu" or indices.ndim != 1 or indices.dtype.kind not in "iu":
@@ -483,7 +492,17 @@ def _checked_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
             f"edges must be indptr, ({n + 1},), and indices, (E,), both integers, got {indptr.dtype} of shape "
             f"{indptr.shape} and {indices.dtype} of shape {indices.shape}"
         )
+    _check_weights(inputs, len(indices))
     return n, d
+
+
+def _check_weights(inputs: Mapping[str, Input], edges: int) -> None:
+    weights = inputs["edge_weight"].array() if "edge_weight" in inputs else None
+    if weights is not None and (weights.shape != (edges,) or weights.dtype.kind not in "biuf"):
+        raise ValueError(
+            f"edge_weight must be numbers of shape ({edges},), one for each edge, got {weights.dtype} of shape "
+            f"{weights.shape}"
+        )
 
 
 def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:

@@ -54,7 +54,8 @@ def step(work: Work, block: int, layer: int) -> Mapping[str, Any]:
     first, _ = settings.rows(block)
     lengths = lengths_of(work, layer - 1)
     own = np.array(work.read(before, block, "unit"))
-    taking = _native.BlockStep(*neighbors_of(work, block), first, own, settings.n, parallel.num_threads())
+    indptr, indices, weights = neighbors_of(work, block)
+    taking = _native.BlockStep(indptr, indices, first, own, settings.n, parallel.num_threads(), weights)
     for other in range(settings.blocks):
         rows = work.read(before, other, "unit")
         taking.gather(rows, settings.rows(other)[0], lengths)

@@ -17,6 +17,7 @@ def inputs(tmp_path: Path) -> list[str]:
         "features": rng.normal(size=(300, 6)).astype(np.float32),
         "edges": rng.integers(0, 300, (2, 900)),
         "labels": rng.integers(0, 2, 300),
+        "edge-weight": rng.exponential(size=900),
     }
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
@@ -32,6 +33,8 @@ def test_a_job_is_run_looked_at_and_resumed(
     assert "is finished: evidence in" in capsys.readouterr().err
     job = Job(folder)
     X = np.concatenate([*job.vectors()])
+    features, edges, weights = (np.load(tmp_path / f"{name}.npy") for name in ("features", "edges", "edge-weight"))
+    assert_array_equal(X, cfe.ks_vectors(features, edges, edge_weight=weights))
     flat = cfe.IndexEvidenceFlat(6)
     flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
     assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_members(k=3)[1].ravel()))

@@ -128,6 +128,25 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
         job.top_pairs()
 
 
+@pytest.mark.parametrize("csr", [False, True])
+def test_edges_with_weights(tmp_path: Path, csr: bool) -> None:
+    weights = RNG.exponential(size=EDGES.shape[1])
+    graph = as_graph(EDGES, N, edge_weight=weights)
+    edges, of_edges = ((graph.indptr, graph.indices), graph.weights) if csr else (EDGES, weights)
+    settings = {"k": 2, "block_rows": 700, "pairs": 0, "nlist": 5}
+    job = Job(tmp_path, FEATURES, edges, LABELS, edge_weight=of_edges, **settings)
+    job.run(workers=1)
+    assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights))
+    with pytest.raises(ValueError, match=r"holds a job with the inputs \['edge_weight', "):
+        Job(tmp_path, FEATURES, edges, LABELS, **settings)
+    with pytest.raises(ValueError, match="holds a job whose edge_weight have another content"):
+        Job(tmp_path, FEATURES, edges, LABELS, edge_weight=2 * of_edges, **settings)
+    with pytest.raises(
+        ValueError, match=r"edge_weight must be numbers of shape \(\d+,\), .*got float64 of shape \(3,\)"
+    ):
+        Job(tmp_path / "other", FEATURES, edges, LABELS, edge_weight=np.ones(3), **settings)
+
+
 def test_threads_do_not_change_a_byte(
     inputs: dict[str, Path], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

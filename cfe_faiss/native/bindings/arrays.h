@@ -3,9 +3,11 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +27,13 @@ using Array2 = nb::ndarray<Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class Number>
 std::span<Number> as_span(const Array1<Number>& array) {
   return {array.data(), array.shape(0)};
+}
+
+// The weights of edges; None where they have none.
+using Weights = std::optional<Array1<const float>>;
+
+inline std::span<const float> span_of(const Weights& weights) {
+  return weights ? as_span(*weights) : std::span<const float>{};
 }
 
 template <class Number>

@@ -1,9 +1,5 @@
 #include "core/graph.h"
 
-#include <nanobind/stl/optional.h>
-
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -13,12 +9,6 @@
 namespace cfe {
 
 namespace {
-
-using Weights = std::optional<Array1<const float>>;
-
-std::span<const float> span_of(const Weights& weights) {
-  return weights ? as_span(*weights) : std::span<const float>{};
-}
 
 void make_graph(CsrGraph* graph, const Array1<const std::int64_t>& indptr, const Array1<const std::int32_t>& indices,
                 int threads, const Weights& weights, const nb::object& release) {

@@ -24,6 +24,8 @@ void take_step(const Propagation& propagation, const Array2<const float>& unit, 
 struct KeptBlockStep {
   Array1<const std::int64_t> indptr;
   Array1<const std::int32_t> indices;
+  Weights weights;
+  SumsOfWeights sums;
   BlockStep step;
   std::size_t count, d, num_nodes;
   int threads;
@@ -31,15 +33,17 @@ struct KeptBlockStep {
 
 void make_block_step(KeptBlockStep* place, const Array1<const std::int64_t>& indptr,
                      const Array1<const std::int32_t>& indices, std::size_t first, const Array2<const float>& own,
-                     std::size_t num_nodes, int threads) {
+                     std::size_t num_nodes, int threads, const Weights& weights) {
   const std::size_t count = own.shape(0), d = own.shape(1);
   check_length("indptr", indptr.shape(0), count + 1);
   const nb::gil_scoped_release released;
   check_neighbors(as_span(indptr), as_span(indices), first, num_nodes);
-  BlockStep step({{0, count}, as_span(indptr), as_span(indices), {}, {}, {}}, d);
+  SumsOfWeights sums;
+  if (weights) sums = sums_of_weights(as_span(indptr), span_of(weights), first);
+  BlockStep step({{0, count}, as_span(indptr), as_span(indices), span_of(weights), sums.largest, sums.totals}, d);
   std::copy_n(own.data(), own.size(), step.own().begin());
   const nb::gil_scoped_acquire held;
-  new (place) KeptBlockStep{indptr, indices, std::move(step), count, d, num_nodes, threads};
+  new (place) KeptBlockStep{indptr, indices, weights, std::move(sums), std::move(step), count, d, num_nodes, threads};
 }
 
 void gather(KeptBlockStep& kept, const Array2<const float>& rows, std::size_t low, const Array1<const float>& lengths) {
@@ -74,7 +78,7 @@ void bind_propagation(nb::module_& module) {
            as_is("new_lengths"), nb::arg("progress") = nb::none(), nb::arg("release") = nb::none());
   nb::class_<KeptBlockStep>(module, "BlockStep")
       .def("__init__", make_block_step, as_is("indptr"), as_is("indices"), nb::arg("first"), as_is("own"),
-           nb::arg("num_nodes"), nb::arg("threads"))
+           nb::arg("num_nodes"), nb::arg("threads"), nb::arg("weights").noconvert() = nb::none())
       .def("gather", gather, as_is("rows"), nb::arg("low"), as_is("lengths"))
       .def("finish", finish, nb::arg("alpha"), as_is("lengths"), as_is("aggregate"), as_is("new_unit"),
            as_is("new_lengths"));

@@ -83,6 +83,23 @@ std::size_t merge(std::span<std::uint64_t> edges) {
 
 bool is_weight(float weight) { return weight > 0 && std::isfinite(weight); }
 
+// Writes the sums of the weights of node v; returns whether all are positive and finite.
+bool sum_of_node(std::span<const float> weights, std::size_t v, SumsOfWeights& sums) {
+  if (!std::ranges::all_of(weights, is_weight)) return false;
+  for (const float weight : weights) sums.largest[v] = std::max(sums.largest[v], weight);
+  for (const float weight : weights) sums.totals[v] += static_cast<double>(weight / sums.largest[v]);
+  return true;
+}
+
+void check_number(std::span<const float> weights, std::size_t edges) {
+  if (weights.size() != edges)
+    refuse("weights must have length " + std::to_string(edges) + ", got " + std::to_string(weights.size()));
+}
+
+[[noreturn]] void refuse_weights(std::size_t v) {
+  refuse("weights must be positive and finite, which those for node " + std::to_string(v) + " are not");
+}
+
 // Calls `visit` with the ends and the number of each edge that joins two nodes.
 template <class Visit>
 void for_each_edge(const Matrix<const std::int64_t>& edges, std::size_t num_nodes, const Visit& visit) {
@@ -139,15 +156,22 @@ void check_neighbors(std::span<const std::int64_t> indptr, std::span<const std::
   }
 }
 
+SumsOfWeights sums_of_weights(std::span<const std::int64_t> indptr, std::span<const float> weights, std::size_t first) {
+  check_number(weights, static_cast<std::size_t>(indptr.back()));
+  const std::size_t count = indptr.size() - 1;
+  SumsOfWeights sums{std::vector<float>(count), std::vector<double>(count)};
+  for (std::size_t i = 0; i < count; ++i)
+    if (!sum_of_node(weights.subspan(indptr[i], indptr[i + 1] - indptr[i]), i, sums)) refuse_weights(first + i);
+  return sums;
+}
+
 CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
                    std::span<const float> weights, int threads, const Watch& watch)
     : indptr_(indptr), indices_(indices), weights_(weights) {
   check_offsets(indptr, indices.size());
   if (!weights.empty()) {
-    if (weights.size() != indices.size())
-      refuse("weights must have length " + std::to_string(indices.size()) + ", got " + std::to_string(weights.size()));
-    largest_.resize(num_nodes());
-    totals_.resize(num_nodes());
+    check_number(weights, indices.size());
+    sums_ = {std::vector<float>(num_nodes()), std::vector<double>(num_nodes())};
   }
   const std::vector<Range> ranges = balanced_ranges(indptr);
   std::vector<std::size_t> wrong(ranges.size(), num_nodes());  // the first wrong node of each range
@@ -163,17 +187,12 @@ CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::in
     if (v < num_nodes()) {
       if (!is_right(v, neighbors(v), static_cast<std::int64_t>(num_nodes())))
         refuse_neighbors(v, neighbors(v), num_nodes());
-      refuse("weights must be positive and finite, which those for node " + std::to_string(v) + " are not");
+      refuse_weights(v);
     }
 }
 
 bool CsrGraph::sum_weights(std::size_t v) {
-  if (weights_.empty()) return true;
-  const std::span<const float> own = weights_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]);
-  if (!std::ranges::all_of(own, is_weight)) return false;
-  for (const float weight : own) largest_[v] = std::max(largest_[v], weight);
-  for (const float weight : own) totals_[v] += static_cast<double>(weight / largest_[v]);
-  return true;
+  return weights_.empty() || sum_of_node(weights_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]), v, sums_);
 }
 
 std::int64_t CsrGraph::count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const {
@@ -220,9 +239,7 @@ void GraphBuilder::start_placing() {
 }
 
 void GraphBuilder::check_weights(std::span<const float> weights, std::size_t edges) const {
-  const std::size_t wanted = weighted_ ? edges : 0;
-  if (weights.size() != wanted)
-    refuse("weights must have length " + std::to_string(wanted) + ", got " + std::to_string(weights.size()));
+  check_number(weights, weighted_ ? edges : 0);
   for (const float weight : weights)
     if (!is_weight(weight)) refuse("weights must be positive and finite, got " + std::to_string(weight));
 }

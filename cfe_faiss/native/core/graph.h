@@ -28,6 +28,16 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts);
 void check_neighbors(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::size_t first,
                      std::size_t num_nodes);
 
+// Of the weights of each of some nodes, the largest, and the sum when all are divided by it.
+struct SumsOfWeights {
+  std::vector<float> largest;
+  std::vector<double> totals;
+};
+
+// The sums of the weights beside the neighbours of nodes first, first + 1, ..., whose ends in `weights` are in `indptr`.
+// Throws std::invalid_argument if a weight is not positive and finite, or there are not as many as there should be.
+SumsOfWeights sums_of_weights(std::span<const std::int64_t> indptr, std::span<const float> weights, std::size_t first);
+
 // A view of a graph's arrays, which have been checked: the neighbours of v are indices[indptr[v]] and on, up to
 // indptr[v + 1], ascending, without v, all below the number of nodes; `weights` stand beside them, positive and finite,
 // or there are none. The arrays must outlive it, unchanged.
@@ -45,9 +55,9 @@ class CsrGraph {
     return indices_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]);
   }
   std::span<const float> weights() const { return weights_; }
-  // Of the weights of each node, the largest, and the sum when all are divided by it; empty without weights.
-  std::span<const float> largest() const { return largest_; }
-  std::span<const double> totals() const { return totals_; }
+  // See SumsOfWeights; empty without weights.
+  std::span<const float> largest() const { return sums_.largest; }
+  std::span<const double> totals() const { return sums_.totals; }
   // The number of entries of `indices` that join nodes with the same label. Throws std::invalid_argument unless there
   // is a label for each node.
   std::int64_t count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const;
@@ -58,8 +68,7 @@ class CsrGraph {
   std::span<const std::int64_t> indptr_;
   std::span<const std::int32_t> indices_;
   std::span<const float> weights_;
-  std::vector<float> largest_;
-  std::vector<double> totals_;
+  SumsOfWeights sums_;
 };
 
 // Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are sorted and merged.
