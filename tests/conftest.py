@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Kernels are compiled on first use, which no deadline survives; examples are the same in every run.
+# On a shared machine no deadline is kept; examples are the same in every run.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("default")
 

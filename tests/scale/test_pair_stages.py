@@ -321,6 +321,7 @@ print("one", one)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures memory as Linux does")
 def test_tasks_take_memory_for_a_group_not_for_all(tmp_path: Path) -> None:
     n, d, shards = 300_000, 32, 3
