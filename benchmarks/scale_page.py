@@ -17,6 +17,8 @@ from report import table
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
+OF_A_NODE, OF_A_LIST = 28, 300  # bytes that who opens the shards holds, of the lists in each shard
+MOST_SHARDS = 256
 GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
@@ -196,6 +198,11 @@ def read_by_a_machine(n: float, degree: float, d: float) -> float:
     return n * (8 * degree + 8 * degree + 4 * d + steps + 4 * d + 4 * d + 4 * d + 12)
 
 
+def held_by_a_worker(n: float) -> float:
+    """Return how many bytes a worker holds that has all shards open: for each node, and each list of each shard."""
+    return OF_A_NODE * n + OF_A_LIST * min(n / 131_072, MOST_SHARDS) * 4 * math.sqrt(n)
+
+
 def on_paper() -> str:
     last = runs()[-1]
     degree = 2 * last["edges"] / last["nodes"]
@@ -219,6 +226,7 @@ def on_paper() -> str:
                     f"{max(a + b for a, b in pairwise(sizes)) / GIB:,.0f} GB",
                     f"{read_by_a_machine(n, degree, d) / GIB:,.0f} GB",
                     f"{4 * d * min(n, TRAINED_ON * math.sqrt(n)) / GIB:,.1f} GB",
+                    f"{held_by_a_worker(n) / GIB:,.1f} GB",
                     f"{math.ceil(total / (DAYS * 86_400 * CORES)):,}",
                 )
             )
@@ -229,10 +237,21 @@ def on_paper() -> str:
         "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
         f"that finished a stage ({finished} nodes); what is kept; the most "
         "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; "
-        f"the vectors that training holds in memory; and machines of {CORES} cores that do it in a day. "
+        "the vectors that training holds in memory; what a worker holds that has all shards open, beside 2 GB for what "
+        "it compares, so that on large graphs few workers with many threads are better; and "
+        f"machines of {CORES} cores that do it in a day. "
         "Training is one task: a machine cannot do it in less than its hours divided by its cores. Nothing beyond "
         f"{last['nodes']:,} nodes was run:\n\n"
-        + table((*head, "read by a machine", "held by training", f"machines of {CORES} cores for a day"), rows)
+        + table(
+            (
+                *head,
+                "read by a machine",
+                "held by training",
+                "held by a worker",
+                f"machines of {CORES} cores for a day",
+            ),
+            rows,
+        )
     )
 
 

@@ -57,7 +57,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pairs", type=int, default=1000, metavar="N", help="most similar pairs; default: 1000")
     group.add_argument("--threshold", type=float, help="similarity from which on all pairs are written")
     group.add_argument("--block-rows", type=int, metavar="N", help="nodes in a block; default: by vectors and edges")
-    group.add_argument("--shards", type=int, metavar="N", help="of the index; default: one for 131,072 nodes")
+    group.add_argument(
+        "--shards", type=int, metavar="N", help="of the index; default: one for 131,072 nodes, at most 256"
+    )
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:

@@ -156,16 +156,18 @@ class Routes:
     def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp]) -> "Routes":
         """Return the routes of all lists of an index that lies in parts, of which list j is in ``owners[j]`` only."""
         nlist = len(owners)
-        every = np.arange(nlist)
+        means, filled = np.empty_like(parts[0].means), np.empty_like(parts[0].filled)
+        for number, part in enumerate(parts):
+            own = owners == number
+            means[own], filled[own] = part.means[own], part.filled[own]
         labels = np.concatenate([np.repeat(part.labels, np.diff(part.starts)) for part in parts])
         lists = np.concatenate([part.class_lists for part in parts])
         order = np.lexsort((lists, labels))
         classes, counts = np.unique(labels, return_counts=True)
-        means = np.stack([part.means for part in parts])[owners, every]
         return cls(
             nlist,
             means,
-            np.stack([part.filled for part in parts])[owners, every],
+            filled,
             classes,
             np.append(0, np.cumsum(counts)).astype(np.int64),
             lists[order],

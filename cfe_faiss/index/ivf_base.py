@@ -44,6 +44,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
     _centroids: NDArray[np.float32] | None = None  # of all partitions, once the first is trained
     _before: TakenOver | None = None  # what the next state takes over from those before it
     _from_file: Routes | None = None  # and from the file that the index was read from
+    _shared: Any = None  # the quantizer, if other indexes have it, too
 
     # What FAISS's classes have.
     nlist: int
@@ -51,6 +52,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
     is_trained: bool
     cp: Any
     quantizer: Any
+    own_fields: bool
     invlists: Any
     direct_map: Any
 
@@ -142,6 +144,13 @@ class EvidenceIVFMixin(IVFSearchMixin):
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
             self._centroids = known = np.concatenate([first[None], self._supplementary])
         return known
+
+    def _share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
+        """Take a quantizer and centroids that other indexes have, too, in place of equal ones of its own."""
+        own = self.quantizer
+        self.own_fields = False  # FAISS must not free what others have
+        self._shared, self._centroids, self.quantizer = quantizer, centroids, quantizer
+        raw.delete_Index(own)
 
     def routes(self) -> Routes:
         """Return where the evidence of each class lies; valid until the index changes."""

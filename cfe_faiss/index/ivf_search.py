@@ -47,7 +47,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
     def nprobe_for(self, recall: float, k: int = 10) -> int:
         """Return the smallest ``nprobe`` at which the evidence of all stored vectors has a wanted recall@k.
 
-        It is measured on up to 2,000 stored vectors, which are searched exactly, and kept until the index changes: what
+        It is measured on about 2,000 stored vectors, which are searched exactly, and kept until the index changes: what
         ``search_members(k=k, recall=recall)`` searches with.
 
         Parameters
@@ -97,7 +97,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             nlist on the result is exact.
         recall
             In place of ``nprobe``: the recall@k wanted, in (0, 1]. The number of lists that reaches it is measured once
-            for the index as it is, on up to 2,000 stored vectors that are searched exactly; 1 is exact. With ``sel`` it
+            for the index as it is, on about 2,000 stored vectors that are searched exactly; 1 is exact. With ``sel`` it
             is measured at each call, and up to 2,000 queries are searched exactly, which takes less.
         exact
             In place of ``nprobe``: whether to return the exact result.

@@ -32,7 +32,7 @@ _BLOCK_BYTES = 1 << 27
 _BLOCK_EDGES = 1 << 27
 _BLOCKS = 8  # at least, for several workers, where each has...
 _BLOCK_ROWS = 1 << 14  # ... so many rows
-_SHARD_ROWS = 1 << 17
+_SHARD_ROWS, _MOST_SHARDS = 1 << 17, 1 << 8
 _KEPT = {"vectors", "shard", "join", "evidence", "top", "above"}
 """Stages whose files are results."""
 _READ_LATER = {"train", "assign", "place"}
@@ -110,7 +110,8 @@ class Job:
         Similarity from which on all pairs are wanted; None for none.
     block_rows, shards
         Nodes in a block, by default an eighth of all, but at most 128 MB of vectors and 134 million edges on average:
-        more blocks suit more workers, fewer take less time. And shards of the index, by default one for 131,072 nodes.
+        more blocks suit more workers, fewer take less time. And shards of the index, by default one for 131,072 nodes,
+        at most 256: who opens them holds some 300 bytes for each list of each shard.
 
     Raises
     ------
@@ -176,7 +177,7 @@ class Job:
                     as_count("k", k),
                     None if wanted == 1 else wanted,
                     automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
-                    as_count("shards", -(-n // _SHARD_ROWS) if shards is None else shards),
+                    as_count("shards", min(-(-n // _SHARD_ROWS), _MOST_SHARDS) if shards is None else shards),
                     as_count("block_rows", _automatic_rows(inputs, n, d) if block_rows is None else block_rows),
                     as_count("pairs", pairs, 0),
                     None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),

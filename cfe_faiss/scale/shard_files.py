@@ -48,6 +48,8 @@ class Shards:
         How many vectors each list has, (nlist,).
     owners
         Which shard holds each list, (nlist,); any for a list without vectors.
+    quantizer, centroids
+        The centroids, which each file holds and all shards have in common: as FAISS has them, and (1, nlist, d).
     """
 
     folder: Path
@@ -55,6 +57,8 @@ class Shards:
     indexes: tuple[IndexEvidenceIVF, ...]
     sizes: NDArray[np.int64]
     owners: NDArray[np.intp]
+    quantizer: Any
+    centroids: NDArray[np.float32]
 
     @property
     def paths(self) -> list[Path]:
@@ -104,8 +108,13 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
         known.indexes[before[_key(entry)]] if known and _key(entry) in before else _read_shard(folder, entry)
         for entry in manifest["shards"]
     )
-    sizes = _sizes_of(folder, manifest["parameters"], indexes)
-    return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0))
+    quantizer, centroids = _centroids_of(indexes[0], known)
+    _check_same(folder, manifest["parameters"], indexes, centroids)
+    for index in indexes:
+        if index.own_fields:
+            index._share_centroids(quantizer, centroids)
+    sizes = _sizes_of(folder, indexes)
+    return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
 
 
 def is_current(shards: Shards) -> bool:
@@ -219,17 +228,31 @@ def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(entry.values())
 
 
-def _sizes_of(folder: Path, parameters: dict[str, Any], shards: Sequence[IndexEvidenceIVF]) -> NDArray[np.int64]:
-    """Return how many vectors each list has in each shard, (shards, nlist), after the shards were compared."""
-    centroids = shards[0].centroids()
+def _centroids_of(index: IndexEvidenceIVF, known: Shards | None) -> tuple[Any, NDArray[np.float32]]:
+    """Return the centroids of an index, as FAISS has them and as an array: those of ``known``, if they are equal."""
+    centroids = index.centroids()
+    if known is not None and np.array_equal(centroids, known.centroids):
+        return known.quantizer, known.centroids
+    quantizer = faiss.IndexFlatIP(index.d)
+    quantizer.add(centroids[0])
+    return quantizer, centroids
+
+
+def _check_same(
+    folder: Path, parameters: dict[str, Any], shards: Sequence[IndexEvidenceIVF], centroids: NDArray[np.float32]
+) -> None:
     for shard in shards:
         wrong = next((name for name in _PARAMETERS if getattr(shard, name) != parameters[name]), None)
         if wrong is not None:
             raise _damaged(
                 folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}"
             )
-        if not np.array_equal(shard.centroids(), centroids):
+        if shard.own_fields and not np.array_equal(shard.centroids(), centroids):
             raise _damaged(folder, "its shards have different centroids")
+
+
+def _sizes_of(folder: Path, shards: Sequence[IndexEvidenceIVF]) -> NDArray[np.int64]:
+    """Return how many vectors each list has in each shard, (shards, nlist)."""
     sizes = np.array([np.diff(shard.storage().starts) for shard in shards])
     if (np.count_nonzero(sizes, axis=0) > 1).any():
         raise _damaged(folder, f"list {np.argmax(np.count_nonzero(sizes, axis=0) > 1)} lies in several shards")

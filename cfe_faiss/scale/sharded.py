@@ -96,7 +96,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
         index = cls.__new__(cls)
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
-        index._take_centroids(shards.indexes[0].centroids())
+        index._take_centroids(shards.centroids)
         index.nprobe = parameters["nprobe"]
         index._files = shards
         call_steps(index._taking(shards), [])
@@ -289,7 +289,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def _check_same(self, shards: Shards) -> None:
         before, now = ({**one.manifest["parameters"], "nprobe": None} for one in (self._files, shards))
-        if before != now or not np.array_equal(self._files.indexes[0].centroids(), shards.indexes[0].centroids()):
+        if before != now or not np.array_equal(self._files.centroids, shards.centroids):
             raise RuntimeError(f"the shards in {shards.folder} are those of another index now; open them again")
 
     def _rewrite(self, edits: Mapping[int, shard_changes.Edit]) -> None:

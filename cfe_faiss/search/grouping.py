@@ -180,6 +180,14 @@ def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArr
     return groups, np.concatenate([lists for _, lists in parts])
 
 
+def small_groups(queries: Queries, routes: Routes) -> Groups:
+    """Return the groups of queries that :func:`routed_some` routes."""
+    large = group(queries, routes)
+    X = np.ascontiguousarray(queries.fetch(large.order))
+    within, starts, of_group = halve(X, large.starts, _LARGEST, threads=num_threads(float(X.size)))
+    return Groups(large.order[within], starts, large.labels[of_group])
+
+
 def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[Ints, Ints, Ints]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
 

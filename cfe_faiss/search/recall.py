@@ -1,20 +1,24 @@
 """How many lists to probe for a wanted recall: measured on a sample of the stored vectors."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import metrics
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.lists.storage import Storage, lists_of
 from cfe_faiss.search import batch, searcher
 from cfe_faiss.search.engine import Engine, Plan
 from cfe_faiss.search.exact import Results
-from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search.grouping import Queries, small_groups
 from cfe_faiss.search.searcher import InvertedLists
 
 SAMPLE = 2000
 """Stored vectors that are searched exactly to measure the recall of others."""
+_DRAWN_AT_ONCE = 128  # of their groups, whose lists are read in full
 _FOLDS = 20
 _CERTAIN = 1.64  # one-sided 95 % of a normal distribution
 
@@ -24,20 +28,24 @@ def nprobe_for(
 ) -> int:
     """Return the smallest number of lists that reaches a recall@k with 95 % confidence, on a sample.
 
-    The sample holds up to 2,000 stored vectors, in whole lists where queries are searched in groups, list by list.
+    The sample holds about 2,000 stored vectors: where queries are searched in groups, random groups.
     What is found for (k, recall, batched) among all rows is kept as long as ``lists`` is valid.
     """
     known = lists.calibrations if allowed is None else {}
     key = (k, recall, batched)
     if key not in known:
-        queries = _sample(lists, batched)
-        if len(queries) == 0:
+        routes = lists.routes if batched else None
+        sample = _single(lists.storage) if routes is None else _groups(lists.storage, routes)
+        if not sample:
             return lists.number
         engine = Engine.BATCHED if batched else Engine.SINGLE
 
         def search(nprobe: int) -> Results:
             made = Plan(engine, nprobe, batch.MEMORY, allowed)
-            return searcher.search(lists, queries, k, made, complete=nprobe < lists.number)
+            complete = nprobe < lists.number
+            parts = [searcher.search(lists, queries, k, made, complete=complete) for queries in sample]
+            D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
+            return D, I
 
         exact = search(lists.number)
 
@@ -48,15 +56,56 @@ def nprobe_for(
     return known[key]
 
 
-def _sample(lists: InvertedLists, batched: bool) -> Queries:
-    storage, rng = lists.storage, np.random.default_rng(0)
-    if batched:
-        order = rng.permutation(len(storage.starts) - 1)
-        enough = int(np.searchsorted(np.cumsum(np.diff(storage.starts)[order]), SAMPLE)) + 1
-        rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in order[:enough]])
-    else:
-        rows = rng.choice(storage.n, min(SAMPLE // 4, storage.n), replace=False)
-    return Queries.of_rows(storage, rows[storage.labels[rows] != UNKNOWN])
+def _single(storage: Storage) -> list[Queries]:
+    """Return random stored vectors."""
+    rows = _drawn(storage, SAMPLE // 4)
+    return [Queries.of_rows(storage, rows)] if len(rows) else []
+
+
+def _drawn(storage: Storage, most: int) -> NDArray[np.int64]:
+    """Return random rows whose label is known, from as many as ``most``."""
+    rows = np.random.default_rng(0).choice(storage.n, min(most, storage.n), replace=False)
+    known: NDArray[np.int64] = rows[storage.labels[rows] != UNKNOWN]
+    return known
+
+
+def _groups(storage: Storage, routes: Routes) -> list[Queries]:
+    """Return random groups of stored vectors, made of all vectors of their lists, in several searches.
+
+    Of the vectors of a list that are routed alike a search holds one group, since it would halve two of them anew.
+    """
+    drawn, count = _drawn(storage, SAMPLE), 0
+    known: set[int] = set()  # the first rows of groups
+    before: Counter[tuple[int, int]] = Counter()  # of a list and a label
+    searches: list[list[NDArray[np.int64]]] = []
+    for first in range(0, len(drawn), _DRAWN_AT_ONCE):
+        for key, rows in _groups_with(storage, routes, drawn[first : first + _DRAWN_AT_ONCE]):
+            if count >= SAMPLE or int(rows[0]) in known:
+                continue
+            known.add(int(rows[0]))
+            count += len(rows)
+            if before[key] == len(searches):
+                searches.append([])
+            searches[before[key]].append(rows)
+            before[key] += 1
+        if count >= SAMPLE:
+            break
+    return [Queries.of_rows(storage, np.sort(np.concatenate(groups))) for groups in searches]
+
+
+def _groups_with(
+    storage: Storage, routes: Routes, drawn: NDArray[np.int64]
+) -> Iterator[tuple[tuple[int, int], NDArray[np.int64]]]:
+    """Yield, for each of some rows, the list and the label of its group, and the rows of this."""
+    homes = lists_of(drawn, storage.starts)
+    rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in np.unique(homes)])
+    groups = small_groups(Queries.of_rows(storage, rows), routes)
+    rows = rows[groups.order]
+    by_row = np.argsort(rows)
+    places = by_row[np.searchsorted(rows, drawn, sorter=by_row)]
+    of_drawn = np.searchsorted(groups.starts, places, side="right") - 1
+    for home, number in zip(homes.tolist(), of_drawn.tolist(), strict=True):
+        yield (home, int(groups.labels[number])), rows[groups.starts[number] : groups.starts[number + 1]]
 
 
 def _lower_bound(found: Results, exact: Results) -> float:

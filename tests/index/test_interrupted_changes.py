@@ -226,11 +226,14 @@ print("survived")
 
 SIGNALS = """
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-errors, start = 0, time.perf_counter()
-index.add_with_labels(more, more_labels, new)
-index.relabel(np.roll(more_labels, 1), new)
-index.remove_ids(new)
-for delay in rng.uniform(1e-4, time.perf_counter() - start, 40):
+errors, took = 0, np.inf
+for _ in range(3):
+    start = time.perf_counter()
+    index.add_with_labels(more, more_labels, new)
+    index.relabel(np.roll(more_labels, 1), new)
+    index.remove_ids(new)
+    took = min(took, time.perf_counter() - start)
+for delay in rng.uniform(1e-4, took, 40):
     try:
         signal.setitimer(signal.ITIMER_REAL, delay)
         index.add_with_labels(more, more_labels, new)

@@ -1,7 +1,9 @@
 """Shards of lists, opened as one index: the same results, to the last bit, as from the index that was split."""
 
+import gc
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,23 @@ def test_all_members_are_searched_alike(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, how: dict[str, Any]
 ) -> None:
     assert_same(sharded.search_members(k=10, **how), index.search_members(k=10, **how))
+
+
+def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> None:
+    opened = ShardedEvidenceIndex.open(shutil.copytree(folder, tmp_path / "shards"))
+    assert len({int(shard.quantizer.this) for shard in opened.shards}) == 1
+    assert len({id(shard.centroids()) for shard in opened.shards}) == 1
+    shard = opened.shards[1]
+    expected = shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST))
+    assert (expected[1] >= 0).all()
+    opened.add_with_labels(X[:2], [0, 1])
+    assert len({int(shard.quantizer.this) for shard in opened.shards}) == 1
+    del opened
+    gc.collect()
+    assert_same(shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST)), expected)
+    cfe.write_index(shard, tmp_path / "shard.index")
+    copied = cfe.read_index(tmp_path / "shard.index")
+    assert_array_equal(copied.centroids(), shard.centroids())
 
 
 @pytest.mark.parametrize("nq", [1, 3, 500])
