@@ -8,6 +8,7 @@ too; what a stage takes is what its tasks have noted.
     python benchmarks/scale.py compare                          # 1,569,960 nodes: in memory, local and Ray, in turns
     python benchmarks/scale.py growth --parts 1 --nodes 100000  # one size; results are kept by size and workers
     python benchmarks/scale.py growth --parts 10                # 15.7 million nodes, 2.6 billion directed edges
+    python benchmarks/scale.py evidence --folder JOB            # of every tenth shard of a job's index, at recall .95
     python benchmarks/scale_page.py                             # writes results/scale.md
 """
 
@@ -32,13 +33,14 @@ from numpy.typing import NDArray
 import cfe_faiss as cfe
 from cfe_faiss.datasets.synthetic import amazon_shape
 from cfe_faiss.graph import Graph
-from cfe_faiss.scale import Job
+from cfe_faiss.scale import Job, ShardedEvidenceIndex
 from cfe_faiss.scale.manifest import Manifest
 
 NODES = 1_569_960
 K, RECALL, PAIRS = 10, 0.95, 1000
 D_OF_GROWTH = 64  # of 200 features, so that ten times the nodes fit on a disk
 ELSEWHERE = 0.1  # of the edges of a part end in another one
+EVERY = 10
 QUERIES = 1000  # nodes whose evidence is compared with the exact one
 SEED = 0
 
@@ -283,6 +285,27 @@ def growth(arguments: argparse.Namespace) -> None:
         shutil.rmtree(place)
 
 
+def evidence(arguments: argparse.Namespace) -> None:
+    """Search some shards of an index that a job has made, with as many lists as the recall takes now."""
+    index = ShardedEvidenceIndex.open(arguments.folder / "index")
+    start = time.process_time()
+    nprobe = index.nprobe_for(RECALL, K)
+    found: dict[str, Any] = {"nodes": index.ntotal, "d": index.d, "shards": len(index.shards), "nprobe": nprobe}
+    found |= {"nprobe_cpu_seconds": time.process_time() - start, "searched": [], "cpu_seconds": []}
+    rng, ids, D, I = np.random.default_rng(SEED), [], [], []
+    for number in range(0, len(index.shards), EVERY):
+        start = time.process_time()
+        of_shard, similarities, neighbors = index.search_shard(number, K, nprobe)
+        found["cpu_seconds"].append(time.process_time() - start)
+        found["searched"].append(len(of_shard))
+        chosen = rng.choice(len(of_shard), QUERIES * EVERY // len(index.shards), replace=False)
+        for all_of, some in ((ids, of_shard), (D, similarities), (I, neighbors)):
+            all_of.append(some[chosen])
+    best_D, best_I = index.search_members(np.concatenate(ids), k=K, exact=True)
+    found["recall"] = cfe.metrics.recall(np.concatenate(I), best_I, np.concatenate(D), best_D)
+    keep(f"scale_evidence_{index.ntotal}", found)
+
+
 def inputs_of(arguments: argparse.Namespace, csr: bool, d: int) -> Path:
     folder: Path = arguments.folder / f"inputs-{arguments.nodes}-{arguments.parts}-{d}-{'csr' if csr else 'edges'}"
     if not (folder / "y.npy").exists():
@@ -300,7 +323,7 @@ def keep(name: str, result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("compare", "growth", "one"))
+    parser.add_argument("what", choices=("compare", "growth", "evidence", "one"))
     parser.add_argument("one", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--nodes", type=int, default=NODES, help="of a part")
     parser.add_argument("--parts", type=int, default=1)
@@ -321,7 +344,7 @@ def main() -> None:
         )
         print(json.dumps(found))
     else:
-        {"compare": compare, "growth": growth}[arguments.what](arguments)
+        {"compare": compare, "growth": growth, "evidence": evidence}[arguments.what](arguments)
 
 
 if __name__ == "__main__":

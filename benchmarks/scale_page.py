@@ -123,11 +123,34 @@ def largest() -> str:
         if is_whole(run)
         else "ended before it was finished: these stages were"
     )
+    again = searched_again(run)
+    if again:
+        found += (
+            f". The job had measured its nprobe on a few whole lists: {stage_result(run, 'join', 'nprobe')}; on random "
+            f"groups, as `recall=` is measured since, it is {again['nprobe']}: {len(again['searched'])} of "
+            f"{again['shards']} shards searched with it have a recall of {again['recall']:.4f}, and all would take "
+            f"{evidence_again(again):,.0f} s of processor time"
+        )
     return (
         f'{run["nodes"]:,} nodes, {run["edges"] * 2:,} directed edges, d = {run["d"]}, `memory="{run["memory"]}"`, '
         f"two workers; other work ran beside it, so processor times say more than times; {found}:\n\n"
         + table((*head, "of all workers, without"), rows)
     )
+
+
+def stage_result(run: Run, name: str, key: str) -> Any:
+    return (stage(run, name) or {})["results"][key]
+
+
+def searched_again(run: Run) -> dict[str, Any] | None:
+    """Return what came of it when some shards of a job were searched once more."""
+    path = RESULTS / f"scale_evidence_{run['nodes']}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def evidence_again(again: dict[str, Any]) -> float:
+    """Return the processor time of the evidence of all nodes, from that of some shards."""
+    return float(sum(again["cpu_seconds"]) * again["nodes"] / sum(again["searched"]))
 
 
 def makespan(run: Run, workers: int) -> float:
@@ -189,7 +212,9 @@ def seconds_of(name: str, n: float, degree: float, d: float) -> float:
     """Return the processor time of a stage, in proportion to that of the largest run which finished it."""
     run = last_with(name)
     own = run["nodes"], 2 * run["edges"] / run["nodes"], run["d"]
-    return cpu(run, name) * work(name, n, degree, d) / work(name, *own)
+    again = searched_again(run)
+    measured = evidence_again(again) if again and name == "evidence" else cpu(run, name)
+    return measured * work(name, n, degree, d) / work(name, *own)
 
 
 def read_by_a_machine(n: float, degree: float, d: float) -> float:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -18,6 +18,7 @@ from cfe_faiss.scale.work import Work
 N = 50
 
 
+@settings(max_examples=15)  # each writes many files
 @given(
     seed=st.integers(0, 2**32 - 1),
     block_rows=st.integers(1, N),
@@ -37,8 +38,8 @@ def test_vectors_are_those_of_ks_vectors(
     x, edges = rng.normal(size=(N, 5)).astype(np.float32), rng.integers(0, N, (2, 200))
     graph = as_graph(edges, N, edge_weight=rng.exponential(size=200) if weighted else None, directed=directed)
     folder = tmp_path_factory.mktemp("job")
-    settings = {"edge_weight": graph.weights, "num_layers": num_layers, "block_rows": block_rows}
-    Job(folder, x, (graph.indptr, graph.indices), np.zeros(N, np.int64), **settings)
+    how = {"edge_weight": graph.weights, "num_layers": num_layers, "block_rows": block_rows}
+    Job(folder, x, (graph.indptr, graph.indices), np.zeros(N, np.int64), **how)
     work = Work.of(folder, 1 << 20)
     for stage in stages(work.settings, has_edges=False):
         for block in range(stage.blocks):
