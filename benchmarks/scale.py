@@ -7,6 +7,7 @@ too; what a stage takes is what its tasks have noted.
 
     python benchmarks/scale.py compare                          # 1,569,960 nodes: in memory, local and Ray, in turns
     python benchmarks/scale.py growth --parts 1 --nodes 100000  # one size; results are kept by size and workers
+    taskset -c 0 python benchmarks/scale.py growth --nodes 400000 --workers 1  # on one core
     python benchmarks/scale.py growth --parts 10                # 15.7 million nodes, 2.6 billion directed edges
     python benchmarks/scale.py evidence --folder JOB            # of every tenth shard of a job's index, at recall .95
     python benchmarks/scale_page.py                             # writes results/scale.md
@@ -279,6 +280,7 @@ def growth(arguments: argparse.Namespace) -> None:
         found = alone("local", inputs, place, arguments.workers, arguments.memory)
     edges = int(np.load(inputs / "edges.npy", mmap_mode="r").shape[1])
     size = {"nodes": arguments.nodes * arguments.parts, "edges": edges, "d": D_OF_GROWTH}
+    size["cores"] = len(os.sched_getaffinity(0))  # fewer than the machine has, under taskset
     name = f"scale_growth_{size['nodes']}_{arguments.workers}"
     keep(name, {**size, "workers": arguments.workers, "memory": arguments.memory, **found})
     if not arguments.so_far:
