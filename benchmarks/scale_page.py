@@ -15,10 +15,11 @@ import numpy as np
 from common import RESULTS
 from report import table
 
+from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
+
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
-OF_A_NODE, OF_A_LIST = 28, 300  # bytes that who opens the shards holds, of the lists in each shard
-MOST_SHARDS = 256
+OF_A_NODE, OF_A_LIST = 28, 300  # bytes that a worker holds for each node, and for each list in each shard
 GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
@@ -123,10 +124,10 @@ def largest() -> str:
         if is_whole(run)
         else "ended before it was finished: these stages were"
     )
-    again = searched_again(run)
-    if again:
+    again, joined = searched_again(run), stage(run, "join")
+    if again and joined:
         found += (
-            f". The job had measured its nprobe on a few whole lists: {stage_result(run, 'join', 'nprobe')}; on random "
+            f". The job had measured its nprobe on a few whole lists: {joined['results']['nprobe']}; on random "
             f"groups, as `recall=` is measured since, it is {again['nprobe']}: {len(again['searched'])} of "
             f"{again['shards']} shards searched with it have a recall of {again['recall']:.4f}, and all would take "
             f"{evidence_again(again):,.0f} s of processor time"
@@ -136,10 +137,6 @@ def largest() -> str:
         f"two workers; other work ran beside it, so processor times say more than times; {found}:\n\n"
         + table((*head, "of all workers, without"), rows)
     )
-
-
-def stage_result(run: Run, name: str, key: str) -> Any:
-    return (stage(run, name) or {})["results"][key]
 
 
 def searched_again(run: Run) -> dict[str, Any] | None:
@@ -225,7 +222,7 @@ def read_by_a_machine(n: float, degree: float, d: float) -> float:
 
 def held_by_a_worker(n: float) -> float:
     """Return how many bytes a worker holds that has all shards open: for each node, and each list of each shard."""
-    return OF_A_NODE * n + OF_A_LIST * min(n / 131_072, MOST_SHARDS) * 4 * math.sqrt(n)
+    return OF_A_NODE * n + OF_A_LIST * min(n / SHARD_ROWS, MOST_SHARDS) * 4 * math.sqrt(n)
 
 
 def on_paper() -> str:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
+from cfe_faiss.lists.layout import stock_codes
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.summary import summary
 
@@ -81,13 +82,8 @@ def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     check_stock(index)
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
-        lists = index.invlists
-        filled = [j for j in range(index.nlist) if lists.list_size(j)]
-        ids = [faiss.rev_swig_ptr(lists.get_ids(j), lists.list_size(j)).copy() for j in filled]
-        codes = [faiss.rev_swig_ptr(lists.get_codes(j), lists.list_size(j) * index.code_size).copy() for j in filled]
-        all_codes = np.concatenate([np.empty(0, np.uint8), *codes]).reshape(-1, index.code_size)
-        X = index.sq.decode(all_codes) if _scalar(index) else all_codes.view(np.float32)
-        return X, np.concatenate([np.empty(0, np.int64), *ids])
+        codes, ids = stock_codes(index)
+        return index.sq.decode(codes) if _scalar(index) else codes.view(np.float32), ids
     X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
     return X, faiss.vector_to_array(index.id_map)
 

@@ -59,7 +59,7 @@ def is_weighted(work: Work) -> bool:
 
 
 def _edges_of(work: Work, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32] | None]]:
-    """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights, some at a time, without those to itself."""
+    """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights, some at a time, without self-loops."""
     n, edges, weights = work.settings.n, work.inputs["edges"].array(), None
     of_all = work.inputs["edge_weight"].array() if is_weighted(work) else None
     for first in range(start, stop, _EDGES_AT_ONCE):
@@ -73,7 +73,9 @@ def _edges_of(work: Work, start: int, stop: int) -> Iterator[tuple[NDArray[np.in
             kept &= weights > 0
             weights = weights[kept]
         yield part[:, kept], weights
-    release(edges, *(() if of_all is None else (of_all,)))
+    release(edges)
+    if of_all is not None:
+        release(of_all)
 
 
 def merge_edges(work: Work, block: int, parts: int) -> Mapping[str, Any]:
@@ -81,7 +83,7 @@ def merge_edges(work: Work, block: int, parts: int) -> Mapping[str, Any]:
     n, (first, stop), weighted = work.settings.n, work.settings.rows(block), is_weighted(work)
     runs = [work.read("sort", part, "keys") for part in range(parts)]
     of_runs = [work.read("sort", part, "weights") for part in range(parts)] if weighted else []
-    of_row = 2 * n if weighted else n  # as many numbers are those of a row
+    of_row = 2 * n if weighted else n  # how many numbers belong to a row
     most = max(1, work.memory // (_BYTES_OF_A_WEIGHTED_KEY if weighted else _BYTES_OF_A_KEY))
     size = _keys_between(runs, of_row, first, stop)
     indices, weights = np.empty(size, np.int32), np.empty(size if weighted else 0, np.float32)
@@ -104,7 +106,7 @@ def merge_edges(work: Work, block: int, parts: int) -> Mapping[str, Any]:
 
 
 def _between(runs: Sequence[NDArray[Any]], ends: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
-    """Return the parts of mapped runs between their ends, one after the other."""
+    """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``, one run after the other."""
     joined = np.empty(sum(int(b - a) for a, b in ends), runs[0].dtype if runs else np.int64)
     filled = 0
     for run, (a, b) in zip(runs, ends, strict=True):
@@ -124,8 +126,7 @@ def _summed(
     order = np.lexsort((weights, keys))
     keys, weights = keys[order], weights[order]
     edges = keys >> 1
-    new = np.ones(len(edges), np.bool_)
-    np.not_equal(edges[1:], edges[:-1], out=new[1:])
+    new = _differ(edges)
     edges = edges[new]
     places = 2 * (np.cumsum(new) - 1) + (keys & 1)
     sums = np.bincount(places, weights, 2 * len(edges)).reshape(-1, 2)  # adds one after the other, in float64
@@ -144,10 +145,14 @@ def _summed(
 def _sorted_once(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return numbers in ascending order, each once; the array given is sorted in place."""
     keys.sort()
-    new = np.empty(len(keys), np.bool_)
-    new[:1] = True
+    return keys[_differ(keys)]
+
+
+def _differ(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers differ from the one before them; the first one does."""
+    new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    return keys[new]
+    return new
 
 
 def _keys_between(runs: Sequence[NDArray[np.int64]], of_row: int, first: int, stop: int) -> int:
@@ -170,15 +175,14 @@ def _row_ranges(
 
 def neighbors_of(work: Work, block: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32] | None]:
     """Return indptr, from 0 on, indices, and weights, if there are any, of the neighbours of a block of nodes."""
-    weighted = is_weighted(work)
     if "indptr" not in work.inputs:
-        weights = work.read("graph", block, "weights") if weighted else None
+        weights = work.read("graph", block, "weights") if is_weighted(work) else None
         return work.read("graph", block, "indptr"), work.read("graph", block, "indices"), weights
     first, stop = work.settings.rows(block)
     indptr = np.array(work.inputs["indptr"].array()[first : stop + 1], np.int64)
     own = slice(indptr[0], indptr[-1])
     indices = np.ascontiguousarray(work.inputs["indices"].array()[own], np.int32)
-    weights = work.inputs["edge_weight"].array()[own] if weighted else None
-    if weights is not None:
-        weights = as_weights("edge_weight", np.asarray(weights), len(indices), int(indptr[0]))
-    return indptr - indptr[0], indices, weights
+    if not is_weighted(work):
+        return indptr - indptr[0], indices, None
+    weights = np.asarray(work.inputs["edge_weight"].array()[own])
+    return indptr - indptr[0], indices, as_weights("edge_weight", weights, len(indices), int(indptr[0]))

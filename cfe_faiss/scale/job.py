@@ -28,11 +28,12 @@ from cfe_faiss.scale.work import Settings, Stage, perform
 if TYPE_CHECKING:
     import pyarrow.dataset
 
+SHARD_ROWS, MOST_SHARDS = 1 << 17, 1 << 8
+"""Vectors in a shard, and shards, where the user does not say how many."""
 _BLOCK_BYTES = 1 << 27
 _BLOCK_EDGES = 1 << 27
 _BLOCKS = 8  # at least, for several workers, where each has...
 _BLOCK_ROWS = 1 << 14  # ... so many rows
-_SHARD_ROWS, _MOST_SHARDS = 1 << 17, 1 << 8
 _KEPT = {"vectors", "shard", "join", "evidence", "top", "above"}
 """Stages whose files are results."""
 _READ_LATER = {"train", "assign", "place"}
@@ -99,11 +100,11 @@ class Job:
         The recall@k wanted, in (0, 1], 0.95 by default; or, in its place, exact results.
     directed
         Whether an edge counts in its own direction only.
-    nlist
-        Lists; None for 4 * sqrt(n).
     edge_weight
         Weights of the edges, (E,), in the same forms, as those of :func:`cfe_faiss.graph.as_graph`: beside the edges of
         an edge_index, or beside ``indices``. None: edges have no weights.
+    nlist
+        Lists; None for 4 * sqrt(n).
     pairs
         How many of the most similar pairs are wanted, exactly; 0 for none.
     threshold
@@ -177,7 +178,7 @@ class Job:
                     as_count("k", k),
                     None if wanted == 1 else wanted,
                     automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
-                    as_count("shards", min(-(-n // _SHARD_ROWS), _MOST_SHARDS) if shards is None else shards),
+                    as_count("shards", min(-(-n // SHARD_ROWS), MOST_SHARDS) if shards is None else shards),
                     as_count("block_rows", _automatic_rows(inputs, n, d) if block_rows is None else block_rows),
                     as_count("pairs", pairs, 0),
                     None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),

@@ -111,7 +111,7 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
     quantizer, centroids = _centroids_of(indexes[0], known)
     _check_same(folder, manifest["parameters"], indexes, centroids)
     for index in indexes:
-        if index.own_fields:
+        if index.own_fields:  # it has just been read, and does not share them yet
             index._share_centroids(quantizer, centroids)
     sizes = _sizes_of(folder, indexes)
     return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
@@ -247,7 +247,7 @@ def _check_same(
             raise _damaged(
                 folder, f"{wrong} is {getattr(shard, wrong)} in a shard and {parameters[wrong]} in {MANIFEST}"
             )
-        if shard.own_fields and not np.array_equal(shard.centroids(), centroids):
+        if shard.centroids() is not centroids and not np.array_equal(shard.centroids(), centroids):
             raise _damaged(folder, "its shards have different centroids")
 
 

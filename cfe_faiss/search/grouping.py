@@ -147,13 +147,11 @@ def routed_some(
     Lists are nearest first, (groups, nprobe), or all of the first partition, (groups, nlist), where ``nprobe`` is as
     large as the number of lists.
     """
-    cut, borders = groups.of_task(task)
-    order = groups.order[cut]
-    X = np.ascontiguousarray(queries.fetch(order))
-    within, starts, of_group = halve(X, borders, _LARGEST)
-    (X, M), labels = arranged(X, within, starts), groups.labels[task][of_group]
-    lists = routes.all_lists(M, labels) if nprobe >= len(routes.means) else routes.lists(M, labels, nprobe)
-    return Groups(order[within], starts, labels), lists, X
+    small, X, within = _halved(groups, task, queries)
+    X, M = arranged(X, within, small.starts)
+    wanted = M, small.labels
+    lists = routes.all_lists(*wanted) if nprobe >= len(routes.means) else routes.lists(*wanted, nprobe)
+    return small, lists, X
 
 
 def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
@@ -183,9 +181,16 @@ def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArr
 def small_groups(queries: Queries, routes: Routes) -> Groups:
     """Return the groups of queries that :func:`routed_some` routes."""
     large = group(queries, routes)
-    X = np.ascontiguousarray(queries.fetch(large.order))
-    within, starts, of_group = halve(X, large.starts, _LARGEST, threads=num_threads(float(X.size)))
-    return Groups(large.order[within], starts, large.labels[of_group])
+    return _halved(large, slice(0, len(large)), queries)[0]
+
+
+def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floats, Ints]:
+    """Halve some groups; return small groups, the vectors before they were put in order, and this order."""
+    cut, borders = groups.of_task(task)
+    order = groups.order[cut]
+    X = np.ascontiguousarray(queries.fetch(order))
+    within, starts, of_group = halve(X, borders, _LARGEST)
+    return Groups(order[within], starts, groups.labels[task][of_group]), X, within
 
 
 def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[Ints, Ints, Ints]:

@@ -18,7 +18,7 @@ from cfe_faiss.search.searcher import InvertedLists
 
 SAMPLE = 2000
 """Stored vectors that are searched exactly to measure the recall of others."""
-_DRAWN_AT_ONCE = 128  # of their groups, whose lists are read in full
+_DRAWN_AT_ONCE = 128  # rows: the lists that hold them are read in full
 _FOLDS = 20
 _CERTAIN = 1.64  # one-sided 95 % of a normal distribution
 
@@ -35,7 +35,7 @@ def nprobe_for(
     key = (k, recall, batched)
     if key not in known:
         routes = lists.routes if batched else None
-        sample = _single(lists.storage) if routes is None else _groups(lists.storage, routes)
+        sample = _vectors(lists.storage) if routes is None else _groups(lists.storage, routes)
         if not sample:
             return lists.number
         engine = Engine.BATCHED if batched else Engine.SINGLE
@@ -56,14 +56,14 @@ def nprobe_for(
     return known[key]
 
 
-def _single(storage: Storage) -> list[Queries]:
+def _vectors(storage: Storage) -> list[Queries]:
     """Return random stored vectors."""
     rows = _drawn(storage, SAMPLE // 4)
     return [Queries.of_rows(storage, rows)] if len(rows) else []
 
 
 def _drawn(storage: Storage, most: int) -> NDArray[np.int64]:
-    """Return random rows whose label is known, from as many as ``most``."""
+    """Return ``most`` random rows, or all in random order, without those of unknown label."""
     rows = np.random.default_rng(0).choice(storage.n, min(most, storage.n), replace=False)
     known: NDArray[np.int64] = rows[storage.labels[rows] != UNKNOWN]
     return known
@@ -75,37 +75,37 @@ def _groups(storage: Storage, routes: Routes) -> list[Queries]:
     Of the vectors of a list that are routed alike a search holds one group, since it would halve two of them anew.
     """
     drawn, count = _drawn(storage, SAMPLE), 0
-    known: set[int] = set()  # the first rows of groups
-    before: Counter[tuple[int, int]] = Counter()  # of a list and a label
+    chosen: set[int] = set()  # the first row of each group
+    of_list: Counter[tuple[int, int]] = Counter()  # how many groups of a list and a label
     searches: list[list[NDArray[np.int64]]] = []
-    for first in range(0, len(drawn), _DRAWN_AT_ONCE):
-        for key, rows in _groups_with(storage, routes, drawn[first : first + _DRAWN_AT_ONCE]):
-            if count >= SAMPLE or int(rows[0]) in known:
-                continue
-            known.add(int(rows[0]))
-            count += len(rows)
-            if before[key] == len(searches):
-                searches.append([])
-            searches[before[key]].append(rows)
-            before[key] += 1
+    for key, rows in _groups_with(storage, routes, drawn):
         if count >= SAMPLE:
             break
+        if int(rows[0]) not in chosen:
+            chosen.add(int(rows[0]))
+            count += len(rows)
+            if of_list[key] == len(searches):
+                searches.append([])
+            searches[of_list[key]].append(rows)
+            of_list[key] += 1
     return [Queries.of_rows(storage, np.sort(np.concatenate(groups))) for groups in searches]
 
 
 def _groups_with(
     storage: Storage, routes: Routes, drawn: NDArray[np.int64]
 ) -> Iterator[tuple[tuple[int, int], NDArray[np.int64]]]:
-    """Yield, for each of some rows, the list and the label of its group, and the rows of this."""
-    homes = lists_of(drawn, storage.starts)
-    rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in np.unique(homes)])
-    groups = small_groups(Queries.of_rows(storage, rows), routes)
-    rows = rows[groups.order]
-    by_row = np.argsort(rows)
-    places = by_row[np.searchsorted(rows, drawn, sorter=by_row)]
-    of_drawn = np.searchsorted(groups.starts, places, side="right") - 1
-    for home, number in zip(homes.tolist(), of_drawn.tolist(), strict=True):
-        yield (home, int(groups.labels[number])), rows[groups.starts[number] : groups.starts[number + 1]]
+    """Yield, for each of some rows, the list and the label of its group, and the rows of this group."""
+    for first in range(0, len(drawn), _DRAWN_AT_ONCE):
+        some = drawn[first : first + _DRAWN_AT_ONCE]
+        homes = lists_of(some, storage.starts)
+        rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in np.unique(homes)])
+        groups = small_groups(Queries.of_rows(storage, rows), routes)
+        rows = rows[groups.order]
+        by_row = np.argsort(rows)
+        places = by_row[np.searchsorted(rows, some, sorter=by_row)]
+        numbers = np.searchsorted(groups.starts, places, side="right") - 1
+        for home, number in zip(homes.tolist(), numbers.tolist(), strict=True):
+            yield (home, int(groups.labels[number])), rows[groups.starts[number] : groups.starts[number + 1]]
 
 
 def _lower_bound(found: Results, exact: Results) -> float:

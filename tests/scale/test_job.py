@@ -197,7 +197,7 @@ def test_changes_of_its_index_are_not_undone(copy: Path, index: cfe.IndexEvidenc
     (copy / "index").rename(tmp_path / "changed")
     Job(copy).run(workers=2)
     assert_results(copy, index)
-    assert cfe.scale.ShardedEvidenceIndex.open(tmp_path / "changed").ntotal == index.ntotal - 3
+    assert ShardedEvidenceIndex.open(tmp_path / "changed").ntotal == index.ntotal - 3
 
 
 def test_a_last_line_that_is_not_whole_is_done_again(copy: Path, index: cfe.IndexEvidenceIVF) -> None:

@@ -78,7 +78,7 @@ void bind_propagation(nb::module_& module) {
            as_is("new_lengths"), nb::arg("progress") = nb::none(), nb::arg("release") = nb::none());
   nb::class_<KeptBlockStep>(module, "BlockStep")
       .def("__init__", make_block_step, as_is("indptr"), as_is("indices"), nb::arg("first"), as_is("own"),
-           nb::arg("num_nodes"), nb::arg("threads"), nb::arg("weights").noconvert() = nb::none())
+           nb::arg("num_nodes"), nb::arg("threads"), as_is("weights") = nb::none())
       .def("gather", gather, as_is("rows"), nb::arg("low"), as_is("lengths"))
       .def("finish", finish, nb::arg("alpha"), as_is("lengths"), as_is("aggregate"), as_is("new_unit"),
            as_is("new_lengths"));

@@ -34,9 +34,8 @@ struct SumsOfWeights {
   std::vector<double> totals;
 };
 
-// The sums of the weights beside the neighbours of nodes first, first + 1, ..., whose ends in `weights` are in
-// `indptr`. Throws std::invalid_argument if a weight is not positive and finite, or there are not as many as there
-// should be.
+// The sums for nodes first, first + 1, ...: node first + i has weights[indptr[i]] and on, up to indptr[i + 1]. Throws
+// std::invalid_argument if a weight is not positive and finite, or there are not indptr.back() of them.
 SumsOfWeights sums_of_weights(std::span<const std::int64_t> indptr, std::span<const float> weights, std::size_t first);
 
 // A view of a graph's arrays, which have been checked: the neighbours of v are indices[indptr[v]] and on, up to
