@@ -37,6 +37,7 @@ _COLD = 0.2  # seconds
 _WARM = 2000  # nodes, at least
 _FIRST = 4  # even shares of the budget that are counted with for each mode of the first build: it gets half
 _PASS = 1 / 64  # share of the budget that one timed search of many nodes may take, about
+WHOLE = 8.0  # times less, at most, a search counts that has to be of all nodes
 
 
 def rate(record: dict[str, Any]) -> float:
@@ -172,22 +173,24 @@ def measure_single(graph: Graph, searcher: Searcher, setting: int) -> dict[str, 
 def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 1) -> list[dict[str, Any]]:
     """Build and search a peer with each of its parameters while the budget lasts; return and write all records.
 
-    The first parameters are built and searched in any case; each of their modes may take half of what is left of the
-    budget, each mode of later builds twice an even share, and a half of an even share of the whole in any case. Indexes
-    that are the fastest for a mode and a target stay in the folder. It is searched with ``threads`` threads, and built
-    with :data:`THREADS`.
+    The first parameters are built and searched in any case, and this build does not count; each of their modes may take
+    half of what is left of the budget, each mode of later builds twice an even share, and a half of an even share of
+    the whole in any case. A search that has to be of all nodes counts by the share of nodes with exact results, which
+    are what others search to find a setting, but at least by one in :data:`WHOLE`. Indexes that are the fastest for a
+    mode and a target stay in the folder. It is searched with ``threads`` threads, and built with :data:`THREADS`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     grid = peer.grid(graph)
-    began = time.monotonic()
+    spent = 0.0
     records: list[dict[str, Any]] = []
     for number, parameters in enumerate(grid):
-        if number and time.monotonic() - began > budget:
+        if spent > budget:
             break
         faiss.omp_set_num_threads(THREADS)
         before, start = private_bytes(), time.perf_counter()
         index = peer.build(graph, parameters)
         built, after = time.perf_counter() - start, private_bytes()
+        spent += built if number else 0.0
         (folder / str(number)).mkdir(exist_ok=True)
         peer.save(index, folder / str(number))
         about = {
@@ -214,9 +217,12 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 
                 print(f"    {line(records[-1])}", flush=True)
                 return float(found["recall"])
 
-            left = budget - (time.monotonic() - began)
+            counted = max(len(graph.queries) / graph.n, 1 / WHOLE) if searcher.whole and mode == "all" else 1.0
             shares = len(MODES) * (len(grid) - number) - place if number else _FIRST
-            frontier(recall_at, searcher, TARGETS, max(2 * left / shares, budget / (2 * len(MODES) * len(grid))))
+            share = max(2 * (budget - spent) / shares, budget / (2 * len(MODES) * len(grid)))
+            start = time.monotonic()
+            frontier(recall_at, searcher, TARGETS, share / counted)
+            spent += counted * (time.monotonic() - start)
         winners = {record["build"] for mode in MODES for t in TARGETS if (record := best(records, mode, t))}
         for old in range(number + 1):
             if old not in winners:

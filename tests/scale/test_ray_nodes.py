@@ -20,6 +20,7 @@ from ray_nodes import Cluster, cluster, command_of, free_port, in_session, proce
 from cfe_faiss.scale import Job
 
 pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
+pytestmark = pytest.mark.slow  # test_ray_executor.py kills workers on one node in the default run
 
 N, D = 20_000, 16
 OPTIONS = {"k": 5, "recall": 0.9, "block_rows": 1000, "shards": 5, "pairs": 50, "nlist": 100}
@@ -160,7 +161,6 @@ def test_workers_a_node_and_the_driver_are_killed(
     two_nodes.add()
 
 
-@pytest.mark.slow
 def test_a_worker_is_killed_in_every_stage(
     two_nodes: Cluster, inputs: dict[str, Path], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -178,7 +178,6 @@ def test_a_worker_is_killed_in_every_stage(
     assert_as_local(tmp_path, expected, {})
 
 
-@pytest.mark.slow
 def test_a_driver_is_killed_again_and_again(
     two_nodes: Cluster, inputs: dict[str, Path], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -194,7 +193,6 @@ def test_a_driver_is_killed_again_and_again(
     assert_idle(two_nodes)
 
 
-@pytest.mark.slow
 def test_a_driver_that_is_killed_takes_its_own_cluster_along(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -214,7 +212,6 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
     waited(lambda: in_session(driver.pid) == [], 180)
 
 
-@pytest.mark.slow
 def test_a_node_that_is_short_of_memory_ends_its_workers(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -238,7 +235,6 @@ def test_no_cluster_at_the_address(two_nodes: Cluster, inputs: dict[str, Path], 
     assert finished_in(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_a_cluster_that_refuses_the_connection(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
     driver = Driver(two_nodes, *new_job(tmp_path, inputs), token=tmp_path / "token")
     status, errors = driver.ended()
@@ -249,7 +245,6 @@ def test_a_cluster_that_refuses_the_connection(two_nodes: Cluster, inputs: dict[
     assert finished_in(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_a_node_that_does_not_see_the_folder_is_named(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -269,7 +264,6 @@ def test_a_node_that_does_not_see_the_folder_is_named(
     assert finished_in(hidden) == []
 
 
-@pytest.mark.slow
 def test_a_node_without_the_package_is_named(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cfe_faiss'] = None\n")
     path = f"{tmp_path}:{two_nodes.environment['PYTHONPATH']}"
