@@ -51,10 +51,22 @@ class Members:
 def of(storage: Storage) -> Members:
     """Return the members of an index."""
     ids = storage.ids()
-    rows = np.argsort(ids, kind="stable")
+    rows = rows_by_id(ids)
     places = np.empty_like(rows)
     places[rows] = np.arange(len(rows))
     return Members(ids[rows], rows, storage.labels[rows], places)
+
+
+def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows, (n,), in ascending order of their distinct ids; O(n) where all ids are below 2n."""
+    n, largest = len(ids), int(ids.max(initial=-1))
+    if ids.min(initial=0) >= 0 and largest < 2 * n:
+        row_of = np.full(largest + 1, -1, np.int64)
+        row_of[ids] = np.arange(n)
+        rows = row_of[row_of >= 0]
+        if len(rows) == n:
+            return rows
+    return np.argsort(ids, kind="stable")
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:

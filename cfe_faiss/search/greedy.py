@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cfe_faiss.lists.id_map import rows_by_id
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import run
@@ -97,7 +98,7 @@ def search(
     Of equal similarities the first query comes first, then the smaller id.
     """
     nq, n = len(queries.labels), storage.n
-    rows = np.argsort(storage.row_ids)
+    rows = rows_by_id(storage.row_ids)
     ids = storage.row_ids[rows]
     capacity = np.concatenate([np.full(nq, k), np.full(n, made.uses)])
 
@@ -153,7 +154,7 @@ def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found
 
 def pairs(find_best: Callable[[int, Bools], Found], storage: Storage, uses: int, wanted: int) -> Found:
     """Return pairs of ids, each in ``uses`` of them at most; ``find_best`` returns the best pairs of some rows."""
-    rows = np.argsort(storage.row_ids)
+    rows = rows_by_id(storage.row_ids)
     ids = storage.row_ids[rows]
 
     def find(number: int, free: Bools) -> Found:

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import clustered
 
@@ -21,6 +23,19 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
     assert_array_equal(known.find(ids[:7]), known.rows[np.searchsorted(known.ids, ids[:7])])
     with pytest.raises(ValueError, match=f"nodes must be in the index, got {ids.max() + 1}"):
         known.find([ids[0], ids.max() + 1], name="nodes")
+
+
+@given(
+    ids=st.one_of(
+        st.integers(0, 40).flatmap(lambda n: st.permutations(range(n))),
+        st.lists(st.integers(0, 60), unique=True, max_size=40),
+        st.lists(st.integers(0, 2**62), unique=True, max_size=40),
+        st.lists(st.integers(-5, 5), max_size=20),  # as a damaged file may have them
+    )
+)
+def test_rows_by_id_sort_ids(ids: list[int]) -> None:
+    as_array = np.array(ids, np.int64)
+    assert_array_equal(id_map.rows_by_id(as_array), np.argsort(as_array, kind="stable"))
 
 
 def test_new_ids_go_on_where_the_index_ends() -> None:
