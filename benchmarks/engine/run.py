@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from benchmarks.engine import page, plots
 from benchmarks.engine.graphs import CROWDED, REAL, K
 from benchmarks.engine.paired import slug
 from benchmarks.engine.peers import PEERS, THREADS, Peer, available
-from benchmarks.engine.sweep import TARGETS, WHOLE, read
+from benchmarks.engine.sweep import TARGETS, WHOLE, Effort, read
 
 ROOT = Path(__file__).parents[2]
 GRAPHS = {
@@ -55,39 +56,44 @@ def child(module: str, *arguments: str, timeout: float | None = None) -> str | N
     return f"failed with status {status}" if status else None
 
 
-def is_done(state: dict[str, Any] | None, info: dict[str, Any], budget: float, threads: int) -> bool:
-    asked = {"sha256": info["sha256"], "budget": budget, "threads": threads}
+def is_done(state: dict[str, Any] | None, info: dict[str, Any], effort: Effort) -> bool:
+    asked = effort.on(info)
     return bool(state and state["done"] and {key: state.get(key) for key in asked} == asked)
 
 
-def sweep_peer(peer: Peer, graph_folder: Path, info: dict[str, Any], budget: float, folder: Path, threads: int) -> None:
+def sweep_peer(peer: Peer, graph_folder: Path, info: dict[str, Any], effort: Effort, folder: Path) -> None:
     """Sweep one peer; what it had found before it took too long counts, one that failed is tried again next time."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     wrong = not_for_it = peer.infeasible(info)
     if not not_for_it:
-        timeout = max(_LEAST, _PATIENCE * budget * (WHOLE if peer.ours else 1))
-        wrong = child("sweep", str(graph_folder), peer.name, str(budget), str(folder), str(threads), timeout=timeout)
-    state = read(folder) or {"sha256": info["sha256"], "budget": budget, "threads": threads, "records": []}
+        timeout = max(_LEAST, _PATIENCE * effort.budget * (WHOLE if peer.ours else 1))
+        of_effort = [str(effort.threads), *([] if effort.builds is None else [str(effort.builds)])]
+        command = ["sweep", str(graph_folder), peer.name, str(effort.budget), str(folder), *of_effort]
+        wrong = child(*command, timeout=timeout)
+    state = read(folder) or {**effort.on(info), "records": []}
     state |= {"done": wrong is None or bool(not_for_it) or wrong.startswith("ended"), "wrong": wrong}
     (folder / "records.json").write_text(json.dumps(state, indent=1))
 
 
 def graph_result(
-    name: str, budget: float, peers: list[Peer], again: list[str], work: Path, threads: list[int]
+    name: str, effort: Effort, peers: list[Peer], again: list[str], work: Path, threads: list[int]
 ) -> dict[str, Any]:
-    """Return what is known of one graph after measuring what is missing, and the peers named in ``again``."""
+    """Return what is known of one graph after measuring what is missing, and the peers named in ``again``.
+
+    The budget is for a small graph; the best peers are timed in turns with each of ``threads``.
+    """
     graph_folder, folder, paired = work / name / "graph", work / name / "peers", work / name / "paired.json"
     if not (graph_folder / "info.json").exists() and (wrong := child("graphs", name, str(graph_folder))):
         raise RuntimeError(f"preparing {name} {wrong}")
     info = json.loads((graph_folder / "info.json").read_text())
-    budget *= max(1.0, info["nodes"] / _SMALL)
-    print(f"{name}: {info['nodes']:,} x {info['dimension']}, budget {budget:,.3g} s for each peer", flush=True)
+    effort = replace(effort, budget=effort.budget * max(1.0, info["nodes"] / _SMALL))
+    print(f"{name}: {info['nodes']:,} x {info['dimension']}, budget {effort.budget:,.3g} s for each peer", flush=True)
     for peer in peers:
-        if peer.name in again or not is_done(read(folder / slug(peer.name)), info, budget, threads[0]):
+        if peer.name in again or not is_done(read(folder / slug(peer.name)), info, effort):
             print(f"  {peer.name}", flush=True)
             paired.unlink(missing_ok=True)
-            sweep_peer(peer, graph_folder, info, budget, folder / slug(peer.name), threads[0])
+            sweep_peer(peer, graph_folder, info, effort, folder / slug(peer.name))
     timed = list(json.loads(paired.read_text())["threads"]) if paired.exists() else None
     if timed != [str(number) for number in threads[1:]]:
         print("  the fastest in turns", flush=True)
@@ -96,7 +102,8 @@ def graph_result(
     states = {peer.name: read(folder / slug(peer.name)) or {"records": []} for peer in peers}
     return {
         **info,
-        "budget_seconds": budget,
+        "budget_seconds": effort.budget,
+        "builds": effort.builds,
         "records": [record for state in states.values() for record in state["records"]],
         "wrong": {name: state["wrong"] for name, state in states.items() if state.get("wrong")},
         "paired": json.loads(paired.read_text()),
@@ -117,6 +124,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="instead of all")
     parser.add_argument("--again", nargs="+", default=[], help="peers to measure anew, as after a change of their code")
     parser.add_argument("--budget", type=float, help=f"seconds for a peer on a small graph (default: {BUDGETS})")
+    parser.add_argument("--builds", type=int, help="of each peer, at most (default: as many as the budget allows)")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="to search with, the first to tune with")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "cfe-engine", help="graphs, indexes")
     parser.add_argument("--name", help="of the result, if it is not to be called as the form")
@@ -145,10 +153,11 @@ def main(argv: list[str] | None = None) -> None:
     }
     path = args.results / f"engine_{args.name or args.form}.json"
     args.results.mkdir(parents=True, exist_ok=True)
-    budget, work = args.budget or BUDGETS[args.form], args.work.resolve() / args.form
+    effort = Effort(args.budget or BUDGETS[args.form], args.threads[0], args.builds)
+    work = args.work.resolve() / args.form
     kept = [peer for peer in peers if peer.name not in missing]
     for name in args.graphs or GRAPHS[args.form]:
-        result["graphs"].append(graph_result(name, budget, kept, args.again, work, args.threads))
+        result["graphs"].append(graph_result(name, effort, kept, args.again, work, args.threads))
     # Only now: a run that is stopped leaves the results of the last one.
     path.write_text(json.dumps(result, indent=1) + "\n")
     pictures = plots.draw(result, path.with_suffix(""))

@@ -2,7 +2,7 @@
 
 Runs in a process of its own, so that its memory can be told. Everything found is written at once.
 
-    python -m benchmarks.engine.sweep GRAPH_FOLDER PEER BUDGET_SECONDS FOLDER THREADS
+    python -m benchmarks.engine.sweep GRAPH_FOLDER PEER BUDGET_SECONDS FOLDER THREADS [BUILDS]
 """
 
 import json
@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -170,18 +170,33 @@ def measure_single(graph: Graph, searcher: Searcher, setting: int) -> dict[str, 
     return {**quality(graph, rows, D, I), "queries": len(rows), "p50_us": p50, "p99_us": p99}
 
 
-def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 1) -> list[dict[str, Any]]:
-    """Build and search a peer with each of its parameters while the budget lasts; return and write all records.
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a peer is swept with: a budget in seconds, threads to search with, and how many builds at most, if not all.
 
+    It is written with what is found, with the graph's digest.
+    """
+
+    budget: float
+    threads: int = 1
+    builds: int | None = None
+
+    def on(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {"sha256": info["sha256"], **asdict(self)}
+
+
+def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[str, Any]]:
+    """Build and search a peer with its parameters while the budget lasts; return and write all records.
+
+    That is with each of its grid, or with the first ``builds`` of them.
     The first parameters are built and searched in any case, and this build does not count; each of their modes may take
     half of what is left of the budget, each mode of later builds twice an even share, and a half of an even share of
     the whole in any case. A search that has to be of all nodes counts by the share of nodes with exact results, which
     are what others search to find a setting, but at least by one in :data:`WHOLE`. Indexes that are the fastest for a
-    mode and a target stay in the folder. It is searched with ``threads`` threads, and built with :data:`THREADS`.
+    mode and a target stay in the folder. Indexes are built with :data:`THREADS` threads.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    grid = peer.grid(graph)
-    spent = 0.0
+    grid, budget, spent = peer.grid(graph)[: effort.builds], effort.budget, 0.0
     records: list[dict[str, Any]] = []
     for number, parameters in enumerate(grid):
         if spent > budget:
@@ -201,10 +216,10 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 
             "build_seconds": built,
             "file_bytes": sum(f.stat().st_size for f in (folder / str(number)).rglob("*") if f.is_file()),
             "memory_bytes": None if before is None or after is None else after - before,
-            "threads": threads,
+            "threads": effort.threads,
         }
         searcher = peer.searcher(index, graph)
-        faiss.omp_set_num_threads(threads)
+        faiss.omp_set_num_threads(effort.threads)
         for place, mode in enumerate(MODES):
 
             def recall_at(setting: int, mode: str = mode, searcher: Searcher = searcher, about: Any = about) -> float:
@@ -213,7 +228,7 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 
                 else:
                     found = measure_single(graph, searcher, setting)
                 records.append({**about, "mode": mode, "setting": setting, **found})
-                write(folder, graph, budget, records, threads, done=False)
+                write(folder, {**effort.on(graph.info), "done": False, "records": records})
                 print(f"    {line(records[-1])}", flush=True)
                 return float(found["recall"])
 
@@ -227,7 +242,7 @@ def sweep(graph: Graph, peer: Peer, budget: float, folder: Path, threads: int = 
         for old in range(number + 1):
             if old not in winners:
                 shutil.rmtree(folder / str(old), ignore_errors=True)
-    write(folder, graph, budget, records, threads, done=True)
+    write(folder, {**effort.on(graph.info), "done": True, "records": records})
     return records
 
 
@@ -241,11 +256,7 @@ def line(record: dict[str, Any]) -> str:
     )
 
 
-def write(
-    folder: Path, graph: Graph, budget: float, records: list[dict[str, Any]], threads: int, *, done: bool
-) -> None:
-    about = {"sha256": graph.info["sha256"], "budget": budget, "threads": threads}
-    state = {**about, "done": done, "records": records}
+def write(folder: Path, state: dict[str, Any]) -> None:
     new = folder / "records.json.new"
     new.write_text(json.dumps(state, indent=1))
     new.replace(folder / "records.json")
@@ -278,11 +289,11 @@ def private_bytes() -> int | None:
 
 def main() -> None:
     graph, name, budget, folder = load(Path(sys.argv[1])), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4])
-    threads = int(sys.argv[5])
-    faiss.omp_set_num_threads(threads)
+    effort = Effort(budget, *map(int, sys.argv[5:]))
+    faiss.omp_set_num_threads(effort.threads)
     peer = next(peer for peer in PEERS if peer.name == name)
     warm_up(graph, peer)
-    sweep(graph, peer, budget, folder, threads)
+    sweep(graph, peer, effort, folder)
 
 
 if __name__ == "__main__":
