@@ -17,6 +17,7 @@ from report import table
 
 from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
 
+PAGE = RESULTS / "scale.md"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
 OF_A_NODE, OF_A_LIST = 28, 300  # bytes that a worker holds for each node, and for each list in each shard
@@ -346,7 +347,7 @@ SECTIONS = {
 }
 
 
-def main() -> None:
+def page() -> str:
     environment = runs()[-1]["environment"]
     where = (
         f"{environment['processor']}, {environment['cores']} cores, faiss-cpu {environment['packages']['faiss-cpu']}"
@@ -361,7 +362,11 @@ def main() -> None:
             parts.append(f"## {title}\n\n{marks[0]}{section()}{marks[1]}")
         except (FileNotFoundError, StopIteration):
             print(f"left out: {title}")
-    (RESULTS / "scale.md").write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    PAGE.write_text(page())
 
 
 if __name__ == "__main__":

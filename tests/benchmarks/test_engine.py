@@ -131,9 +131,20 @@ def test_rows_with_few_eligible_vectors_are_padded(engine: Any, folder: Path, na
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_index_and_its_ablations_run(engine: Any, folder: Path, name: str, tmp_path: Path) -> None:
     graph, peer = engine("graphs").load(folder), peer_named(engine, name)
-    records = engine("sweep").sweep(graph, peer, 0.01, tmp_path)
+    records = engine("sweep").sweep(graph, peer, engine("sweep").Effort(0.01), tmp_path)
     assert {record["mode"] for record in records} == {"all", "single"}
     assert all(0 < record["recall"] < 1 for record in records)
+
+
+def test_as_many_indexes_are_built_as_asked_for(engine: Any, folder: Path, tmp_path: Path) -> None:
+    graph, sweep = engine("graphs").load(folder), engine("sweep")
+    for builds in (1, 2):
+        effort = sweep.Effort(60.0, builds=builds)
+        records = sweep.sweep(graph, peer_named(engine, "ours"), effort, tmp_path / str(builds))
+        assert {record["build"] for record in records} == set(range(builds))
+        state = sweep.read(tmp_path / str(builds))
+        assert engine("run").is_done(state, graph.info, effort)
+        assert not engine("run").is_done(state, graph.info, sweep.Effort(60.0))
 
 
 @pytest.mark.parametrize("first", [1, 8, 300])

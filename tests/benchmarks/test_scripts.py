@@ -315,3 +315,9 @@ def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, mo
     peer = constraints.by_numpy(X, labels, cfe.Constraints(exact="b"), table)
     with pytest.raises(RuntimeError, match="differ"):
         constraints.check("another", other, peer)
+
+
+@pytest.mark.parametrize("name", ["report", "scale_page"])
+def test_a_page_is_what_its_script_writes(script: Any, name: str) -> None:
+    written_by = script(name)
+    assert written_by.PAGE.read_text() == written_by.page(), f"run benchmarks/{name}.py"
