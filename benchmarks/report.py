@@ -731,8 +731,8 @@ def page() -> str:
         "The engine against tuned peers has pages of its own, from `python -m benchmarks.engine.run`: on a processor "
         "with AVX-512 VNNI the real graphs ([engine_core.md](results/engine_core.md)) and 200,000 nodes "
         "([engine_core_200k.md](results/engine_core_200k.md)); on one with AVX2 only the real graphs and 20,000 nodes "
-        "([engine_short.md](results/engine_short.md)), and 1,569,960 nodes at low "
-        "([engine_1569960.md](results/engine_1569960.md)) and high homophily "
+        "([engine_short.md](results/engine_short.md)), and 1,569,960 nodes at low homophily "
+        "([engine_1569960.md](results/engine_1569960.md)); before the native core, 1,569,960 nodes at high homophily "
         "([engine_1569960_high.md](results/engine_1569960_high.md)). "
         "The paper's experiments are in [paper](paper/README.md)."
     ]

@@ -242,6 +242,11 @@ def test_the_page_tells_what_was_met(engine: Any) -> None:
     )
 
 
+def test_the_summary_is_that_of_the_results(engine: Any) -> None:
+    summary = engine("summary")
+    assert summary.PAGE.read_text() == summary.page(), "run python -m benchmarks.engine.summary"
+
+
 def test_one_command_writes_json_pictures_and_page_and_resumes(
     engine: Any, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,8 +25,8 @@ def test_what_blocks_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_floats_have_to_be_worth_their_memory() -> None:
-    assert element.faster(0.8, 1.0) == "float"
-    assert element.faster(0.95, 1.0) == element.faster(2.0, 1.0) == "byte"
+    assert element.faster(0.6, 1.0) == "float"
+    assert element.faster(0.75, 1.0) == element.faster(2.0, 1.0) == "byte"
 
 
 @pytest.mark.parametrize("nlist", [1, 3, 40])

@@ -16,12 +16,6 @@ inline constexpr int kChains = 4;
 inline constexpr int kQueriesAtOnce = kWidth == kLanes ? 4 : 2;  // as many as there are registers for
 inline constexpr int kBlocksAtOnce = kWidth == kLanes ? 4 : 2;   // of one query
 
-CFE_INLINE FloatRegister load_register(const float* from) {
-  FloatRegister v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-
 // Q queries with B blocks, `stride` apart in `scores`; a part of each block, as wide as a register.
 template <int Q, int B>
 CFE_INLINE void multiply_part(const float* X, std::size_t d, const float* blocks, float* scores, std::size_t stride) {

@@ -76,13 +76,19 @@ CFE_INLINE void put_lane(const float* x, std::size_t d, int lane, float* lanes) 
   for (std::size_t i = 0; i < d; ++i) lanes[i * kLanes + lane] = x[i];
 }
 
+// How many sums there are of each product: as each sum waits for its last number, there have to be about eight
+// registers of them at once; more than there are registers would take longer.
+constexpr int chains_of(int products) {
+  const int registers = products * kParts;
+  return registers >= 8 ? 1 : registers > 2 ? 8 / registers : 4;
+}
+
 // Products of Q rows, of which number i of row q is at i * stride + q, with 16 lanes of each of B blocks: that of row q
 // and block b is sums[b * Q + q].
 template <int Q, int B>
 CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* const (&lanes)[B], std::size_t d,
                                F16* sums) {
-  constexpr int kSumsOfAll = Q * B;
-  constexpr int kChains = kSumsOfAll >= 8 ? 1 : 8 / kSumsOfAll < 4 ? 8 / kSumsOfAll : 4;  // one waits for its last sum
+  constexpr int kChains = chains_of(Q * B);
   F16 chains[kChains][B][Q];
   for (int c = 0; c < kChains; ++c)
     for (int b = 0; b < B; ++b)

@@ -173,7 +173,7 @@ CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, 
 template <int Q>
 CFE_INLINE void add_byte_products(const std::int32_t* rows, const std::int32_t* data, std::size_t first,
                                   std::size_t stop, I16* sums) {
-  constexpr int kChains = Q >= 8 ? 1 : 8 / Q < 4 ? 8 / Q : 4;
+  constexpr int kChains = chains_of(Q);
   I16 chains[kChains][Q];
   for (int c = 0; c < kChains; ++c)
     for (int r = 0; r < Q; ++r) chains[c][r] = c == 0 ? sums[r] : I16::all(0);

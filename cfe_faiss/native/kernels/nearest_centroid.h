@@ -36,7 +36,10 @@ CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std
       for (int b = 0; b < B; ++b) {
         FloatRegister column;
         std::memcpy(&column, columns + (b * d + i) * kLanes, sizeof column);
-        for (int q = 0; q < Q; ++q) sums[q][b] = fused(FloatRegister{} + X[q * d + i], column, sums[q][b]);
+        for (int q = 0; q < Q; ++q) {
+          const FloatRegister number = X[q * d + i] - FloatRegister{};  // + would have to turn -0 into 0
+          sums[q][b] = fused(number, column, sums[q][b]);
+        }
       }
     for (int q = 0; q < Q; ++q)
       for (int b = 0; b < B; ++b) {

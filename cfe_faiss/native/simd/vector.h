@@ -60,6 +60,13 @@ struct Vector {
 using F16 = Vector<FloatRegister, float>;
 using I16 = Vector<IntRegister, std::int32_t>;
 
+// As many floats as fit into a register.
+CFE_INLINE FloatRegister load_register(const float* from) {
+  FloatRegister v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
 // The first `count` of 16 floats, 1 to 16; those beyond are zeros, and are not read.
 CFE_INLINE F16 load_first(const float* from, std::size_t count) {
 #if defined(CFE_LEVEL_avx512)
