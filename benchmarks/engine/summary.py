@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.common import RESULTS
 from benchmarks.engine.page import table, versus
 
-PAGES = ("engine_core", "engine_core_200k", "engine_short", "engine_1569960", "engine_1569960_high")
+PAGES = ("engine_core", "engine_core_200k", "engine_avx2", "engine_1569960")
 PAGE = RESULTS / "engine_summary.md"
 
 
@@ -23,8 +23,6 @@ def times(result: dict[str, Any], graph: dict[str, Any], mode: str) -> str:
 
 def rows(name: str) -> list[tuple[str, ...]]:
     result = json.loads((RESULTS / f"{name}.json").read_text())
-    if "instruction_sets" not in result["environment"]:  # measured before the native core
-        return []
     level = "AVX-512 VNNI" if "avx512_vnni" in result["environment"]["instruction_sets"] else "AVX2"
     return [
         (
