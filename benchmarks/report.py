@@ -730,7 +730,7 @@ def page() -> str:
         "Trust ratios, not absolute times: they are taken in one run, on two shared cores.\n\n"
         "The engine against tuned peers has pages of its own, from `python -m benchmarks.engine.run`: on a processor "
         "with AVX-512 VNNI the real graphs ([engine_core.md](results/engine_core.md)) and 200,000 nodes "
-        "([engine_core_200k.md](results/engine_core_200k.md)); on one with AVX2 only two real graphs and three whose "
+        "([engine_core_200k.md](results/engine_core_200k.md)); on one with AVX2 only the real graphs and three whose "
         "similarities crowd together ([engine_avx2.md](results/engine_avx2.md)), and, before its kernels were mended, "
         "1,569,960 nodes at low homophily ([engine_1569960.md](results/engine_1569960.md)); before the native core, "
         "the real graphs and 20,000 nodes ([engine_short.md](results/engine_short.md)), and 1,569,960 nodes at high "

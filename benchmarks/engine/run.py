@@ -57,7 +57,7 @@ def child(module: str, *arguments: str, timeout: float | None = None) -> str | N
 
 
 def is_done(state: dict[str, Any] | None, info: dict[str, Any], effort: Effort) -> bool:
-    asked = effort.on(info)
+    asked = effort.key(info)
     return bool(state and state["done"] and {key: state.get(key) for key in asked} == asked)
 
 
@@ -71,7 +71,7 @@ def sweep_peer(peer: Peer, graph_folder: Path, info: dict[str, Any], effort: Eff
         of_effort = [str(effort.threads), *([] if effort.builds is None else [str(effort.builds)])]
         command = ["sweep", str(graph_folder), peer.name, str(effort.budget), str(folder), *of_effort]
         wrong = child(*command, timeout=timeout)
-    state = read(folder) or {**effort.on(info), "records": []}
+    state = read(folder) or {**effort.key(info), "records": []}
     state |= {"done": wrong is None or bool(not_for_it) or wrong.startswith("ended"), "wrong": wrong}
     (folder / "records.json").write_text(json.dumps(state, indent=1))
 

@@ -14,7 +14,7 @@ PAGE = RESULTS / "engine_summary.md"
 
 
 def times(result: dict[str, Any], graph: dict[str, Any], mode: str) -> str:
-    """Return how many times faster ours is at each recall, with the peer where it is another one than at the first."""
+    """Return how many times as fast as the best peer ours is at each recall, and the names of these peers."""
     ratios = [versus(result, graph, mode, target) for target in result["targets"]]
     peers = dict.fromkeys(peer for ratio, peer in ratios if ratio)
     speeds = " / ".join(f"{ratio:.1f}" if ratio else "-" for ratio, _ in ratios)

@@ -181,7 +181,8 @@ class Effort:
     threads: int = 1
     builds: int | None = None
 
-    def on(self, info: dict[str, Any]) -> dict[str, Any]:
+    def key(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return what a result has to have in common with a sweep of a graph to be its result."""
         return {"sha256": info["sha256"], **asdict(self)}
 
 
@@ -228,7 +229,7 @@ def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[s
                 else:
                     found = measure_single(graph, searcher, setting)
                 records.append({**about, "mode": mode, "setting": setting, **found})
-                write(folder, {**effort.on(graph.info), "done": False, "records": records})
+                write(folder, {**effort.key(graph.info), "done": False, "records": records})
                 print(f"    {line(records[-1])}", flush=True)
                 return float(found["recall"])
 
@@ -242,7 +243,7 @@ def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[s
         for old in range(number + 1):
             if old not in winners:
                 shutil.rmtree(folder / str(old), ignore_errors=True)
-    write(folder, {**effort.on(graph.info), "done": True, "records": records})
+    write(folder, {**effort.key(graph.info), "done": True, "records": records})
     return records
 
 

@@ -37,7 +37,7 @@ CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std
         FloatRegister column;
         std::memcpy(&column, columns + (b * d + i) * kLanes, sizeof column);
         for (int q = 0; q < Q; ++q) {
-          const FloatRegister number = X[q * d + i] - FloatRegister{};  // + would have to turn -0 into 0
+          const FloatRegister number = in_all_lanes<FloatRegister>(X[q * d + i]);
           sums[q][b] = fused(number, column, sums[q][b]);
         }
       }

@@ -22,6 +22,12 @@ using FloatRegister = float __attribute__((vector_size(4 * kWidth)));
 using IntRegister = std::int32_t __attribute__((vector_size(4 * kWidth)));
 using DoubleRegister = double __attribute__((vector_size(8 * kWidth)));  // of kWidth doubles: one or two registers
 
+// A number in all lanes of a register.
+template <class Register, class Number>
+CFE_INLINE Register in_all_lanes(Number value) {
+  return value - Register{};  // + would take an addition, as it has to turn -0 into 0
+}
+
 template <class Register, class Number>
 struct Vector {
   Register part[kParts];
@@ -33,7 +39,7 @@ struct Vector {
   }
   static CFE_INLINE Vector all(Number value) {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = value - Register{};  // + would have to turn -0 into 0
+    for (int p = 0; p < kParts; ++p) v.part[p] = in_all_lanes<Register>(value);
     return v;
   }
   CFE_INLINE void store(Number* to) const {
