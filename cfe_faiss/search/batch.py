@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from cfe_faiss._native import Blocks, GroupedSearcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import native_progress, num_threads, run
 from cfe_faiss.search import grouping
@@ -73,11 +72,8 @@ def bytes_of_all(d: int, places: Places, element: Element) -> int:
 
 
 def all_blocks(storage: Storage, places: Places, element: Element) -> Blocks | None:
-    """Return blocks to be kept, of all lists of an index with one partition; None where that is too much."""
-    size = bytes_of_all(storage.d, places, element)
-    if storage.codec != FLAT or places.rows > storage.n or size > MEMORY:
-        return None
-    return blocks_of(storage, places, element)
+    """Return blocks of all lists, to be kept; None where that is too much."""
+    return blocks_of(storage, places, element) if bytes_of_all(storage.d, places, element) <= MEMORY else None
 
 
 def blocks_of(

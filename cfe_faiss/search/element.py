@@ -1,29 +1,33 @@
-"""Whether blocks hold floats or bytes: which of them is faster on the rows of an index, found by trying both.
+"""Whether queries are compared with floats or bytes: which is faster on the rows of an index, found by trying both.
 
 Bytes are four times as short and, with VNNI, multiplied four at a time, but a bound has to be worked out for each row,
 and the more rows it leaves open the less it saves: with few dimensions, or where similarities crowd together, floats
 are faster. That depends on the processor and on the data, so it is measured, in some milliseconds, before the first
-blocks are made. Results do not depend on it: what either leaves open is scored from the vectors themselves.
+blocks are made: once for many queries, in blocks of floats or of bytes, and once for single ones, with the vectors
+themselves or with blocks of bytes. Results do not depend on it: what bytes leave open is scored from the vectors.
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss._native import Blocks
+from cfe_faiss._native import Blocks, Searcher
 from cfe_faiss.checks import UNKNOWN, as_unit_rows
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Ranking
 from cfe_faiss.lists.storage import Storage
 
 Element = Literal["float", "byte"]
 
 _GROUPS, _QUERIES, _K = 6, 16, 10
 _NPROBE = 32  # so many rows that, as in a real search, they do not stay in the cache of a core
+_ALONE, _NPROBE_ALONE = 8, 8  # every eighth of the queries is searched alone, in so many lists
 _REPEATS = 3
-_WORTH_MEMORY = 0.7  # of the time of bytes; floats take four times the memory, and do not serve single queries
+_WORTH_MEMORY = 0.9  # of the time without it
 
 
 class Sample:
@@ -39,8 +43,8 @@ class Sample:
         Of each group, (groups, nprobe).
     """
 
-    def __init__(self, storage: Storage, routes: Routes) -> None:
-        self._several = len(routes.means) > routes.nlist  # partitions: a row may be in several lists
+    def __init__(self, storage: Storage, ranking: Ranking) -> None:
+        self._storage, self._ranking = storage, ranking
         rows, sizes = _group_rows(storage)
         self.X = np.ascontiguousarray(storage.rows(rows)[0]) if len(rows) else np.empty((0, storage.d), np.float32)
         self.labels = storage.labels[rows]
@@ -49,7 +53,7 @@ class Sample:
         with np.errstate(invalid="ignore", over="ignore"):
             sums = np.nan_to_num(np.add.reduceat(self.X, firsts, axis=0)) if len(firsts) else self.X
         means = as_unit_rows("means of groups", sums)
-        self.lists = routes.lists(means, self.labels[firsts], min(_NPROBE, len(routes.means)))
+        self.lists = ranking.lists(means, self.labels[firsts], min(_NPROBE, len(ranking.native)))
 
     def wanted(self, lists: int) -> NDArray[np.bool_]:
         """Return which of all lists a group probes, (lists,)."""
@@ -58,15 +62,38 @@ class Sample:
         return wanted
 
     def seconds(self, blocks: Blocks) -> float:
-        """Return how long a search of all groups takes at least, on one thread."""
-        nq = len(self.X)
-        D, I = np.empty((nq, _K), np.float32), np.empty((nq, _K), np.int64)
-        times = []
-        for _ in range(_REPEATS):
-            begin = time.perf_counter()
-            blocks.search(self.X, self.labels, self.starts, self.lists, np.arange(nq), D, I, deduplicate=self._several)
-            times.append(time.perf_counter() - begin)
-        return min(times)
+        """Return how long a search of all groups in blocks takes at least, on one thread."""
+        D, I = _results(len(self.X))
+        found, rows = (np.arange(len(self.X)), D, I), (self.X, self.labels, self.starts, self.lists)
+        deduplicate = len(self._ranking.references) > 0
+        return _least(partial(blocks.search, *rows, *found, deduplicate=deduplicate))
+
+    def seconds_alone(self, blocks: Blocks | None) -> float:
+        """Return how long single queries take at least, in blocks of the wanted lists, or with the vectors themselves.
+
+        The index has one partition.
+        """
+        ranking, storage, nlist = self._ranking, self._storage, len(self._storage.starts) - 1
+        partitions = ranking.references, ranking.reference_starts
+        not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist)
+        searcher = Searcher(storage.native, *partitions, ranking.native, storage.margin, blocks, not_in_blocks)
+        X, labels = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
+        options = min(_NPROBE_ALONE, nlist), False, np.empty(0, np.bool_)
+        return _least(partial(searcher.search, X, labels, *options, *_results(len(X)), 1, None))
+
+
+def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    return np.empty((nq, _K), np.float32), np.empty((nq, _K), np.int64)
+
+
+def _least(search: Callable[[], None]) -> float:
+    """Return the seconds of the fastest of some searches."""
+    times = []
+    for _ in range(_REPEATS):
+        begin = time.perf_counter()
+        search()
+        times.append(time.perf_counter() - begin)
+    return min(times)
 
 
 def _group_rows(storage: Storage) -> tuple[NDArray[np.int64], list[int]]:
@@ -91,5 +118,10 @@ def usable(bytes_of_floats: int, most: int) -> tuple[Element, ...]:
 
 
 def faster(seconds_of_floats: float, seconds_of_bytes: float) -> Element:
-    """Return which of the two is to be taken, by how long the sample takes with each."""
+    """Return what blocks for many queries are to hold, by how long the sample takes with each."""
     return "float" if seconds_of_floats <= _WORTH_MEMORY * seconds_of_bytes else "byte"
+
+
+def worth_blocks(seconds_without: float, seconds_with: float) -> bool:
+    """Return whether single queries are to have blocks of bytes, by how long the sample takes without and with them."""
+    return seconds_with <= _WORTH_MEMORY * seconds_without

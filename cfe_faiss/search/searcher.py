@@ -10,12 +10,13 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ListScan, ReadWriteLock, Searcher, SingleSearch
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import WORTH_CLUSTERS, Ranking, Routes, nearest_lists
+from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch, grouping
 from cfe_faiss.search.batch import Places, Wanted
-from cfe_faiss.search.element import Element, Sample, faster, usable
+from cfe_faiss.search.element import Element, Sample, faster, usable, worth_blocks
 from cfe_faiss.search.engine import Plan
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries
@@ -49,6 +50,8 @@ class InvertedLists:
         Whether the rows are in memory, not mapped from a file.
     calibrations
         Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.search.recall`.
+    kept
+        Blocks of all lists, by what they hold, once they were made; None where they take too much memory.
     own_groups
         The groups of all rows, after they were all searched.
     before
@@ -64,6 +67,7 @@ class InvertedLists:
     screening: Screening | None
     in_memory: bool
     calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
+    kept: dict[Element, Blocks | None] = field(default_factory=dict)
     own_groups: list[Groups] = field(default_factory=list)
     before: Before = field(default_factory=Before)
 
@@ -98,27 +102,58 @@ class InvertedLists:
 
     @cached_property
     def element(self) -> Element:
-        """What the numbers of blocks are to be: what a sample of the rows is searched faster with."""
-        storage, places = self.storage, self.places
-        kinds = usable(batch.bytes_of_all(storage.d, places, "float"), batch.MEMORY)
+        """What the numbers of blocks for many queries are to be: what a sample of the rows is searched faster with."""
+        kinds = self._usable
         if len(kinds) == 1 or self.ranking is None:
             return kinds[0]
         before = self.before.taken_over
         if before is not None and before.element is not None:
             return before.element
-        sample = Sample(storage, self.ranking.routes)
-        wanted = sample.wanted(len(places.starts) - 1)
-        return faster(*(sample.seconds(batch.blocks_of(storage, places, kind, wanted=wanted)) for kind in kinds))
+        sample = Sample(self.storage, self.ranking)
+        return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
     @cached_property
+    def alone_by_blocks(self) -> bool:
+        """Whether a sample of the rows, as single queries, is searched clearly faster in blocks of bytes than without.
+
+        Blocks of floats save a single query too little.
+        """
+        before = self.before.taken_over
+        if before is not None and before.alone_by_blocks is not None:
+            return before.alone_by_blocks
+        if self.ranking is None or not self._may_keep or "byte" not in self._usable:
+            return False
+        sample = Sample(self.storage, self.ranking)
+        blocks = self._blocks_of(sample, "byte")
+        return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(blocks))
+
+    @property
+    def _usable(self) -> tuple[Element, ...]:
+        return usable(batch.bytes_of_all(self.storage.d, self.places, "float"), batch.MEMORY)
+
+    @property
+    def _may_keep(self) -> bool:
+        """Whether blocks of all lists may be kept: of vectors in memory that are in one list each."""
+        one_partition = self.places.rows == self.storage.n
+        in_groups = self.ranking is not None and self.screening is None
+        return self.in_memory and in_groups and one_partition and self.storage.codec == FLAT
+
+    def _blocks_of(self, sample: Sample, element: Element) -> Blocks:
+        return batch.blocks_of(self.storage, self.places, element, wanted=sample.wanted(len(self.places.starts) - 1))
+
+    @property
     def blocks(self) -> Blocks | None:
         """Blocks of all lists: made for the first grouped search, and kept where they take little memory."""
-        if not self.in_memory or self.ranking is None or self.screening is not None:
-            return None
-        blocks = batch.all_blocks(self.storage, self.places, self.element)
-        self.before.let_go()
-        vars(self).pop("single", None)  # with blocks of before
-        return blocks
+        return self._all_blocks(self.element) if self._may_keep else None
+
+    def _all_blocks(self, element: Element) -> Blocks | None:
+        if element not in self.kept:
+            self.kept[element] = batch.all_blocks(self.storage, self.places, element)
+            before = self.before.taken_over
+            if element == "byte" or before is None or before.blocks is None:  # its blocks are for single queries
+                self.before.let_go()
+                vars(self).pop("single", None)  # with blocks of before
+        return self.kept[element]
 
     @cached_property
     def single(self) -> Searcher | None:
@@ -132,26 +167,27 @@ class InvertedLists:
 
     def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
         """Return blocks, where one query is searched faster by them, and which lists have changed since, (nlist,)."""
+        if not self.alone_by_blocks:
+            return None, _EVERYTHING
         before = self.before.taken_over
         if before is not None and before.blocks is not None:
             return before.blocks, before.not_in_blocks
-        # Blocks of floats save one query too little to be made for it.
-        return self.blocks if self.element == "byte" else None, _EVERYTHING
+        return self._all_blocks("byte"), _EVERYTHING
 
     def taken_over(self, lists: NDArray[np.int64]) -> TakenOver | None:
         """Return what an index takes over after some of its lists have changed."""
         nlist, made = len(self.storage.starts) - 1, vars(self)
         if self.ranking is None or self.number > nlist or nlist >= WORTH_CLUSTERS:  # clusters are of all lists
             return None
-        element, blocks = made.get("element"), made.get("blocks")
-        not_in_blocks: NDArray[np.bool_] = np.zeros(nlist, np.bool_)
+        centroids, changed = self.ranking.made()
+        blocks, not_in_blocks = self.kept.get("byte"), np.zeros(nlist, np.bool_)
+        element, alone_by_blocks = made.get("element"), made.get("alone_by_blocks")
         before = self.before.taken_over
         if before is not None:
-            element, blocks, not_in_blocks = before.element, before.blocks, before.not_in_blocks
-        if element != "byte":
-            blocks = None
-        centroids, changed = self.ranking.made()
-        return TakenOver(element, blocks, not_in_blocks, centroids, changed).after(lists)
+            blocks, not_in_blocks = before.blocks, before.not_in_blocks
+            element = before.element if element is None else element
+            alone_by_blocks = before.alone_by_blocks if alone_by_blocks is None else alone_by_blocks
+        return TakenOver(element, alone_by_blocks, blocks, not_in_blocks, centroids, changed).after(lists)
 
     @cached_property
     def _scan(self) -> ListScan:

@@ -1,6 +1,6 @@
 """What an index that has changed takes over from before: what was made of lists that are as they were."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,17 @@ class TakenOver:
 
     Attributes
     ----------
-    element
-        What blocks hold, if that was found out.
+    element, alone_by_blocks
+        What blocks for many queries hold, and whether single queries are searched in blocks, if that was found out.
     blocks, not_in_blocks
-        Blocks of all lists, if there were any, and which lists have changed since these were made, (nlist,).
+        Blocks of bytes of all lists, which serve single queries, if there were any, and which lists have changed since
+        these were made, (nlist,).
     centroids, changed
         What lists are ranked by, if it was made, and which lists have changed since then, (nlist,).
     """
 
     element: Element | None
+    alone_by_blocks: bool | None
     blocks: Blocks | None
     not_in_blocks: NDArray[np.bool_]
     centroids: ClassCentroids | None
@@ -42,7 +44,7 @@ class TakenOver:
             centroids = None
         if blocks is None and centroids is None:
             return None
-        return TakenOver(self.element, blocks, not_in_blocks, centroids, changed)
+        return replace(self, blocks=blocks, not_in_blocks=not_in_blocks, centroids=centroids, changed=changed)
 
 
 @dataclass(slots=True, eq=False)

@@ -25,8 +25,13 @@ def test_what_blocks_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_floats_have_to_be_worth_their_memory() -> None:
-    assert element.faster(0.6, 1.0) == "float"
-    assert element.faster(0.75, 1.0) == element.faster(2.0, 1.0) == "byte"
+    assert element.faster(0.85, 1.0) == "float"
+    assert element.faster(0.95, 1.0) == element.faster(2.0, 1.0) == "byte"
+
+
+def test_blocks_for_single_queries_have_to_be_worth_their_memory() -> None:
+    assert element.worth_blocks(1.0, 0.85)
+    assert not element.worth_blocks(1.0, 0.95)
 
 
 @pytest.mark.parametrize("nlist", [1, 3, 40])
@@ -35,8 +40,8 @@ def test_a_sample_is_of_stored_rows_and_their_lists(nlist: int) -> None:
     labels[::9] = -1
     index = built(X, labels, nlist)
     lists, storage = index._all_lists(), index.storage()
-    assert lists.routes is not None
-    sample = element.Sample(storage, lists.routes)
+    assert lists.ranking is not None
+    sample = element.Sample(storage, lists.ranking)
     assert sample.starts[0] == 0
     assert sample.starts[-1] == len(sample.X) == len(sample.labels) > 0
     assert len(sample.lists) == len(sample.starts) - 1
@@ -48,6 +53,9 @@ def test_a_sample_is_of_stored_rows_and_their_lists(nlist: int) -> None:
     assert set(np.flatnonzero(wanted)) == set(sample.lists[sample.lists >= 0].tolist())
     blocks = batch.blocks_of(storage, lists.places, "float", wanted=wanted)
     assert sample.seconds(blocks) > 0
+    assert sample.seconds_alone(None) > 0
+    if _native.has_bytes():
+        assert sample.seconds_alone(batch.blocks_of(storage, lists.places, "byte", wanted=wanted)) > 0
 
 
 @pytest.mark.parametrize("labels", [np.full(60, -1), np.zeros(60, int)])
@@ -55,6 +63,7 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     index = built(X, labels, 4)
     assert index._all_lists().element in ("float", "byte")
+    assert index._all_lists().alone_by_blocks in (True, False)
     assert (index.search_members(k=3, exact=True)[1] == -1).all()
 
 
@@ -68,3 +77,34 @@ def test_what_is_faster_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lists.element == expected
         assert lists.blocks is not None
         assert lists.blocks.element == expected
+
+
+@pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
+@pytest.mark.parametrize("element_of_many", ["float", "byte"])
+@pytest.mark.parametrize("seconds_with", [0.5, 2.0])
+def test_single_queries_have_blocks_of_bytes_where_these_are_faster(
+    element_of_many: str, seconds_with: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(element.Sample, "seconds_alone", lambda self, blocks: 1.0 if blocks is None else seconds_with)
+    monkeypatch.setattr(InvertedLists, "element", element_of_many)
+    X, labels = clustered(800, 9, 3)
+    index = built(X, labels, 20)
+    index.search_evidence(X[:1], labels[:1], 3)
+    lists = index._all_lists()
+    assert list(lists.kept) == (["byte"] if seconds_with < 1 else [])
+    index.search_members(k=3, nprobe=4)
+    assert lists.blocks is not None
+    assert lists.blocks.element == element_of_many
+    assert set(lists.kept) == {element_of_many, *(["byte"] if seconds_with < 1 else [])}
+
+
+@pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
+@pytest.mark.parametrize("codec", ["SQ8", "SQfp16"])
+def test_codes_have_no_blocks_for_single_queries(codec: str) -> None:
+    X, labels = clustered(800, 9, 3)
+    index = cfe.index_factory(9, f"EvidenceIVF20,{codec}")
+    index.train(X)
+    index.add_with_labels(X, labels)
+    index.search_evidence(X[:1], labels[:1], 3)
+    assert not index._all_lists().alone_by_blocks
+    assert index._all_lists().kept == {}

@@ -207,7 +207,7 @@ def test_rows_and_blocks_lead_to_the_same_results(
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
     index = filled(X, labels, 40)
-    monkeypatch.setattr(InvertedLists, "element", "byte" if has_bytes() else "float")
+    monkeypatch.setattr(InvertedLists, "alone_by_blocks", has_bytes())
     lists = index._all_lists()
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss._native import has_bytes
 from cfe_faiss.search import searcher
 from cfe_faiss.search.taken_over import TakenOver
 
@@ -13,8 +14,12 @@ NLIST, N, K = 300, 3000, 5
 
 
 def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int = 4) -> cfe.IndexEvidenceIVF:
-    """Return an index whose blocks hold what is wanted, if they can, after a search."""
+    """Return an index whose blocks for many queries hold what is wanted, and which has blocks of bytes for single ones.
+
+    One query has been searched; where the core does not have blocks of bytes, they hold floats, for many queries only.
+    """
     monkeypatch.setattr(searcher, "faster", lambda *_: element)
+    monkeypatch.setattr(searcher, "worth_blocks", lambda *_: True)
     X, labels = clustered(N, d, classes)
     index = cfe.IndexEvidenceIVF(d, NLIST)
     index.cp.niter = 2
@@ -116,6 +121,38 @@ def test_old_blocks_are_let_go_once_there_are_new_ones(monkeypatch: pytest.Monke
     assert taken_over(index) is None
     assert index._all_lists().blocks is not old
     assert_as_made_anew(index, np.random.default_rng(1))
+
+
+@pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
+def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(40, "float", monkeypatch)
+    X, labels = clustered(3, 40, 4)
+    for i in range(3):
+        index.add_with_labels(X[i : i + 1], labels[i : i + 1])
+        old = taken_over(index).blocks
+        assert old.element == "byte"
+        index.search_members(k=K, nprobe=10)
+        assert index._all_lists().blocks.element == "float"
+        assert taken_over(index).blocks is old
+        assert_as_made_anew(index, np.random.default_rng(i))
+
+
+@pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
+def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(40, "byte", monkeypatch)
+    X, labels = clustered(3, 40, 4)
+    index.search_members(k=K, nprobe=10)
+
+    def refused(*_: object) -> bool:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(searcher, "faster", refused)
+    monkeypatch.setattr(searcher, "worth_blocks", refused)
+    for i in range(3):  # the second one without a search since the first
+        index.add_with_labels(X[i : i + 1], labels[i : i + 1])
+        if i != 1:
+            index.search_evidence(X[:1], labels[:1], K)
+            index.search_members(k=K, nprobe=10)
 
 
 def test_an_index_of_several_partitions_makes_all_anew() -> None:
