@@ -11,8 +11,6 @@ from cfe_faiss.disk import is_mapped, release
 from cfe_faiss.graph import Graph, native_graph
 
 _VALUES_PER_TASK = 1 << 20
-# The core's threads start in a tenth of the time that Python's take: they are worth it for less work.
-_NATIVE = 10
 
 
 def row_blocks(n: int, d: int) -> list[tuple[int, int]]:
@@ -38,7 +36,7 @@ class Propagation:
 
     def __init__(self, graph: Graph, d: int, alpha: float, memory: int | None = None) -> None:
         self._graph = graph
-        threads = parallel.num_threads(_NATIVE * 2.0 * d * graph.num_edges)
+        threads = parallel.num_native_threads(2.0 * d * graph.num_edges)
         self._steps = _native.Propagation(native_graph(graph), alpha, memory or 0, threads)
 
     def step(

@@ -16,7 +16,7 @@ from cfe_faiss._native import Blocks, GroupedSearcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import native_progress, num_threads, run
+from cfe_faiss.parallel import native_progress, num_native_threads, num_threads, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.element import Element
 from cfe_faiss.search.engine import Plan
@@ -27,6 +27,7 @@ MEMORY = 1 << 31
 
 ROWS_OF_BLOCK = 16
 
+_PER_QUERY = 1 << 12  # multiplications in the time that a query takes beside its products
 _STATISTICS = 6  # words for each row of bytes
 _PREFIX = 64  # dimensions that are compared first: the length of the others may then tell enough
 _WORTH_ROTATING = 1 << 16  # rows; among fewer, to rotate the queries takes more than it saves
@@ -181,9 +182,9 @@ class Wanted:
         return groups.order if len(self.pending) == len(self.queries) else self.pending[groups.order]
 
     def work(self, storage: Storage, places: Places) -> float:
-        """Return about how many multiplications it takes."""
+        """Return about how many multiplications are done in the time that it takes."""
         scanned = min(self.nprobe, len(places.starts)) * places.rows / len(places.starts)
-        return float(len(self.pending)) * storage.d * scanned
+        return float(len(self.pending)) * (storage.d * scanned + _PER_QUERY)
 
 
 def search_kept(
@@ -213,7 +214,7 @@ def search_kept(
             wanted.nprobe,
             wanted.D,
             wanted.I,
-            threads=num_threads(wanted.work(storage, places)),
+            threads=num_native_threads(wanted.work(storage, places)),
             progress=report,
         )
 

@@ -24,10 +24,12 @@ from cfe_faiss.lists.storage import Storage
 Element = Literal["float", "byte"]
 
 _GROUPS, _QUERIES, _K = 6, 16, 10
-_NPROBE = 32  # so many rows that, as in a real search, they do not stay in the cache of a core
+# Floats are the better the fewer lists are probed, and bytes the better the more: what is faster in so many lists is not
+# far behind in other numbers of them. So many rows do not stay in the cache of a core, either.
+_NPROBE = 96
 _ALONE, _NPROBE_ALONE = 8, 8  # every eighth of the queries is searched alone, in so many lists
 _REPEATS = 3
-_WORTH_MEMORY = 0.9  # of the time without it
+_WORTH_MEMORY = 0.9  # of the time of a single query without blocks
 
 
 class Sample:
@@ -119,7 +121,7 @@ def usable(bytes_of_floats: int, most: int) -> tuple[Element, ...]:
 
 def faster(seconds_of_floats: float, seconds_of_bytes: float) -> Element:
     """Return what blocks for many queries are to hold, by how long the sample takes with each."""
-    return "float" if seconds_of_floats <= _WORTH_MEMORY * seconds_of_bytes else "byte"
+    return "float" if seconds_of_floats < seconds_of_bytes else "byte"
 
 
 def worth_blocks(seconds_without: float, seconds_with: float) -> bool:

@@ -24,9 +24,9 @@ def test_what_blocks_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert element.usable(101, 100) == ("float",)
 
 
-def test_floats_have_to_be_worth_their_memory() -> None:
-    assert element.faster(0.85, 1.0) == "float"
-    assert element.faster(0.95, 1.0) == element.faster(2.0, 1.0) == "byte"
+def test_bytes_are_taken_where_they_are_as_fast() -> None:
+    assert element.faster(0.95, 1.0) == "float"
+    assert element.faster(1.0, 1.0) == element.faster(2.0, 1.0) == "byte"
 
 
 def test_blocks_for_single_queries_have_to_be_worth_their_memory() -> None:
