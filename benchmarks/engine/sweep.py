@@ -182,7 +182,7 @@ class Effort:
     builds: int | None = None
 
     def key(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return what a result has to have in common with a sweep of a graph to be its result."""
+        """Return what identifies the sweep of a graph with this effort; its result holds the same."""
         return {"sha256": info["sha256"], **asdict(self)}
 
 

@@ -24,8 +24,8 @@ from cfe_faiss.lists.storage import Storage
 Element = Literal["float", "byte"]
 
 _GROUPS, _QUERIES, _K = 6, 16, 10
-# Floats are the better the fewer lists are probed, and bytes the better the more: what is faster in so many lists is
-# not far behind in other numbers of them. So many rows do not stay in the cache of a core, either.
+# Floats are at their best in few lists, bytes in many: what is faster in this number is not far behind in others. So
+# many rows do not stay in the cache of a core, either.
 _NPROBE = 96
 _ALONE, _NPROBE_ALONE = 8, 8  # every eighth of the queries is searched alone, in so many lists
 _REPEATS = 3

@@ -180,14 +180,12 @@ class InvertedLists:
         if self.ranking is None or self.number > nlist or nlist >= WORTH_CLUSTERS:  # clusters are of all lists
             return None
         centroids, changed = self.ranking.made()
-        blocks, not_in_blocks = self.kept.get("byte"), np.zeros(nlist, np.bool_)
-        element, alone_by_blocks = made.get("element"), made.get("alone_by_blocks")
-        before = self.before.taken_over
-        if before is not None:
-            blocks, not_in_blocks = before.blocks, before.not_in_blocks
-            element = before.element if element is None else element
-            alone_by_blocks = before.alone_by_blocks if alone_by_blocks is None else alone_by_blocks
-        return TakenOver(element, alone_by_blocks, blocks, not_in_blocks, centroids, changed).after(lists)
+        unchanged = np.zeros(nlist, np.bool_)
+        before = self.before.taken_over or TakenOver(None, None, self.kept.get("byte"), unchanged, None, unchanged)
+        element = made.get("element", before.element)
+        alone_by_blocks = made.get("alone_by_blocks", before.alone_by_blocks)
+        blocks = None if alone_by_blocks is False else before.blocks  # nothing but single queries would search them
+        return TakenOver(element, alone_by_blocks, blocks, before.not_in_blocks, centroids, changed).after(lists)
 
     @cached_property
     def _scan(self) -> ListScan:

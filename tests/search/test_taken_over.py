@@ -138,6 +138,20 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 
 
 @pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
+def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(40, "byte", monkeypatch)
+    fresh = pickle.loads(pickle.dumps(index))  # has not chosen yet
+    monkeypatch.setattr(searcher, "worth_blocks", lambda *_: False)
+    X, labels = clustered(1, 40, 4)
+    fresh.search_members(k=K, nprobe=10)
+    fresh.search_evidence(X, labels, K)
+    assert fresh._all_lists().kept["byte"] is not None
+    fresh.add_with_labels(X, labels)
+    assert taken_over(fresh).blocks is None
+    assert_as_made_anew(fresh, np.random.default_rng(0))
+
+
+@pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
 def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     X, labels = clustered(3, 40, 4)

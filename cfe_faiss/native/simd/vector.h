@@ -25,7 +25,7 @@ using DoubleRegister = double __attribute__((vector_size(8 * kWidth)));  // of k
 // A number in all lanes of a register.
 template <class Register, class Number>
 CFE_INLINE Register in_all_lanes(Number value) {
-  return value - Register{};  // + would take an addition, as it has to turn -0 into 0
+  return value - Register{};  // x - 0 is x, and takes no instruction; x + 0 does, since it is not x for -0
 }
 
 template <class Register, class Number>
