@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search import batch, grouping
 
 K = 10
@@ -48,8 +49,8 @@ def least(function: Callable[[], Any]) -> tuple[Any, float]:
 
 def parts(index: Any, nprobe: int) -> dict[str, float]:
     """Return the seconds that each part of a search of all nodes takes."""
-    lists = index._all_lists()
-    storage, routes = lists.storage, lists.routes
+    lists = Derived.of(index.storage())
+    storage, routes = lists.snapshot, lists.routes
     queries = grouping.Queries.of_rows(storage, np.arange(storage.n))
     large, grouped = least(lambda: grouping.group(queries, routes))
     everything = slice(0, len(large))

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.finder import empty_index
-from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 
 _BLOCK = 1 << 24
@@ -260,7 +259,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self, "index_")
         k = as_count("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
-        options: dict[str, Any] = {} if isinstance(self.index_, IndexEvidenceFlat) else {"nprobe": self.nprobe}
+        options: dict[str, Any] = {"nprobe": self.nprobe}
         if X is None:
             _check_no_labels(labels)
             D, I = self.index_.search_members(None, k, **options)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.digits import format_similarity
-from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.state import State
+from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
 from cfe_faiss.search.conditions import Bools, Conditions, conditions
 from cfe_faiss.search.exact import (
@@ -24,11 +23,11 @@ from cfe_faiss.search.exact import (
     all_pairs,
     best_of,
     best_pairs,
-    search_all,
     slices,
     until_full,
 )
 from cfe_faiss.search.join import Blocks, blocks_of
+from cfe_faiss.search.query import Effort, Query
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -71,7 +70,7 @@ def missing_text(missing: Mapping[str, int]) -> str:
 
 
 def global_evidence(  # noqa: PLR0913
-    index: IndexEvidenceFlat | IndexEvidenceIVF,
+    index: EvidenceIndex,
     k: int,
     *,
     exact: bool = True,
@@ -146,15 +145,16 @@ def global_evidence(  # noqa: PLR0913
     if where is not None:
         if not exact or nprobe is not None:
             raise ValueError("exact=False and nprobe must be left out with where: such a search is exact")
-        with index._lock.reading():
-            compared = _Compared.of(index._snapshot(), where, attributes, graph)
-            best = _best_of_each_under if per_node else _best_under
-            return Pairs(*best(compared, k, progress), compared.missing)
     if per_node:
-        return Pairs(*_best_of_each(index, k, exact, nprobe, progress))
+        query = Query(1, where=where, attributes=attributes, graph=graph)
+        return _best_of_each(index, k, query, Effort(None if exact else nprobe, exact=exact), progress)
+    if where is not None:
+        with index.reading():
+            compared = _Compared.of(index.snapshot(), where, attributes, graph)
+            return Pairs(*_best_under(compared, k, progress), compared.missing)
     if exact:
-        with index._lock.reading():
-            return Pairs(*_exact_pairs(_Compared(index._snapshot()), k, progress))
+        with index.reading():
+            return Pairs(*_exact_pairs(_Compared(index.snapshot()), k, progress))
     return Pairs(*_searched_pairs(index, k, nprobe, progress))
 
 
@@ -193,13 +193,12 @@ class _Compared:
     ``free`` says which storage rows they may be of, (n,) bool; None for all.
     """
 
-    state: State
+    snapshot: Snapshot
     made: Conditions | None = None
 
     @classmethod
-    def of(cls, state: State, where: Constraints, attributes: Any, graph: Any) -> Self:
-        storage = state.storage
-        return cls(state, conditions(where, storage.row_ids, storage.labels, attributes, graph))
+    def of(cls, snapshot: Snapshot, where: Constraints, attributes: Any, graph: Any) -> Self:
+        return cls(snapshot, conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph))
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -208,20 +207,19 @@ class _Compared:
     @cached_property
     def work(self) -> float:
         """About how many multiplications it takes to compare all pairs."""
-        storage = self.state.storage
         if self.made is None:
-            return len(storage.by_label) ** 2 / 2 * storage.d
-        return constrained.pairs_work(storage, self.made)
+            return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
+        return constrained.pairs_work(self.snapshot, self.made)
 
     @cached_property
     def blocks(self) -> Blocks | None:
-        return blocks_of(self.state.storage) if self.work > _WORTH_BLOCKS else None
+        return blocks_of(self.snapshot) if self.work > _WORTH_BLOCKS else None
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return what compares all pairs."""
         if self.made is None:
-            return all_pairs(self.state.storage)
-        return constrained.pair_scans(self.state.storage, self.made, free)
+            return all_pairs(self.snapshot)
+        return constrained.pair_scans(self.snapshot, self.made, free)
 
     def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
         """Return what finds all pairs at or above a threshold, whichever is estimated to be faster."""
@@ -234,7 +232,7 @@ class _Compared:
         return scans if self.made is None else [partial(self._those_of, self.made, find, free) for find in scans]
 
     def _those_of(self, made: Conditions, find: Scan, free: Bools | None, threshold: Threshold) -> Iterator[Found]:
-        members = self.state.members
+        members = self.snapshot.members
         for source, target, scores in find(threshold):
             rows = members.rows[np.searchsorted(members.ids, [source, target])]
             kept: Bools = np.ones(len(scores), bool) if free is None else free[rows[0]] & free[rows[1]]
@@ -250,16 +248,7 @@ def _best_under(compared: _Compared, k: int, progress: str | None) -> Found:
     def find(number: int, free: Bools) -> Found:
         return _exact_pairs(compared, number, progress, free)
 
-    return greedy.pairs(find, compared.state.storage, uses, k)
-
-
-def _best_of_each_under(compared: _Compared, k: int, progress: str | None) -> Found:
-    made, storage, members = compared.made, compared.state.storage, compared.state.members
-    if made is None or made.uses is not None:
-        raise ValueError("replace=False and ratio must be left out with per_node=True")
-    D, I = constrained.search_rows(storage, made, members.rows, 1, everything=True, progress=progress)
-    found = I[:, 0] >= 0
-    return best_pairs([(members.ids[found], I[found, 0], D[found, 0])], k)
+    return greedy.pairs(find, compared.snapshot, uses, k)
 
 
 def _check_where(where: Constraints | None, attributes: Any, graph: Any) -> None:
@@ -269,7 +258,7 @@ def _check_where(where: Constraints | None, attributes: Any, graph: Any) -> None
 
 
 def evidence_pairs(
-    index: IndexEvidenceFlat | IndexEvidenceIVF,
+    index: EvidenceIndex,
     threshold: float,
     *,
     block: int = 1 << 20,
@@ -321,17 +310,17 @@ def evidence_pairs(
     """
     threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
     _check_where(where, attributes, graph)
-    with index._lock.reading():
-        state: Any = index._snapshot()
-        compared = _Compared(state) if where is None else _Compared.of(state, where, attributes, graph)
+    with index.reading():
+        snapshot = index.snapshot()
+        compared = _Compared(snapshot) if where is None else _Compared.of(snapshot, where, attributes, graph)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 
 def _stream(
-    index: IndexEvidenceFlat | IndexEvidenceIVF, compared: _Compared, threshold: float, block: int
+    index: EvidenceIndex, compared: _Compared, threshold: float, block: int
 ) -> Iterator[Pairs]:
     """Run all scans side by side until a block is full; go on from there when the next one is wanted."""
-    with index._lock.reading():
+    with index.reading():
         _check_unchanged(index, compared)
         if compared.made is not None and compared.made.uses is not None:
             chosen = _chosen_above(compared, compared.made.uses, threshold)
@@ -339,15 +328,15 @@ def _stream(
         else:
             pending = [find(lambda: threshold) for find in compared.scans_above(threshold)]
     while pending:
-        with index._lock.reading():
+        with index.reading():
             _check_unchanged(index, compared)
             pairs, pending = until_full(pending, block, compared.work)
         for part in slices(len(pairs[2]), block):
             yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part], compared.missing)
 
 
-def _check_unchanged(index: IndexEvidenceFlat | IndexEvidenceIVF, compared: _Compared) -> None:
-    if index._snapshot().storage is not compared.state.storage:
+def _check_unchanged(index: EvidenceIndex, compared: _Compared) -> None:
+    if index.snapshot() is not compared.snapshot:
         raise RuntimeError("the index has changed while its pairs were iterated over")
 
 
@@ -355,34 +344,32 @@ def _chosen_above(compared: _Compared, uses: int, threshold: float) -> Found:
     def find(number: int, free: Bools) -> Found:
         return best_of(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
 
-    return greedy.pairs(find, compared.state.storage, uses, np.iinfo(np.int64).max)
+    return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
 
 
-def _best_of_each(
-    index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, exact: bool, nprobe: int | None, progress: str | None
-) -> Found:
-    with index._lock.reading():
-        state: Any = index._snapshot()
-        ids = state.members.ids
-        if exact:
-            D, I = (result[state.members.rows] for result in search_all(state.storage, 1, progress=progress))
-        else:
-            D, I = index._evidence_of(state, None, 1, nprobe, progress)
+def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: str | None) -> Pairs:
+    with index.reading():
+        queries = query.on(index.snapshot())
+        if queries.conditions is not None and queries.conditions.uses is not None:
+            raise ValueError("replace=False and ratio must be left out with per_node=True")
+        D, I = index.answer_on(queries.snapshot, queries, effort, progress)
+        ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
-    return best_pairs([(ids[found], I[found, 0], D[found, 0])], k)
+    return Pairs(*best_pairs([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
 
 
 def _searched_pairs(
-    index: IndexEvidenceFlat | IndexEvidenceIVF, k: int, nprobe: int | None, progress: str | None
+    index: EvidenceIndex, k: int, nprobe: int | None, progress: str | None
 ) -> Found:
     """Deepen each vector's search until its last result is worse than the k-th best pair found so far."""
-    with index._lock.reading():
-        state: Any = index._snapshot()
-        everything = ids = state.members.ids
+    with index.reading():
+        snapshot = index.snapshot()
+        everything = ids = snapshot.members.ids
         depth = min(4, k)
         best = NOTHING
         while len(ids):
-            D, I = index._evidence_of(state, None if ids is everything else ids, depth, nprobe, progress)
+            query = Query(depth, ids=None if ids is everything else ids)
+            D, I = index.answer_on(snapshot, query, Effort.of(nprobe), progress)
             row, place = np.nonzero(I >= 0)
             best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
             if depth == k:

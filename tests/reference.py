@@ -174,10 +174,10 @@ def ranked_lists(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int3
 
 def lists_of_rows(index: Any) -> np.ndarray:
     """Return the list of each storage row of an inverted file in each partition, (partitions, n)."""
-    state = index._snapshot()
-    n, nlist, numbers = state.storage.n, index.nlist, np.arange(index.nlist)
+    state = index.storage()
+    n, nlist, numbers = state.n, index.nlist, np.arange(index.nlist)
     lists = np.empty((index.partitions, n), np.int64)
-    lists[0] = np.repeat(numbers, np.diff(state.storage.starts))
+    lists[0] = np.repeat(numbers, np.diff(state.starts))
     sizes = np.diff(state.reference_starts).reshape(-1, nlist)
     for i, rows in enumerate(state.references.reshape(index.partitions - 1, n)):
         lists[i + 1, rows] = np.repeat(numbers, sizes[i])

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.checks import as_array, as_labels
-from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
-from cfe_faiss.lists.id_map import Members
+from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.lists.snapshot import Members
 from cfe_faiss.search.exact import Results
 
 
@@ -15,9 +15,7 @@ def search_members(
     index: EvidenceIndex, ids: NDArray[np.int64] | None, k: int, nprobe: int | None, progress: str | None
 ) -> Results:
     """Return the evidence of stored vectors; ``nprobe`` means nothing to an exact index."""
-    if isinstance(index, InvertedFile):
-        return index.search_members(ids, k, nprobe, progress=progress)
-    return index.search_members(ids, k, progress=progress)
+    return index.search_members(ids, k, nprobe, progress=progress)
 
 
 def audited(index: EvidenceIndex, nodes: ArrayLike | None) -> tuple[Members, NDArray[np.int64]]:

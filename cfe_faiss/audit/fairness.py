@@ -14,7 +14,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.extras import extra
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.parameters import EvidenceParameters
-from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.snapshot import Members
 
 if TYPE_CHECKING:
     import pandas as pd

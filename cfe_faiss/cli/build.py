@@ -160,7 +160,7 @@ def _new_index(arguments: argparse.Namespace, n: int, d: int) -> EvidenceIndex:
 def _filled(
     index: EvidenceIndex, vectors: NDArray[np.float32], labels: NDArray[Any], ids: NDArray[np.int64] | None = None
 ) -> EvidenceIndex:
-    if isinstance(index, InvertedFile):
+    if not index.is_trained:
         index.train(vectors)
     index.add_with_labels(vectors, labels, ids)
     return index

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.evidence import search_members
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.cli.output import Columns, described, note, write
 from cfe_faiss.cli.own import Names
@@ -31,12 +30,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
     check_nprobe(index, arguments.nprobe)
-    if arguments.recall is None:
-        D, I = search_members(index, asked, arguments.k, arguments.nprobe, "Searching")
-    elif isinstance(index, InvertedFile):
-        D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
-    else:
-        raise ValueError("--recall has no effect with an exact index")
+    D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:

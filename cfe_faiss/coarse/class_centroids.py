@@ -19,12 +19,12 @@ from cfe_faiss._native import ClassCentroids, ListScan
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.parallel import num_threads
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # centroids for all shares and for these only differed by at most 0.002. There are at most 8 of them for a list.
-_SMALL_SHARE = 1 / 8
+SMALL_SHARE = 1 / 8
 WORTH_CLUSTERS = 1 << 11
 """From so many lists on, of all partitions together, a query is compared with clusters of lists first."""
 
@@ -120,14 +120,11 @@ class Routes:
     second_level: SecondLevel
 
     @classmethod
-    def of(cls, storage: Storage, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> "Routes":
-        """Sum up the members of every list of every partition: one pass over the vectors for each partition.
-
-        ``references`` and ``reference_starts`` are the supplementary partitions, as :class:`ListScan` takes them.
-        """
-        nlist = len(storage.starts) - 1
-        starts = np.concatenate([storage.starts, storage.n + reference_starts[1:]])
-        labels = np.concatenate([storage.labels, storage.labels[references]])
+    def of(cls, snapshot: Snapshot) -> "Routes":
+        """Sum up the members of every list of every partition: one pass over the vectors for each partition."""
+        nlist = len(snapshot.starts) - 1
+        starts = snapshot.list_starts
+        labels = np.concatenate([snapshot.labels, snapshot.labels[snapshot.references]])
         lists = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         known = labels != UNKNOWN
         # One block for each label of each list that occurs, in order of (label, list).
@@ -135,17 +132,17 @@ class Routes:
         blocks, counts = np.unique(keys, return_counts=True)
         block_labels, block_lists = np.divmod(blocks, len(starts) - 1)
         members = np.bincount(lists[known], minlength=len(starts) - 1)
-        worth = counts > _SMALL_SHARE * members[block_lists]
+        worth = counts > SMALL_SHARE * members[block_lists]
         block_labels, block_lists = block_labels[worth].astype(np.int32), block_lists[worth]
         others = counts[worth] < members[block_lists]
 
-        means = np.zeros((len(starts) - 1, storage.d), np.float32)
-        class_means = np.zeros((len(block_lists), storage.d), np.float32)
+        means = np.zeros((len(starts) - 1, snapshot.d), np.float32)
+        class_means = np.zeros((len(block_lists), snapshot.d), np.float32)
         by_list = np.lexsort((block_labels, block_lists))
         class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
-        work = float(len(labels)) * storage.d
-        scan = ListScan(storage.native, references, reference_starts)
+        work = float(len(labels)) * snapshot.d
+        scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
         scan.centroids(by_list, class_starts, block_labels, means, class_means, num_threads(work))
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
@@ -258,50 +255,6 @@ class Routes:
             np.ascontiguousarray(clusters.starts),
             np.ascontiguousarray(clusters.lists),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """What the lists of an index are ranked by: worked out when it is needed, and not for lists that are as they were.
-
-    Attributes
-    ----------
-    storage, references, reference_starts
-        The rows of all lists, as :meth:`Routes.of` takes them.
-    from_file
-        The routes, if the index came with them.
-    before, changed
-        What lists were ranked by before some of them changed, and which of them did, (nlist,); or None.
-    """
-
-    storage: Storage
-    references: NDArray[np.int32]
-    reference_starts: NDArray[np.int64]
-    from_file: Routes | None = None
-    before: ClassCentroids | None = None
-    changed: NDArray[np.bool_] | None = None
-
-    @cached_property
-    def routes(self) -> Routes:
-        """The means of all lists."""
-        return self.from_file or Routes.of(self.storage, self.references, self.reference_starts)
-
-    @cached_property
-    def native(self) -> ClassCentroids:
-        """What the compiled core ranks all lists by."""
-        if self.before is None or self.changed is None:
-            return self.routes.native
-        return self.before.with_changes(self.storage.native, np.flatnonzero(self.changed), _SMALL_SHARE)
-
-    def made(self) -> tuple[ClassCentroids | None, NDArray[np.bool_]]:
-        """Return what lists are ranked by as far as it was made, and which lists have changed since, (nlist,)."""
-        if "native" not in vars(self) and self.before is not None and self.changed is not None:
-            return self.before, self.changed
-        return vars(self).get("native"), np.zeros(len(self.storage.starts) - 1, np.bool_)
-
-    def lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
-        """Return what :meth:`Routes.lists` does."""
-        return ranked(self.native, len(self.storage.starts) - 1, X, labels, nprobe)
 
 
 def ranked(

@@ -48,8 +48,8 @@ Source = Path | str
 
 def write(index: EvidenceIndex, file: BinaryIO, source: Source, write_stock: Callable[[Any, BinaryIO], None]) -> None:
     """Write an evidence index, checked by :func:`kind_of`, to an empty file; ``write_stock`` writes FAISS's part."""
-    with index._lock.reading():
-        stock, parameters, arrays = index._parts()
+    with index.reading():
+        stock, parameters, arrays = index.parts()
         write_stock(stock, file)
         _append_footer(file, kind_of(index), parameters, arrays)
         _check_written(file, source)
@@ -70,8 +70,7 @@ def read(
         _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
         validate.check_lists(payload, arrays)
         index = _from_faiss(file, KINDS[header["kind"]], read_stock)
-    index._restore(header["parameters"], arrays)
-    index._unchecked = _row_check(header, payload, arrays, source)
+    index.restore(header["parameters"], arrays, _row_check(header, payload, arrays, source))
     if not mapped:
         with naming(source):
             validate.check_rows(index.storage())

@@ -90,7 +90,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
         index = footer.read(file, source, partial(_read_stock, mapped=mapped), mapped=mapped)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
-        index._refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
+        index.refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
     return index
 
 

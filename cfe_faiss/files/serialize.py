@@ -108,14 +108,14 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
            [0]])
     """
     cls = footer.KINDS[footer.kind_of(index)]
-    with index._lock.reading():
-        stock, parameters, arrays = index._parts()
+    with index.reading():
+        stock, parameters, arrays = index.parts()
         # Cloned, what is mapped stays mapped.
-        clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index._refusal else faiss.clone_index(stock)
+        clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
     copy = cls.__new__(cls)
     copy.this = clone.this
-    copy._restore(parameters, arrays)
+    copy.restore(parameters, arrays)
     return cast(EvidenceIndex, copy)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN, as_ids
 from cfe_faiss.files.faiss_payload import DamageError, Payload
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
@@ -182,7 +182,7 @@ def check_routes(arrays: Arrays) -> None:
         raise DamageError("its clusters do not hold each list once")
 
 
-def check_rows(storage: Storage) -> None:
+def check_rows(storage: Snapshot) -> None:
     """Raise DamageError unless all ids are distinct and allowed, and all vectors unit or zero; O(n (d + log n))."""
     ids = storage.ids()
     try:

@@ -17,12 +17,11 @@ from cfe_faiss.finder.inputs import EXACT_UP_TO, attributes_given, check_data, f
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
-from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.predictions import predictions_of
-from cfe_faiss.search.plan import SearchArguments
+from cfe_faiss.search.query import Effort, Query
 
 _RECALL = 0.99
 """The recall of a search that does not say how exact it should be, among more nodes than that."""
@@ -307,7 +306,7 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        SearchArguments.of(nprobe, recall, bool(exact), None)  # at most one of them
+        Effort.of(nprobe, recall, bool(exact))  # at most one of them
         members = self.index.members()
         ids = members.ids if nodes is None else as_ids("nodes", nodes)
         members.find(ids, name="nodes")
@@ -317,17 +316,16 @@ class EvidenceFinder:
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             conditions = _numbered(where, self.class_names)
-            found = self.index._members_under(conditions, wanted, as_count("k", k), self.attributes, self.graph, title)
-            return LocalEvidence(ids, found[0][1], found[0][0], self.labels, 1.0, None, self, found[1])
-        if isinstance(self.index, IndexEvidenceFlat):
-            if nprobe is not None:
-                raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self.index!r}")
-            D, I = self.index.search_members(wanted, k, progress=title)
-            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self)
-        if nprobe is None and recall is None and not exact:
-            nprobe = self.index.nprobe
-        D, I = self.index.search_members(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
-        return LocalEvidence(ids, I, D, self.labels, 1.0 if exact else recall, nprobe, self)
+            query = Query(
+                as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph
+            )
+            with self.index.reading():
+                asked = query.on(self.index.snapshot())
+                D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True), title)
+            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing)
+        effort = Effort.of(nprobe, recall, bool(exact)).over(self.index.own_effort())
+        D, I = self.index.answer(Query(as_count("k", k), ids=wanted), effort, title)
+        return LocalEvidence(ids, I, D, self.labels, 1.0 if effort.exact else effort.recall, effort.nprobe, self)
 
     def top_pairs(
         self,

@@ -1,5 +1,6 @@
 """Exact evidence search: the paper's LocalCE-B (Algorithm 1) with its two optimisations, at BLAS speed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import faiss
@@ -7,20 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.checks import as_count, as_labels, as_matrix, as_unit_rows
+from cfe_faiss.checks import as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
-from cfe_faiss.index.selection import allowed_by
-from cfe_faiss.index.state import State
 from cfe_faiss.lists.faiss_functions import Step, list_of, raw, setting, total
 from cfe_faiss.lists.layout import stable_order
-from cfe_faiss.lists.storage import Storage
-from cfe_faiss.search import exact
+from cfe_faiss.lists.snapshot import Snapshot
 
 _UNSORTED = 8
 """One row of so many may lie where it was added, in place of where its label belongs."""
 
 
-class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignore[misc]
+class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     """Exact index of counterfactual evidence over inner products of unit vectors.
 
     A genuine ``faiss.IndexIDMap2`` over a ``faiss.IndexFlatIP``; its rows are kept sorted by label, up to a few that
@@ -59,8 +57,8 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
-    def _worked_out(self) -> State:
-        return State(Storage(self._table.rows_in_runs(self._faiss_lists(), self.d), self.d))
+    def _new_snapshot(self) -> Snapshot:
+        return Snapshot(self._table.rows_in_runs(self._faiss_lists(), self.d), self.d)
 
     def _faiss_lists(self) -> FaissLists:
         return list_of(self)
@@ -132,107 +130,11 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
             setting(self, "_sorted", 0),
         ]
 
-    # --- searching it -----------------------------------------------------------------------------------------------
+    # --- searching it ------------------------------------------------------------------------------------------------
 
-    def search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, k: int, *, sel: Any = None, progress: str | None = None
-    ) -> exact.Results:
-        """Return the k most similar stored vectors of other classes than the query's.
-
-        Parameters
-        ----------
-        xq
-            Query vectors, (nq, d); normalised in a copy.
-        labels_q
-            Predicted class of each query, (nq,).
-        k
-            Results wanted for each query, >= 1.
-        sel
-            Only vectors that it selects are evidence: what ``sel`` of :class:`EvidenceParameters` may be, such as a
-            mask or ids.
-        progress
-            What to call a progress bar; None for none.
-
-        Returns
-        -------
-        D, I
-            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. Where
-            fewer than k vectors are eligible, the rest is id -1 with FAISS's padding value.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described.
-
-        Notes
-        -----
-        nq * n * d multiplications at most, in blocked matrix products; O(nq * k) memory and a fixed amount per thread.
-        """
-        X = as_unit_rows("xq", xq, self.d)
-        labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
-        with self._lock.reading():
-            state = self._snapshot()
-            return exact.search(state.storage, X, labels, k, allowed=allowed_by(sel, state), progress=progress)
-
-    def search_members(
-        self, ids: ArrayLike | None = None, k: int = 10, *, sel: Any = None, progress: str | None = None
-    ) -> exact.Results:
-        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
-
-        Parameters
-        ----------
-        ids
-            Stored ids, (nq,); by default all of them in ascending order. Each unordered pair is then multiplied once.
-        k, sel, progress
-            As in :meth:`search_evidence`; ``sel`` is about the evidence, not about the queries.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`search_evidence`; rows of vectors with an unknown class are all padding.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not as described, or an id is not in the index.
-        """
-        k = as_count("k", k)
-        with self._lock.reading():
-            state = self._snapshot()
-            return self._members_evidence(state, ids, k, allowed_by(sel, state), progress)
-
-    def _evidence_of(
-        self, state: State, ids: ArrayLike | None, k: int, nprobe: int | None, progress: str | None
-    ) -> exact.Results:
-        return self._members_evidence(state, ids, k, None, progress)
-
-    def _members_evidence(
-        self, state: State, ids: ArrayLike | None, k: int, allowed: NDArray[np.bool_] | None, progress: str | None
-    ) -> exact.Results:
-        storage, known = state.storage, state.members
-        if ids is None and allowed is None:
-            D, I = exact.search_all(storage, k, progress=progress)
-            return D[known.rows], I[known.rows]
-        rows = known.rows if ids is None else known.find(ids)
-        X, labels = storage.rows(rows)[0], storage.labels[rows]
-        return exact.search(storage, X, labels, k, allowed=allowed, progress=progress)
-
-    def _search(
-        self,
-        state: State,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        k: int,
-        nprobe: int | None,
-        allowed: NDArray[np.bool_] | None,
-    ) -> exact.Results:
-        return exact.search(state.storage, X, labels, k, allowed=allowed)
-
-    def _given(self, params: Any) -> dict[str, Any]:
+    def _given(self, params: Any) -> Any:
         # FAISS's id map puts its own selector into the parameters while it searches: other threads must not share them.
-        return super()._given(
-            faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
-        )
+        return faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
 
     # --- codes, which FAISS's id map does not make -------------------------------------------------------------------
 
@@ -248,18 +150,20 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        storage = self._snapshot().storage
-        if len(storage.starts) == 2:
-            return self, {}, {"labels": storage.labels}
-        rows = stable_order(storage.labels)  # files hold rows that are sorted by label
+    def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        snapshot = self.snapshot()
+        if len(snapshot.starts) == 2:
+            return self, {}, {"labels": snapshot.labels}
+        rows = stable_order(snapshot.labels)  # files hold rows that are sorted by label
         in_order = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
-        in_order.add_with_ids(*storage.rows(rows))
-        return in_order, {}, {"labels": storage.labels[rows]}
+        in_order.add_with_ids(*snapshot.rows(rows))
+        return in_order, {}, {"labels": snapshot.labels[rows]}
 
-    def _restore(self, parameters: dict[str, Any], arrays: Arrays) -> None:
+    def restore(
+        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
         self._set_up(_table_of(self.d, self.ntotal, arrays["labels"]))
-        self._sorted = self.ntotal
+        self._sorted, self._unchecked = self.ntotal, check
 
 
 def _table_of(d: int, n: int, labels: NDArray[np.int32] | None) -> Table:

@@ -1,30 +1,30 @@
 """What every inverted-file evidence index does: a class that stands before FAISS's own among the bases of an index.
 
-How it is searched is in :mod:`cfe_faiss.index.ivf_search`; here is what it stores, and how that changes.
+How it is searched is in :mod:`cfe_faiss.index.searching`; here is what it stores, and how that changes.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import Change, FaissLists, Table, call_steps
+from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
-from cfe_faiss.index.base import Arrays
-from cfe_faiss.index.ivf_search import IVFSearchMixin
-from cfe_faiss.index.state import ListsState
+from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.index.stock import as_numeric
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.lists.mapped import in_memory, is_mapped
-from cfe_faiss.lists.storage import Storage
-from cfe_faiss.search.pq_codes import Screening
-from cfe_faiss.search.taken_over import Before, TakenOver
+from cfe_faiss.lists.snapshot import NO_REFERENCES, NO_STARTS, Snapshot
+from cfe_faiss.search.derived import Carried, Derived
 
 _NPROBE = 16
 _SHORTEST = 0.9
@@ -32,7 +32,7 @@ _SHORTEST = 0.9
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
-class EvidenceIVFMixin(IVFSearchMixin):
+class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     """What every inverted-file evidence index does, over the FAISS class that it is.
 
     The parameters are those of :class:`cfe_faiss.IndexEvidenceIVF`.
@@ -42,7 +42,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
     weighted: bool = True
     _supplementary: NDArray[np.float32] = _NO_CENTROIDS  # centroids of all partitions but the first
     _centroids: NDArray[np.float32] | None = None  # of all partitions, once the first is trained
-    _before: TakenOver | None = None  # what the next state takes over from those before it
+    _carried: Carried | None = None  # what the next snapshot takes over from those before it
     _from_file: Routes | None = None  # and from the file that the index was read from
     _shared: Any = None  # the quantizer, if other indexes have it, too
 
@@ -90,13 +90,11 @@ class EvidenceIVFMixin(IVFSearchMixin):
         if an id is negative or occurs twice, or a vector is not of length 1.
         """
         self.nprobe = ivf.nprobe
-        self._take_centroids(stock_centroids(ivf)[None])
+        self.take_centroids(stock_centroids(ivf)[None])
         codes, stored = stock_codes(ivf)
-        faiss_lists = self._faiss_lists()
-        ids = self._new_ids(faiss_lists, stored, ivf.ntotal)
         lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
-        self._append(faiss_lists, codes, vectors, labels[np.argsort(np.argsort(ids))], ids, lists, [])
-        storage = self._snapshot().storage
+        Transaction(self).append(codes, labels[np.argsort(np.argsort(stored))], stored, lists, vectors=vectors)
+        storage = self.snapshot()
         row = storage.first_not_unit(_SHORTEST)
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
@@ -105,7 +103,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
                 f"{np.linalg.norm(X):g}, id {ids[0]}"
             )
 
-    def _take_centroids(self, centroids: NDArray[np.float32]) -> None:
+    def take_centroids(self, centroids: NDArray[np.float32]) -> None:
         call_steps(self._training(centroids), [])
 
     # --- what depends on the codec ----------------------------------------------------------------------------------
@@ -118,8 +116,8 @@ class EvidenceIVFMixin(IVFSearchMixin):
         """Train the codec aside, and return the steps that take it over."""
         return []
 
-    def _screening(self) -> Screening | None:
-        """Return what screens vectors by their codes."""
+    def _pq_codes(self) -> PqCodes | None:
+        """Return codes that vectors are screened by."""
         return None
 
     def _keeps_vectors(self) -> bool:
@@ -145,7 +143,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
             self._centroids = known = np.concatenate([first[None], self._supplementary])
         return known
 
-    def _share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
+    def share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
         """Take a quantizer and centroids that other indexes have, too, in place of equal ones of its own."""
         own = self.quantizer
         self.own_fields = False  # FAISS must not free what others have
@@ -155,43 +153,45 @@ class EvidenceIVFMixin(IVFSearchMixin):
     def routes(self) -> Routes:
         """Return where the evidence of each class lies; valid until the index changes."""
         with self._lock.reading():
-            return self._snapshot().routes
+            return Derived.of(self.snapshot()).class_means
 
-    def _is_current(self, state: ListsState) -> bool:
-        return state.storage.n > 0 or not self.is_trained  # FAISS may train an empty index
+    def _is_current(self, snapshot: Snapshot) -> bool:
+        return snapshot.n > 0 or not self.is_trained  # FAISS may train an empty index
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._before = self._from_file = self._single = None
+        self._carried = self._from_file = self._single = None
 
     def _forgetting(self) -> list[Step]:
-        names = "_before", "_from_file", "_single"
+        names = "_carried", "_from_file", "_single"
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
     def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
-        state, before = self._state, self._before
-        if state is not None:
-            before = state.taken_over(lists)
-        elif before is not None:
-            before = before.after(lists)
-        return [*self._forgetting(), setting(self, "_before", before)]
+        snapshot, carried = self._state, self._carried
+        if snapshot is not None:
+            carried = Derived.of(snapshot).after(lists)
+        elif carried is not None:
+            carried = carried.after(lists)
+        return [*self._forgetting(), setting(self, "_carried", carried)]
 
-    def _worked_out(self) -> ListsState:
-        table, before, from_file = self._table, self._before, self._from_file
+    def _new_snapshot(self) -> Snapshot:
+        table = self._table
         codec, levels = self._codec()
         rows = table.rows(self._faiss_lists(), self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
         trained = self.is_trained and self.nlist > 0
-        state = ListsState(
-            Storage(rows, self.d, codec, levels),
+        snapshot = Snapshot(
+            rows,
+            self.d,
+            codec,
+            levels,
             self._all_centroids() if trained else np.zeros((self.partitions, self.nlist, self.d), np.float32),
-            *(table.references() or (np.empty(0, np.int32), np.zeros(1, np.int64))),
-            self._screening() if trained else None,
+            *(table.references() or (NO_REFERENCES, NO_STARTS)),
+            self._pq_codes() if trained else None,
             not is_mapped(self),
-            from_file,
-            Before(before),
         )
-        self._before = None  # the state has it, and lets it go when it can
-        return state
+        Derived(snapshot, self._from_file, self._carried)
+        self._carried = None  # the snapshot has it, and lets it go when it can
+        return snapshot
 
     def _faiss_lists(self) -> FaissLists:
         return inverted_lists(self)
@@ -224,7 +224,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         if len(X) < self.nlist:
             raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
-        with self._changing():
+        with self.changing():
             if self.ntotal:
                 raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
             nlist = self.nlist or automatic_nlist(len(X))
@@ -360,7 +360,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
     def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
         lists = self._faiss_lists()
         self._check_lists(lists)
-        mapping = self._mapping(self._snapshot().storage.row_ids)
+        mapping = self._mapping(self.snapshot().row_ids)
         self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], [*mapping, *also])
 
     def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
@@ -378,8 +378,8 @@ class EvidenceIVFMixin(IVFSearchMixin):
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        state = self._snapshot()
+    def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        snapshot = self.snapshot()
         self._check_lists(self._faiss_lists())
         parameters: dict[str, Any] = {
             "theta": self.theta,
@@ -387,26 +387,29 @@ class EvidenceIVFMixin(IVFSearchMixin):
             "complete": self.complete,
             "routing": self.routing,
         }
-        n, further = state.storage.n, self.partitions - 1
-        starts = state.reference_starts if further else np.zeros(1, np.int64)
+        n, further = snapshot.n, self.partitions - 1
+        starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
-            "labels": state.storage.labels,
+            "labels": snapshot.labels,
             "centroids": self._supplementary,
-            "references": state.references.reshape(further, n),
+            "references": snapshot.references.reshape(further, n),
             "reference_starts": starts,
         }
         # So that a mapped index need not read every vector before its first answer.
         routed = self.routing == "evidence" and n
-        arrays |= (state.routes if routed else Routes.none(self.d)).arrays()
+        arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
         return in_memory(self), parameters, arrays
 
-    def _restore(self, parameters: dict[str, Any], arrays: Arrays) -> None:
+    def restore(
+        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
         self.complete, self.routing = parameters["complete"], parameters["routing"]
         self._supplementary, self._centroids = arrays["centroids"], None
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
         table = self._table_of(list_sizes(self), arrays["labels"], arrays.get("vectors"), references)
         self._set_up(table)
+        self._unchecked = check
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.layout import list_sizes
 
@@ -137,13 +138,11 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         new_labels = as_labels("labels", labels, len(X), unknown=True)
         index = cls(ivf.d, ivf.nlist)
         index.nprobe = ivf.nprobe
-        index._take_centroids(ivf_base.stock_centroids(ivf)[None])
+        index.take_centroids(ivf_base.stock_centroids(ivf)[None])
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
         units = as_unit_rows("ivf", X[order])
-        faiss_lists = index._faiss_lists()
-        checked = index._new_ids(faiss_lists, ids[order], len(ids))
-        index._append(faiss_lists, units.view(np.uint8), None, new_labels, checked, lists[:, order], [])
+        Transaction(index).append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
         return index
 
     def __repr__(self) -> str:

@@ -1,12 +1,14 @@
 """Evidence search over an inverted file whose vectors may stay on disk: short codes say which of them to score."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfe_faiss._native import PqCodes
 from cfe_faiss.checks import as_count, as_labels, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
@@ -14,9 +16,10 @@ from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.lists.faiss_functions import Step, raw, total
 from cfe_faiss.lists.layout import stock_codes
-from cfe_faiss.search.pq_codes import CODEWORDS, Screening
+from cfe_faiss.search.query import Effort
 
 _BITS = 8
+CODEWORDS = 256
 _MOST = 1e9
 
 
@@ -135,14 +138,14 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
         return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # alive until then
 
-    def _screening(self) -> Screening:
+    def _pq_codes(self) -> PqCodes:
         codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)
-        return Screening(
-            np.ascontiguousarray(codewords.transpose(0, 2, 1)), self._all_centroids()[0], _checked(self.k_factor)
-        )
+        centroids = np.ascontiguousarray(self._all_centroids()[0])
+        return PqCodes(np.ascontiguousarray(codewords.transpose(0, 2, 1)), centroids)
 
-    def _k_factor(self) -> float:
-        return _checked(self.k_factor)
+    def own_effort(self) -> Effort:
+        """Return how hard the index searches where a caller does not say."""
+        return super().own_effort()._replace(k_factor=_checked(self.k_factor))
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
         """Not supported: codes alone do not tell the vectors; use add_with_labels."""
@@ -150,14 +153,16 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        stock, parameters, arrays = super()._parts()
+    def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        stock, parameters, arrays = super().parts()
         vectors = self._table.vectors().reshape(-1, self.d)
         return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
 
-    def _restore(self, parameters: dict[str, Any], arrays: Arrays) -> None:
+    def restore(
+        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
         self.k_factor = parameters["k_factor"]
-        super()._restore(parameters, arrays)
+        super().restore(parameters, arrays, check)
 
 
 def _checked(k_factor: float) -> float:

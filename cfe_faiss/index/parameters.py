@@ -7,15 +7,9 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import as_attributes
 from cfe_faiss.checks import as_array, as_labels
 from cfe_faiss.constraints import Constraints
-from cfe_faiss.index.selection import selected
-from cfe_faiss.index.state import State
-from cfe_faiss.lists.id_map import Members
-from cfe_faiss.lists.storage import Storage
-from cfe_faiss.search.conditions import Conditions, with_queries
-from cfe_faiss.search.constrained import Queries
+from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.summary import summary
 
 
@@ -43,6 +37,8 @@ class EvidenceParameters:
     queries
         Who the queries are, where constraints compare them with their evidence: stored ids, (nq,); or a table of their
         attributes, whose row i is query i (then there can be no constraints on the graph).
+    recall, exact, memory
+        As in ``search_evidence``.
 
     Examples
     --------
@@ -73,60 +69,50 @@ class EvidenceParameters:
     attributes: Any = None
     graph: Any = None
     queries: Any = None
+    recall: float | None = None
+    exact: bool = False
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if self.where is None:
             for name in ("attributes", "graph", "queries"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"params.{name} must be left out without params.where, as it has no effect then")
-        elif self.nprobe is not None:
-            raise ValueError(f"params.nprobe must be left out with params.where (it is exact), got {self.nprobe}")
+        for name in ("nprobe", "recall") if self.where is not None else ():
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"params.{name} must be left out with params.where (it is exact), got {getattr(self, name)}"
+                )
 
     __repr__ = summary
 
-    def labels_of(self, nq: int) -> NDArray[np.int32]:
-        """Return the class of each of ``nq`` queries."""
+    def query(self, X: NDArray[np.float32], **many: Any) -> Query:
+        """Return what is asked about unit vectors, (nq, d); ``many`` is k or threshold."""
         labels = as_array("params.labels", self.labels)
-        return as_labels("params.labels", np.full(nq, labels) if labels.ndim == 0 else labels, nq)
-
-    def allowed(self, state: State) -> NDArray[np.bool_] | None:
-        """Return which storage rows may be evidence at all, (n,), or None where nothing is ruled out."""
-        storage = state.storage
-        if self.sel is None and self.targets is None:
-            return None
-        allowed = np.ones(storage.n, bool)
-        if self.targets is not None:
-            targets = as_array("params.targets", self.targets)
-            allowed &= np.isin(storage.labels, as_labels("params.targets", targets, targets.size))
-        if self.sel is not None:
-            allowed &= selected(self.sel, state, "params.sel")
-        return allowed
-
-    def under(
-        self, storage: Storage, members: Members, X: NDArray[np.float32], labels: NDArray[np.int32]
-    ) -> tuple[Conditions, Queries]:
-        """Return the constraints as conditions on the rows, and the queries: unit rows X, (nq, d), and labels."""
-        where, nq = self.where, len(X)
-        if where is None:
-            raise ValueError("there are no constraints")
-        if self.queries is None and where.compares:
-            raise ValueError(f"params.queries must say who the queries are for {where!r}, got None")
-        table = as_attributes(self.queries, "params.queries") if where.compares and not self._queries_are_ids else None
-        if table is not None and where.needs_graph:
-            raise ValueError(f"params.queries must be stored ids for {where!r}, got a table")
-        made, (side, usable) = with_queries(where, storage.row_ids, storage.labels, self.attributes, self.graph, table)
-        if not where.compares:
-            side, usable = made.rows[np.zeros(nq if storage.n else 0, np.int64)], np.ones(nq, bool)
-        elif table is None:
-            rows = members.find(self.queries, name="params.queries")
-            side, usable = made.rows[rows], made.usable[rows]
-        if len(usable) != nq:
-            raise ValueError(f"params.queries must describe {nq} queries, one per row of x, got {len(usable)}")
-        return made, Queries(labels, side, usable, lambda some: X[some])
+        labels = as_labels("params.labels", np.full(len(X), labels) if labels.ndim == 0 else labels, len(X))
+        return Query(
+            X=X,
+            labels=labels,
+            sel=self.sel,
+            targets=self.targets,
+            where=self.where,
+            attributes=self.attributes,
+            graph=self.graph,
+            queries=self.queries,
+            name="params.",
+            **many,
+        )
 
     @property
-    def _queries_are_ids(self) -> bool:
-        return np.ndim(self.queries) == 1 and not hasattr(self.queries, "columns")
+    def plain(self) -> bool:
+        """Whether nothing but labels and the number of lists, or a recall, is said."""
+        rows = self.sel is None and self.targets is None and self.where is None
+        return rows and not self.exact and self.memory is None and (self.recall is None or self.nprobe is None)
+
+    @property
+    def effort(self) -> Effort:
+        """How hard to search."""
+        return Effort.of(self.nprobe, self.recall, self.exact, self.memory)
 
 
 class Excluding:

@@ -1,6 +1,5 @@
 """The stored vectors by id: finding them, naming new ones, giving them other labels."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import faiss
@@ -10,63 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.lists.layout import stock_codes
-from cfe_faiss.lists.storage import Storage
-from cfe_faiss.summary import summary
-
-
-class UnknownIdError(ValueError, RuntimeError):
-    """An id that the index does not hold: a ValueError as for any wrong argument, a RuntimeError as FAISS has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """The ids of an index in ascending order.
-
-    Attributes
-    ----------
-    ids, rows, labels
-        Each id, its storage row and its label: (n,) int64, int64 and int32.
-    places
-        Of each storage row, which of the ids is its, (n,) int64.
-    """
-
-    ids: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    places: NDArray[np.int64]
-
-    __repr__ = summary
-
-    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
-        """Return the storage rows of ``ids``; UnknownIdError names the argument and the first that is not stored."""
-        wanted = as_ids(name, ids)
-        places = np.searchsorted(self.ids, wanted)
-        missing = places == len(self.ids)
-        missing[~missing] = self.ids[places[~missing]] != wanted[~missing]
-        if missing.any():
-            raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
-        return self.rows[places]
-
-
-def of(storage: Storage) -> Members:
-    """Return the members of an index."""
-    ids = storage.ids()
-    rows = rows_by_id(ids)
-    places = np.empty_like(rows)
-    places[rows] = np.arange(len(rows))
-    return Members(ids[rows], rows, storage.labels[rows], places)
-
-
-def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows, (n,), in ascending order of their distinct ids; O(n) where all ids are below 2n."""
-    n, largest = len(ids), int(ids.max(initial=-1))
-    if ids.min(initial=0) >= 0 and largest < 2 * n:
-        row_of = np.full(largest + 1, -1, np.int64)
-        row_of[ids] = np.arange(n)
-        rows = row_of[row_of >= 0]
-        if len(rows) == n:
-            return rows
-    return np.argsort(ids, kind="stable")
+from cfe_faiss.lists.snapshot import Members, Snapshot
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:
@@ -132,15 +75,15 @@ def unknown_labels(n: int) -> NDArray[np.int32]:
     return np.full(n, UNKNOWN, np.int32)
 
 
-def relabelled(storage: Storage, members: Members, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
-    """Return the labels of all storage rows after the members ``ids`` (all of them by default) got new ones."""
-    result = storage.labels.copy()
-    relabel_rows(result, members, labels, ids)
+def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
+    """Return the labels of all rows after the members ``ids`` (all of them by default) got new ones."""
+    result = snapshot.labels.copy()
+    relabel_rows(result, snapshot.members, labels, ids)
     return result
 
 
 def relabel_rows(of_rows: NDArray[np.int32], members: Members, labels: ArrayLike, ids: ArrayLike | None) -> None:
-    """Write new labels of the members ``ids`` (all of them by default) into the labels of all storage rows, (n,)."""
+    """Write new labels of the members ``ids`` (all of them by default) into the labels of all rows, (n,)."""
     rows = members.rows if ids is None else members.find(ids)
     repeated = len(rows) - len(np.unique(rows))
     if repeated:

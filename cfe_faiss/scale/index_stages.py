@@ -15,6 +15,7 @@ from cfe_faiss.disk import release
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.scale import tables
 from cfe_faiss.scale.shard_files import MANIFEST, manifest_of
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
@@ -75,9 +76,9 @@ def shard(work: Work, number: int) -> Mapping[str, Any]:
     ids = np.concatenate(rows)
     labels = as_labels("labels", np.asarray(work.inputs["labels"].array()[ids]), len(ids), unknown=True)
     index = IndexEvidenceIVF(settings.d, settings.nlist)
-    index._take_centroids(np.array(work.read("train", 0, "centroids"))[None])
+    index.take_centroids(np.array(work.read("train", 0, "centroids"))[None])
     codes = _gathered(work, ids).view(np.uint8)
-    index._append(index._faiss_lists(), codes, None, labels, ids, np.concatenate(lists)[None], [])
+    Transaction(index).append(codes, labels, ids, np.concatenate(lists)[None])
     write_index(index, work.new(shard_path(work.folder, number)))
     return {"vectors": len(ids)}
 

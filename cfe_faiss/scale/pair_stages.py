@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.disk import release
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import PADDING
 from cfe_faiss.scale import tables
 from cfe_faiss.scale.index_stages import opened
@@ -61,7 +61,7 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
 def cut_into_groups(work: Work, _: int, groups: int, shards: int) -> Mapping[str, Any]:
     """Write the lists in the order in which they are cut into groups, directions, and where the best pairs begin."""
     index = opened(work)
-    storage = index._snapshot().storage
+    storage = index.storage()
     sizes = np.diff(storage.starts)
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
@@ -81,7 +81,7 @@ def _worst_of_best(work: Work, shards: int) -> float:
 def sketch(work: Work, number: int, groups: int) -> Mapping[str, Any]:
     """Write the tree of a group."""
     index = opened(work)
-    storage = index._snapshot().storage
+    storage = index.storage()
     borders = storage.n * number // groups, storage.n * (number + 1) // groups
     rows = _rows_between(storage, work.read("groups", 0, "lists"), *borders)
     rows = rows[storage.labels[rows] != UNKNOWN]
@@ -94,7 +94,7 @@ def sketch(work: Work, number: int, groups: int) -> Mapping[str, Any]:
     return {"rows": 0 if blocks is None else len(blocks.rows)}
 
 
-def _rows_between(storage: Storage, lists: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
+def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
     """Return the storage rows in places ``first`` to ``stop - 1`` of those of some lists in their order; ascending."""
     sizes = np.diff(storage.starts)[lists]
     ends = np.cumsum(sizes)
@@ -121,7 +121,7 @@ class _Joined:
     def of(cls, work: Work, number: int, groups: int) -> Self | None:
         """Return what a task joins; None if its group is empty."""
         index = opened(work)
-        own = _read(work, index._snapshot().storage, number)
+        own = _read(work, index.storage(), number)
         return None if own is None else cls(work, index, own, partners_of(number, groups))
 
     def _others(self) -> Iterator[Blocks | None]:
@@ -189,7 +189,7 @@ def partners_of(number: int, groups: int) -> list[int]:
     return [(number + step) % groups for step in range(1, last + 1)]
 
 
-def _read(work: Work, storage: Storage, number: int) -> Blocks | None:
+def _read(work: Work, storage: Snapshot, number: int) -> Blocks | None:
     """Return the tree of a group, mapped; None if it has no rows."""
     if not len(work.read("sketch", number, "rows")):
         return None

@@ -5,19 +5,16 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.index.searching import Searches
 from cfe_faiss.scale.ray_cluster import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
+from cfe_faiss.search.query import Effort, Query, Results
 
 _RESTARTS = 0.2  # seconds until a replica that has died is asked again
 
-Results = tuple[NDArray[np.float32], NDArray[np.int64]]
 
-
-class ServedEvidenceIndex:
+class ServedEvidenceIndex(Searches):
     """A sharded index in several warm processes of a Ray cluster; over the shards in a folder.
 
     A call goes to one of the processes (*replicas*), in turns; where it dies or is not back in time, to another one. A
@@ -49,29 +46,15 @@ class ServedEvidenceIndex:
         number = as_count("replicas", replicas)
         self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
         self._attempts = as_count("attempts", attempts)
-        ShardedEvidenceIndex.open(path)  # what is wrong with it is said here
+        self.d = ShardedEvidenceIndex.open(path).d  # what is wrong with it is said here
         self._ray, self._is_own = connect(address)
         actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
-    def search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **how: Any
-    ) -> Results:
-        """Return what ``ShardedEvidenceIndex.search_evidence`` does.
-
-        Raises
-        ------
-        TimeoutError
-            If no process answered in time.
-        """
-        return self._asked("search_evidence", np.asarray(xq), np.asarray(labels_q), k, nprobe, **how)
-
-    def search_members(
-        self, ids: ArrayLike | None = None, k: int = 10, nprobe: int | None = None, **how: Any
-    ) -> Results:
-        """Return what ``ShardedEvidenceIndex.search_members`` does; errors as of :meth:`search_evidence`."""
-        return self._asked("search_members", None if ids is None else np.asarray(ids), k, nprobe, **how)
+    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+        """Return what ``ShardedEvidenceIndex.answer`` does, and so do all searches; TimeoutError if none answers."""
+        return self._asked("answer", query, effort)
 
     def processes(self) -> list[int]:
         """Return the number of each process, as the system of its machine has it."""

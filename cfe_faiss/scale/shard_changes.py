@@ -14,8 +14,9 @@ from cfe_faiss.checks import as_labels, as_unit_rows
 from cfe_faiss.coarse.kmeans import nearest_numbers
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists import id_map
-from cfe_faiss.lists.id_map import Members
+from cfe_faiss.lists.snapshot import Members
 from cfe_faiss.scale.shard_files import Shards, new_paths
 from cfe_faiss.scale.splitting import owners_of
 
@@ -90,7 +91,7 @@ class NewVectors:
                 records = self._read(first, count)
                 codes = np.ascontiguousarray(records["x"]).view(np.uint8)
                 ids, labels, lists = (np.ascontiguousarray(records[name]) for name in ("id", "label", "list"))
-                index._append(index._faiss_lists(), codes, None, labels, ids, lists[None], [])
+                Transaction(index).append(codes, labels, ids, lists[None])
 
     def _read(self, first: int, count: int) -> NDArray[Any]:
         records = np.empty(count, self.record)
@@ -150,7 +151,7 @@ def relabellings(shards: Shards, before: NDArray[np.int32], labels: NDArray[np.i
     """Return what gives shards the labels of all rows, (n,), where they are others than before."""
 
     def relabel(number: int, index: IndexEvidenceIVF) -> None:
-        index._relabel(labels[shards.rows(number)], [])
+        Transaction(index).relabel(labels[shards.rows(number)])
 
     return {number: partial(relabel, number) for number in _touched(shards, before != labels)}
 
@@ -160,7 +161,7 @@ def removals(shards: Shards, gone: NDArray[np.bool_]) -> dict[int, Edit]:
 
     def remove(number: int, index: IndexEvidenceIVF) -> None:
         of_shard = gone[shards.rows(number)]
-        index._remove(of_shard, index.storage().row_ids[~of_shard], [])
+        Transaction(index).remove(of_shard)
 
     return {number: partial(remove, number) for number in _touched(shards, gone)}
 

@@ -112,7 +112,7 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
     _check_same(folder, manifest["parameters"], indexes, centroids)
     for index in indexes:
         if index.own_fields:  # it has just been read, and does not share them yet
-            index._share_centroids(quantizer, centroids)
+            index.share_centroids(quantizer, centroids)
     sizes = _sizes_of(folder, indexes)
     return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
 

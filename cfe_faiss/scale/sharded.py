@@ -20,14 +20,15 @@ from cfe_faiss.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.selection import selected
-from cfe_faiss.index.state import ListsState
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.faiss_functions import Step, pointer_to, raw, setting, total
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.scale import shard_changes, shard_files
 from cfe_faiss.scale.shard_files import Shards
-from cfe_faiss.search.grouping import Queries
-from cfe_faiss.search.plan import SearchArguments, plan
+from cfe_faiss.search.answer import search
+from cfe_faiss.search.query import Effort, Queries
+from cfe_faiss.search.selection import selected
 
 
 class ShardedEvidenceIndex(IndexEvidenceIVF):
@@ -96,11 +97,11 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
         index = cls.__new__(cls)
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
-        index._take_centroids(shards.centroids)
+        index.take_centroids(shards.centroids)
         index.nprobe = parameters["nprobe"]
         index._files = shards
         call_steps(index._taking(shards), [])
-        index._refusal = (
+        index.refusal = (
             f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
             "from, but neither trained, reset nor merged into; write_index makes a copy"
         )
@@ -129,12 +130,6 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             setting(self, "_from_file", routes),
             total(self, shards.ntotal),
         ]
-
-    def _worked_out(self) -> ListsState:
-        routes = self._from_file
-        state = super()._worked_out()
-        self._from_file = routes  # nothing else can make it without reading every vector
-        return state
 
     def _faiss_lists(self) -> FaissLists:
         of_shards = [pointer_to(shard.invlists) for shard in self._files.indexes]
@@ -176,16 +171,15 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             If an argument is not as described.
         """
         number, k = as_count("number", number, 0), as_count("k", k)
-        arguments = SearchArguments.of(nprobe, None, False, memory)
-        with self._lock.reading():
-            state, shards = self._snapshot(), self._files
+        effort = Effort.of(nprobe, memory=memory)
+        with self.reading():
+            snapshot, shards = self.snapshot(), self._files
             if number >= len(shards.indexes):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
             rows = shards.rows(number)
-            lists = self._searcher(state)
-            made = plan(lists, state.storage.n, k, arguments, nprobe)  # as for all of them
-            D, I = self._carried_out(state, Queries.of_rows(state.storage, rows), k, made, None)
-            return state.storage.row_ids[rows], D, I
+            queries = Queries.of_rows(snapshot, rows, k)
+            D, I = search(queries, effort.over(self.own_effort()), nq=snapshot.n)  # as all of them are searched
+            return snapshot.row_ids[rows], D, I
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
@@ -222,8 +216,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def _add_checked(self, blocks: Iterable[shard_changes.Checked]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             new = shard_changes.sorted_into(file, blocks, self._files, self._all_centroids()[0])
-            with self._lock.reading():
-                self._new_ids(self._faiss_lists(), new.ids, len(new.ids))
+            with self.reading():
+                Transaction(self).new_ids(new.ids, len(new.ids))
             self._rewrite(new.edits())
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
@@ -232,8 +226,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Only shards in which a class becomes another one are written anew.
         """
         with self._alone():
-            state = self._state_now()
-            self._take_labels(state, id_map.relabelled(state.storage, state.members, labels, ids))
+            snapshot = self.storage()
+            self._take_labels(snapshot, id_map.relabelled(snapshot, labels, ids))
 
     def relabel_blocks(self, blocks: Iterable[tuple[ArrayLike, ArrayLike]]) -> None:
         """Give stored vectors new classes block by block, as calls of :meth:`relabel` do; all or, on an error, none.
@@ -256,23 +250,18 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Takes memory for a shard, for a block, and for what the index holds of each vector to find it by its id.
         """
         with self._alone():
-            state = self._state_now()
-            self._take_labels(state, shard_changes.relabelled(state.storage.labels, state.members, blocks))
+            snapshot = self.storage()
+            self._take_labels(snapshot, shard_changes.relabelled(snapshot.labels, snapshot.members, blocks))
 
-    def _take_labels(self, state: ListsState, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_changes.relabellings(self._files, state.storage.labels, labels))
+    def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
+        self._rewrite(shard_changes.relabellings(self._files, snapshot.labels, labels))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
         with self._alone():
-            with self._lock.reading():
-                gone = selected(x, self._snapshot(), "x")
+            gone = selected(x, self.storage(), "x")
             self._rewrite(shard_changes.removals(self._files, gone))
         return int(gone.sum())
-
-    def _state_now(self) -> ListsState:
-        with self._lock.reading():
-            return self._snapshot()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import as_count
 from cfe_faiss.files.format import write_index
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.state import ListsState
+from cfe_faiss.index.transaction import Transaction
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.scale import shard_files
 
 
@@ -48,31 +49,31 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
     folder.mkdir(parents=True, exist_ok=True)
     with shard_files.writing(folder):
         paths = shard_files.new_paths(folder, number)
-        with index._lock.reading():
-            state = index._snapshot()
-            sizes = np.diff(state.storage.starts)
+        with index.reading():
+            snapshot = index.snapshot()
+            sizes = np.diff(snapshot.starts)
             filled = int(np.count_nonzero(sizes))
             if number > filled:
                 raise ValueError(f"shards must be at most the {filled} lists that hold vectors, got {number}")
-            owners = owners_of(state.centroids[0], sizes, number)
+            owners = owners_of(snapshot.centroids[0], sizes, number)
             for shard, file in enumerate(paths):
-                write_index(_part(index, state, owners == shard), file)
+                write_index(_part(index, snapshot, owners == shard), file)
         shard_files.write_manifest(folder, paths)
 
 
-def _part(index: IndexEvidenceIVF, state: ListsState, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:
+def _part(index: IndexEvidenceIVF, snapshot: Snapshot, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:
     """Return a copy of an index in which the lists that are not wanted, (nlist,), are empty."""
-    storage, nlist = state.storage, len(wanted)
+    nlist = len(wanted)
     part = IndexEvidenceIVF(
         index.d, nlist, theta=index.theta, weighted=index.weighted, complete=index.complete, routing=index.routing
     )
     part.nprobe = index.nprobe
-    part._take_centroids(state.centroids)
-    lists = np.repeat(np.arange(nlist, dtype=np.int32), np.diff(storage.starts))
+    part.take_centroids(snapshot.centroids)
+    lists = np.repeat(np.arange(nlist, dtype=np.int32), np.diff(snapshot.starts))
     rows = np.flatnonzero(wanted[lists])
-    X, ids = storage.rows(rows)
+    X, ids = snapshot.rows(rows)
     codes = np.ascontiguousarray(X).view(np.uint8)
-    part._append(part._faiss_lists(), codes, None, storage.labels[rows], ids, lists[rows][None], [])
+    Transaction(part).append(codes, snapshot.labels[rows], ids, lists[rows][None])
     return part
 
 

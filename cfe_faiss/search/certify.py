@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.coarse.class_centroids import nearest_lists
 from cfe_faiss.lists import codecs
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.parallel import run
-from cfe_faiss.search import grouping
-from cfe_faiss.search.engine import Plan
+from cfe_faiss.search import grouped, grouping
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import slices
-from cfe_faiss.search.grouping import Queries
-from cfe_faiss.search.searcher import InvertedLists
+from cfe_faiss.search.query import Plan, Queries
+from cfe_faiss.search.single import lists_for
 
 _ROWS = 1 << 12
 _QUERIES = 1 << 9
@@ -28,51 +28,44 @@ _SEVERAL = -2  # in place of the label of a list that has several
 
 
 def certified(
-    lists: InvertedLists, queries: Queries, made: Plan, D: NDArray[np.float32], I: NDArray[np.int64]
+    queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return for each query whether its row, found in the lists that it is routed to, is exact: (nq,) bool.
 
     O(nq * nlist * d) time.
     """
-    result, nprobe, allowed = np.zeros(len(queries), bool), made.nprobe, made.allowed
-    if nprobe >= lists.number:
+    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
+    result, nprobe, allowed = np.zeros(len(queries), bool), plan.nprobe, queries.allowed
+    if nprobe >= snapshot.lists:
         result[:] = True
         return result
-    if made.batched and lists.routes is not None:
-        groups, probed = grouping.routed(lists.routes, queries, nprobe)
+    if plan.engine is grouped.search:
+        groups, probed = grouping.routed(derived.class_means, queries, nprobe)
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = _closeness(lists, allowed), _only_labels(lists)
-    bound = codecs.norm_bound(lists.storage.codec, lists.storage.levels)
-    wanted = np.minimum(lists.storage.eligible(queries.labels, allowed), D.shape[1])
+    closeness, only = _closeness(snapshot, allowed), _only_labels(snapshot)
+    bound = codecs.norm_bound(snapshot.codec, snapshot.levels)
+    wanted = np.minimum(snapshot.eligible(queries.labels, allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
     def certify(cut: slice) -> None:
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        own = probed[cut] if probed is not None else _ranked_alone(lists, X, labels, nprobe)
-        bounds = _bounds(X @ lists.centroids[0].T, closeness, bound, lists.storage.margin)
+        own = probed[cut] if probed is not None else lists_for(derived, X, labels, nprobe, plan.effort)
+        bounds = _bounds(X @ snapshot.centroids[0].T, closeness, bound, snapshot.margin)
         bounds[only[None] == labels[:, None]] = -np.inf
-        if lists.screening is None:
+        if snapshot.pq is None:
             row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))
             bounds[row, own[row, place]] = -np.inf
         # A row that has all there is needs no more; one that is full must beat what is left.
         everything = wanted[chosen] < D.shape[1]
         result[chosen] = complete[chosen] & (everything | (bounds.max(axis=1) < D[chosen, -1]))
 
-    work = float(len(order)) * lists.centroids[0].size
+    work = float(len(order)) * snapshot.centroids[0].size
     run(certify, slices(len(order), _QUERIES), work=work)
     result[queries.labels == UNKNOWN] = True  # has no evidence, and its row says so
     return result
-
-
-def _ranked_alone(
-    lists: InvertedLists, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int
-) -> NDArray[np.int64]:
-    if lists.routes is None:
-        return nearest_lists(X, lists.centroids, nprobe)
-    return lists.routes.lists(X, labels, nprobe)
 
 
 def _bounds(
@@ -85,27 +78,26 @@ def _bounds(
     return np.where(a <= s, length**2, apart) + margin
 
 
-def _closeness(lists: InvertedLists, allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
     """Return the smallest product of a list's (allowed) members of known label with its centroid; inf for none."""
-    storage, centroids = lists.storage, lists.centroids[0]
-    usable = storage.labels != UNKNOWN
+    centroids = snapshot.centroids[0]
+    usable = snapshot.labels != UNKNOWN
     if allowed is not None:
         usable &= allowed
     closeness = np.full(len(centroids), np.inf)
-    homes = np.repeat(np.arange(len(centroids)), np.diff(storage.starts))
-    for cut in slices(storage.n, _ROWS):
+    homes = np.repeat(np.arange(len(centroids)), np.diff(snapshot.starts))
+    for cut in slices(snapshot.n, _ROWS):
         known = np.flatnonzero(usable[cut]) + cut.start
-        products = (storage.rows(known)[0] * centroids[homes[known]]).sum(axis=1)
+        products = (snapshot.rows(known)[0] * centroids[homes[known]]).sum(axis=1)
         np.minimum.at(closeness, homes[known], products)
     return closeness
 
 
-def _only_labels(lists: InvertedLists) -> NDArray[np.int32]:
+def _only_labels(snapshot: Snapshot) -> NDArray[np.int32]:
     """Return the label of each list whose members of known label have one only, (nlist,); UNKNOWN for no member."""
-    storage = lists.storage
-    only = np.full(len(lists.centroids[0]), UNKNOWN, np.int32)
-    for j, (first, last) in enumerate(zip(storage.starts[:-1], storage.starts[1:], strict=True)):
-        labels = storage.labels[first:last]
+    only = np.full(len(snapshot.centroids[0]), UNKNOWN, np.int32)
+    for j, (first, last) in enumerate(zip(snapshot.starts[:-1], snapshot.starts[1:], strict=True)):
+        labels = snapshot.labels[first:last]
         labels = labels[np.searchsorted(labels, UNKNOWN, side="right") :]
         if len(labels):
             only[j] = labels[0] if labels[0] == labels[-1] else _SEVERAL

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
 from cfe_faiss.search.exact import Chunk, Found, Results, Scan, Threshold, collect, padded, slices
+from cfe_faiss.search.query import Plan, Queries
 
 _DENSE = 1 / 32
 """Where a larger share of the products of a tile reaches its thresholds, conditions are tested for the whole tile."""
@@ -34,29 +35,6 @@ _WIDEST = 16
 
 Floats = NDArray[np.float32]
 Fetch = Callable[[Ints], tuple[Floats, Ints]]
-
-
-@dataclass(frozen=True, slots=True)
-class Queries:
-    """Queries of a search: those that are rows of the index, or any vectors.
-
-    Attributes
-    ----------
-    labels, side, usable
-        Of each: (nq,) int32; what conditions compare; whether it may be in a pair at all, (nq,) bool.
-    fetch
-        Returns the vectors of some of them.
-    """
-
-    labels: NDArray[np.int32]
-    side: Side
-    usable: Bools
-    fetch: Callable[[Ints], Floats]
-
-    @classmethod
-    def of_rows(cls, storage: Storage, made: Conditions, rows: Ints) -> "Queries":
-        """Return some rows of the index as queries."""
-        return cls(storage.labels[rows], made.rows[rows], made.usable[rows], lambda some: storage.rows(rows[some])[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +106,7 @@ def _sorting_number(made: Conditions, side: Side) -> list[NDArray[np.float64]]:
     return best
 
 
-def _of_rows(storage: Storage, made: Conditions, chosen: Bools, height: int = 0) -> _Parts:
+def _of_rows(storage: Snapshot, made: Conditions, chosen: Bools, height: int = 0) -> _Parts:
     """Return the rows with a known label that are chosen, in chunks."""
     rows = np.flatnonzero(chosen & (storage.labels != UNKNOWN))
     return _Parts(made, storage.labels, made.rows, rows, storage.rows, height or _height(made))
@@ -200,7 +178,7 @@ def _screens(D: Floats, margin: float) -> Floats:
 
 
 def search(
-    storage: Storage,
+    storage: Snapshot,
     made: Conditions,
     queries: Queries,
     k: int,
@@ -234,7 +212,7 @@ def search(
     return padded(D, I, k)
 
 
-def _both(storage: Storage, made: Conditions, queries: Queries, allowed: Bools | None) -> tuple[_Parts, _Parts]:
+def _both(storage: Snapshot, made: Conditions, queries: Queries, allowed: Bools | None) -> tuple[_Parts, _Parts]:
     """Return the queries and the rows that may be their evidence, in chunks."""
     asked = np.flatnonzero(queries.usable)
     spread = -(-len(asked) // num_threads(exact.work_of(storage, len(asked))))
@@ -244,7 +222,7 @@ def _both(storage: Storage, made: Conditions, queries: Queries, allowed: Bools |
     return xs, _of_rows(storage, made, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
 
 
-def search_all(storage: Storage, made: Conditions, k: int, *, progress: str | None = None) -> Results:
+def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | None = None) -> Results:
     """Return the exact evidence D, I of every row under conditions that have no direction, in storage order.
 
     Each unordered pair is multiplied once.
@@ -274,21 +252,21 @@ def search_all(storage: Storage, made: Conditions, k: int, *, progress: str | No
     return padded(all_D, all_I, k)
 
 
-def search_rows(
-    storage: Storage, made: Conditions, rows: Ints, k: int, *, everything: bool, progress: str | None = None
-) -> Results:
-    """Return the exact evidence D, I of some rows of the index; ``everything`` says that these are all of them."""
-    if everything and not made.directed:
-        D, I = search_all(storage, made, k, progress=progress)
-        return D[rows], I[rows]
-    return search(storage, made, Queries.of_rows(storage, made, rows), k, progress=progress)
+def search_queries(queries: Queries, _: Plan | None, progress: str | None) -> Results:
+    """Return the exact evidence D, I of queries under their conditions."""
+    snapshot, made = queries.snapshot, queries.conditions
+    assert made is not None
+    if queries.order is not None and queries.allowed is None and not made.directed:
+        D, I = search_all(snapshot, made, queries.k, progress=progress)
+        return D[queries.rows], I[queries.rows]
+    return search(snapshot, made, queries, queries.k, allowed=queries.allowed, progress=progress)
 
 
 # --- all that reach a threshold ---------------------------------------------------------------------------------------
 
 
 def range_search(
-    storage: Storage, made: Conditions, queries: Queries, threshold: float, *, allowed: Bools | None = None
+    storage: Snapshot, made: Conditions, queries: Queries, threshold: float, *, allowed: Bools | None = None
 ) -> tuple[Ints, Floats, Ints]:
     """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
     found = [exact.NOTHING]
@@ -304,7 +282,7 @@ def range_search(
     return lims, scores[order], ids[order]
 
 
-def directed_scans(storage: Storage, made: Conditions, queries: Queries, *, allowed: Bools | None = None) -> list[Scan]:
+def directed_scans(storage: Snapshot, made: Conditions, queries: Queries, *, allowed: Bools | None = None) -> list[Scan]:
     """Return what together finds the evidence at or above a threshold: number of the query, id and similarity."""
     if not storage.n:
         return []
@@ -318,7 +296,7 @@ def directed_scans(storage: Storage, made: Conditions, queries: Queries, *, allo
     return [partial(of_chunk, i) for i in range(len(xs))]
 
 
-def pair_scans(storage: Storage, made: Conditions, allowed: Bools | None = None) -> list[Scan]:
+def pair_scans(storage: Snapshot, made: Conditions, allowed: Bools | None = None) -> list[Scan]:
     """Return what together finds all pairs of (allowed) rows at or above a threshold, in either direction."""
     parts = _of_rows(storage, made, made.usable if allowed is None else made.usable & allowed)
 
@@ -332,7 +310,7 @@ def pair_scans(storage: Storage, made: Conditions, allowed: Bools | None = None)
     return [partial(of_chunk, i) for i in range(len(parts))]
 
 
-def pairs_work(storage: Storage, made: Conditions) -> float:
+def pairs_work(storage: Snapshot, made: Conditions) -> float:
     """Return about how many multiplications :func:`pair_scans` take."""
     parts = _of_rows(storage, made, made.usable)
     tiles = sum(len(parts.met_by(parts, i, i)) for i in range(len(parts)))
@@ -340,7 +318,7 @@ def pairs_work(storage: Storage, made: Conditions) -> float:
 
 
 def _reaching(
-    storage: Storage, tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
+    storage: Snapshot, tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
 ) -> Iterator[tuple[Ints, Ints, Floats, Any, Any]]:
     """Yield the pairs of a tile at or above a threshold: both ids, similarities, and places in the tile."""
     margin = storage.margin

@@ -10,18 +10,16 @@ themselves or with blocks of bytes. Results do not depend on it: what bytes leav
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss._native import Blocks, Searcher
+from cfe_faiss._native import Blocks, ClassCentroids, Searcher
 from cfe_faiss.checks import UNKNOWN, as_unit_rows
-from cfe_faiss.coarse.class_centroids import Ranking
-from cfe_faiss.lists.storage import Storage
-
-Element = Literal["float", "byte"]
+from cfe_faiss.coarse.class_centroids import ranked
+from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.search.blocks import Element
 
 _GROUPS, _QUERIES, _K = 6, 16, 10
 # Floats are at their best in few lists, bytes in many: what is faster in this number is not far behind in others. So
@@ -45,17 +43,18 @@ class Sample:
         Of each group, (groups, nprobe).
     """
 
-    def __init__(self, storage: Storage, ranking: Ranking) -> None:
-        self._storage, self._ranking = storage, ranking
-        rows, sizes = _group_rows(storage)
-        self.X = np.ascontiguousarray(storage.rows(rows)[0]) if len(rows) else np.empty((0, storage.d), np.float32)
-        self.labels = storage.labels[rows]
+    def __init__(self, snapshot: Snapshot, centroids: ClassCentroids) -> None:
+        self._snapshot, self._centroids = snapshot, centroids
+        rows, sizes = _group_rows(snapshot)
+        self.X = np.ascontiguousarray(snapshot.rows(rows)[0]) if len(rows) else np.empty((0, snapshot.d), np.float32)
+        self.labels = snapshot.labels[rows]
         self.starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         firsts = self.starts[:-1]
         with np.errstate(invalid="ignore", over="ignore"):
             sums = np.nan_to_num(np.add.reduceat(self.X, firsts, axis=0)) if len(firsts) else self.X
         means = as_unit_rows("means of groups", sums)
-        self.lists = ranking.lists(means, self.labels[firsts], min(_NPROBE, len(ranking.native)))
+        nlist, nprobe = len(snapshot.starts) - 1, min(_NPROBE, len(centroids))
+        self.lists = ranked(centroids, nlist, means, self.labels[firsts], nprobe)
 
     def wanted(self, lists: int) -> NDArray[np.bool_]:
         """Return which of all lists a group probes, (lists,)."""
@@ -67,7 +66,7 @@ class Sample:
         """Return how long a search of all groups in blocks takes at least, on one thread."""
         D, I = _results(len(self.X))
         found, rows = (np.arange(len(self.X)), D, I), (self.X, self.labels, self.starts, self.lists)
-        deduplicate = len(self._ranking.references) > 0
+        deduplicate = len(self._snapshot.references) > 0
         return _least(partial(blocks.search, *rows, *found, deduplicate=deduplicate))
 
     def seconds_alone(self, blocks: Blocks | None) -> float:
@@ -75,13 +74,20 @@ class Sample:
 
         The index has one partition.
         """
-        ranking, storage, nlist = self._ranking, self._storage, len(self._storage.starts) - 1
-        partitions = ranking.references, ranking.reference_starts
+        snapshot, nlist = self._snapshot, len(self._snapshot.starts) - 1
         not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist)
-        searcher = Searcher(storage.native, *partitions, ranking.native, storage.margin, blocks, not_in_blocks)
+        searcher = searcher_of(snapshot, self._centroids, blocks, not_in_blocks)
         X, labels = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
         options = min(_NPROBE_ALONE, nlist), False, np.empty(0, np.bool_)
         return _least(partial(searcher.search, X, labels, *options, *_results(len(X)), 1, None))
+
+
+def searcher_of(
+    snapshot: Snapshot, centroids: ClassCentroids, blocks: Blocks | None, not_in_blocks: NDArray[np.bool_]
+) -> Searcher:
+    """Return what searches queries that are each ranked alone; it reads lists that are not in the blocks."""
+    partitions = snapshot.references, snapshot.reference_starts
+    return Searcher(snapshot.native, *partitions, centroids, snapshot.margin, blocks, not_in_blocks)
 
 
 def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -98,13 +104,13 @@ def _least(search: Callable[[], None]) -> float:
     return min(times)
 
 
-def _group_rows(storage: Storage) -> tuple[NDArray[np.int64], list[int]]:
+def _group_rows(snapshot: Snapshot) -> tuple[NDArray[np.int64], list[int]]:
     """Return rows in groups of one list and label, from lists all over the index, and how many each group has."""
-    filled = np.flatnonzero(np.diff(storage.starts))
+    filled = np.flatnonzero(np.diff(snapshot.starts))
     parts = []
     for j in filled[np.unique(np.linspace(0, len(filled) - 1, min(_GROUPS, len(filled))).astype(np.int64))].tolist():
-        first, last = storage.starts[j : j + 2].tolist()
-        labels = storage.labels[first:last]
+        first, last = snapshot.starts[j : j + 2].tolist()
+        labels = snapshot.labels[first:last]
         label = labels[len(labels) // 2]
         own = first + np.flatnonzero(labels == label)[:_QUERIES]
         if label != UNKNOWN:

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.search.query import Plan, Queries, Results
 
 CHUNK = 768
 TILE = CHUNK * CHUNK
 _BUFFER = 1 << 18
 
-Results = tuple[NDArray[np.float32], NDArray[np.int64]]
 Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 Threshold = Callable[[], float]
 Scan = Callable[[Threshold], Iterator[Found]]
@@ -43,7 +43,7 @@ class Chunk:
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
-def chunk_of(storage: Storage, rows: NDArray[np.int64]) -> Chunk:
+def chunk_of(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
     """Return some rows of an index, which are in order."""
     X, ids = storage.rows(rows)
     return Chunk(X, ids, storage.labels[rows])
@@ -54,7 +54,7 @@ def slices(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def work_of(storage: Storage, nq: int) -> float:
+def work_of(storage: Snapshot, nq: int) -> float:
     """Return how many multiplications it takes to compare so many queries with all rows."""
     return float(nq) * storage.n * storage.d
 
@@ -66,7 +66,7 @@ def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.floa
 
 
 def _query_tiles(
-    storage: Storage, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
+    storage: Snapshot, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
 ) -> tuple[list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]]]:
     """Cut queries into blocks, and return what yields, for one block, its tiles against all (allowed) rows."""
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
@@ -86,7 +86,7 @@ def _query_tiles(
 
 
 def search(
-    storage: Storage,
+    storage: Snapshot,
     xq: NDArray[np.float32],
     labels_q: NDArray[np.int32],
     k: int,
@@ -110,6 +110,18 @@ def search(
 
         run(scan_block, blocks, work=work_of(storage, len(xq)), progress=progress)
     return padded(D, I, k)
+
+
+def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact evidence D, I of queries."""
+    X = queries.fetch(slice(None))
+    return search(queries.snapshot, X, queries.labels, queries.k, allowed=queries.allowed, progress=progress)
+
+
+def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact evidence D, I of all stored vectors: each unordered pair is multiplied once."""
+    D, I = search_all(queries.snapshot, queries.k, progress=progress)
+    return D.take(queries.rows, axis=0), I.take(queries.rows, axis=0)
 
 
 class BestOfChunks:
@@ -141,7 +153,7 @@ class BestOfChunks:
 
 
 def _tiles_from(
-    storage: Storage, rows: NDArray[np.int64], cuts: list[slice], i: int
+    storage: Snapshot, rows: NDArray[np.int64], cuts: list[slice], i: int
 ) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
     """Yield j, both chunks and their products for the tiles of chunk i of the rows with itself and all later ones."""
     x = chunk_of(storage, rows[cuts[i]])
@@ -152,7 +164,7 @@ def _tiles_from(
             yield j, x, y, products(x, y, buffer)
 
 
-def search_all(storage: Storage, k: int, *, progress: str | None = None) -> Results:
+def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Results:
     """Return the exact evidence D, I of every stored row, in storage order; each unordered pair is multiplied once."""
     rows = storage.by_label
     width = min(k, storage.n)
@@ -200,7 +212,7 @@ def collect(
 
 
 def range_search(
-    storage: Storage,
+    storage: Snapshot,
     xq: NDArray[np.float32],
     labels_q: NDArray[np.int32],
     threshold: float,
@@ -225,7 +237,7 @@ def range_search(
     return lims, scores[order], ids[order]
 
 
-def pairs_within(storage: Storage, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
+def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among some rows, in ascending order of their labels."""
     x = chunk_of(storage, rows)
     for r, c, scores in collect(x, x, x.X @ x.X.T, threshold, storage.margin):
@@ -233,7 +245,7 @@ def pairs_within(storage: Storage, rows: NDArray[np.int64], threshold: Threshold
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
 
 
-def all_pairs(storage: Storage, rows: NDArray[np.int64] | None = None) -> list[Scan]:
+def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[Scan]:
     """Return what together finds all evidence pairs at or above a threshold: each chunk of rows with all later ones.
 
     Of all rows whose label is known, or of some, in ascending order of their labels.
@@ -251,7 +263,7 @@ def all_pairs(storage: Storage, rows: NDArray[np.int64] | None = None) -> list[S
     return [partial(pairs_of_chunk, i) for i in range(len(cuts))]
 
 
-def pairs_between(storage: Storage, rows: NDArray[np.int64], others: NDArray[np.int64]) -> list[Scan]:
+def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np.int64]) -> list[Scan]:
     """Return what together finds all evidence pairs of some rows with others, at or above a threshold.
 
     Both are in ascending order of their labels.
@@ -327,7 +339,7 @@ def best_of(
     return best
 
 
-def top_pairs(storage: Storage, k: int, *, progress: str | None = None) -> Found:
+def top_pairs(storage: Snapshot, k: int, *, progress: str | None = None) -> Found:
     """Return the k most similar pairs with different labels, best first: source < target, similarity."""
     return best_of(all_pairs(storage), k, work=work_of(storage, storage.n), progress=progress)
 

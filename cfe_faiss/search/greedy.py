@@ -2,17 +2,17 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from cfe_faiss.lists.id_map import rows_by_id
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot, rows_by_id
 from cfe_faiss.lists.topk import PADDING, empty_heaps
 from cfe_faiss.parallel import run
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints
-from cfe_faiss.search.constrained import Queries
 from cfe_faiss.search.exact import NOTHING, Found, Results, Scan
+from cfe_faiss.search.query import Plan, Queries
 
 _FIRST, _MOST = 1 << 10, 1 << 20
 """Pairs that are looked at first, and at once at most."""
@@ -85,7 +85,7 @@ def _joined(one: Found, other: Found) -> Found:
 
 
 def search(
-    storage: Storage,
+    storage: Snapshot,
     made: Conditions,
     queries: Queries,
     k: int,
@@ -107,7 +107,7 @@ def search(
         usable[rows] = free[nq:]
         if allowed is not None:
             usable &= allowed
-        asked = Queries(queries.labels, queries.side, queries.usable & free[:nq], queries.fetch)
+        asked = replace(queries, usable=queries.usable & free[:nq])
         scans = constrained.directed_scans(storage, made, asked, allowed=usable)
         query, found, scores = _best(scans, number, exact.work_of(storage, nq), progress)
         return query, nq + np.searchsorted(ids, found), scores
@@ -120,6 +120,14 @@ def search(
     rank = np.arange(len(query)) - np.searchsorted(query, query)
     D[query, rank], I[query, rank] = scores[order], ids[place[order] - nq]
     return D, I
+
+
+def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the evidence D, I of queries under conditions that limit how often a row is used."""
+    assert queries.conditions is not None
+    return search(
+        queries.snapshot, queries.conditions, queries, queries.k, allowed=queries.allowed, progress=progress
+    )
 
 
 def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found:
@@ -152,7 +160,7 @@ def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found
     return found[0]
 
 
-def pairs(find_best: Callable[[int, Bools], Found], storage: Storage, uses: int, wanted: int) -> Found:
+def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int) -> Found:
     """Return pairs of ids, each in ``uses`` of them at most; ``find_best`` returns the best pairs of some rows."""
     rows = rows_by_id(storage.row_ids)
     ids = storage.row_ids[rows]

@@ -6,8 +6,7 @@ between two that are far apart, until a group has no more queries than a block h
 of its queries.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.lists.storage import Storage, lists_of
 from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.search.query import Queries
 
 _LARGEST = 16
 _FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # that a thread takes at once
@@ -27,64 +25,6 @@ _MIXED = -2
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Fetch = Callable[[NDArray[np.int64]], NDArray[np.float32]]
-
-
-@dataclass(frozen=True, slots=True)
-class Queries:
-    """Unit queries with labels.
-
-    Attributes
-    ----------
-    fetch
-        Returns the vectors, (m, d) float32, of given queries, (m,) int64.
-    labels
-        Label of each query, (nq,) int32.
-    homes
-        Returns the list of the first partition that each of given queries lies in or is nearest to, (m,) int64.
-    order
-        All queries, (nq,) int64, in an order in which those of a list follow each other, if one is known.
-    X, rows
-        What ``fetch`` takes them from: vectors, (nq, d), or, where these are (0, d), storage rows, (nq,).
-    """
-
-    fetch: Fetch
-    labels: NDArray[np.int32]
-    homes: Callable[[NDArray[np.int64]], NDArray[np.int64]]
-    order: NDArray[np.int64] | None = None
-    X: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
-    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-    @classmethod
-    def of_rows(cls, storage: Storage, rows: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> "Queries":
-        """Return stored vectors as queries."""
-        return cls(
-            lambda chosen: storage.rows(rows[chosen])[0],
-            storage.labels[rows],
-            lambda chosen: lists_of(rows[chosen], storage.starts),
-            order,
-            rows=np.ascontiguousarray(rows, np.int64),
-        )
-
-    @classmethod
-    def of_vectors(cls, X: NDArray[np.float32], labels: NDArray[np.int32], centroids: NDArray[np.float32]) -> "Queries":
-        """Return any vectors as queries; ``centroids``, (nlist, d), are those of the first partition."""
-        return cls(
-            lambda chosen: X[chosen],
-            labels,
-            lambda chosen: assign(X[chosen], centroids[None])[0].astype(np.int64),
-            X=np.ascontiguousarray(X, np.float32),
-        )
-
-    def chosen(self, queries: NDArray[np.int64]) -> "Queries":
-        """Return some of the queries."""
-        if len(queries) == len(self):
-            return self
-        fetch, homes = self.fetch, self.homes
-        return Queries(lambda some: fetch(queries[some]), self.labels[queries], lambda some: homes(queries[some]))
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +55,7 @@ class Groups:
 
 def group(queries: Queries, routes: Routes) -> Groups:
     """Return the queries of each list whose lists are ranked by the same centroids."""
-    order = np.arange(len(queries)) if queries.order is None else queries.order
+    order = queries.in_order
     labels = queries.labels[order]
     known = labels != UNKNOWN
     if not known.all():

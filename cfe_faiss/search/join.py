@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.lists.codecs import screening_error
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.parallel import run
 from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
 
@@ -64,7 +64,7 @@ class Blocks:
     storage
         Where the vectors lie.
     rows
-        Storage row of each row, (n,) int64.
+        Snapshot row of each row, (n,) int64.
     labels
         Label of each row, (n,) int32.
     coarse, fine
@@ -80,7 +80,7 @@ class Blocks:
         The label of all rows below each node, or ``UNKNOWN`` where they have several: (2 * number - 1,) int32.
     """
 
-    storage: Storage
+    storage: Snapshot
     rows: Ints
     labels: Labels
     coarse: Floats
@@ -182,7 +182,7 @@ class Blocks:
                     yield ids[own[good]], other_ids[places[good]], scores[good]
 
 
-def blocks_of(storage: Storage) -> Blocks | None:
+def blocks_of(storage: Snapshot) -> Blocks | None:
     """Return the blocks of a storage; None where it has less than two rows with a known label.
 
     Rows that are not finite, as a damaged file may hold, are left out: their similarities reach no threshold.
@@ -194,7 +194,7 @@ def blocks_of(storage: Storage) -> Blocks | None:
     return None if blocks is None or len(blocks.rows) < 2 else blocks
 
 
-def blocks_along(storage: Storage, rows: Ints, directions: NDArray[np.float64]) -> Blocks | None:
+def blocks_along(storage: Snapshot, rows: Ints, directions: NDArray[np.float64]) -> Blocks | None:
     """Return the blocks of some rows, whose labels are known, with sketches along given directions.
 
     None where no row is finite.
@@ -232,7 +232,7 @@ def _gap_rounding() -> float:
     return (COARSE + 8) * 2.0**-24
 
 
-def directions_of(storage: Storage, rows: Ints) -> NDArray[np.float64]:
+def directions_of(storage: Snapshot, rows: Ints) -> NDArray[np.float64]:
     """Return leading principal directions (of the second moment) of some rows, (d, at most 64).
 
     By orthogonal iteration over a sample. They need not be exact: any orthonormal directions keep the bound.
@@ -250,7 +250,7 @@ def directions_of(storage: Storage, rows: Ints) -> NDArray[np.float64]:
 
 
 def _sketches(
-    storage: Storage, rows: Ints, directions: NDArray[np.float64]
+    storage: Snapshot, rows: Ints, directions: NDArray[np.float64]
 ) -> tuple[Floats, Floats, NDArray[np.float64]]:
     """Return the coarse and fine sketches of storage rows, and the squared norms of the coarse ones, as stored."""
     leading = min(COARSE - 1, directions.shape[1])

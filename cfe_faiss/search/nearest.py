@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.lists import codecs
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search.exact import CHUNK, TILE, Results, padded, slices, work_of
@@ -22,7 +22,7 @@ _WORTH_COPYING_FOR_ONE = 32
 _Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
 
-def search(storage: Storage, xq: NDArray[np.float32], k: int, *, allowed: NDArray[np.bool_] | None = None) -> Results:
+def search(storage: Snapshot, xq: NDArray[np.float32], k: int, *, allowed: NDArray[np.bool_] | None = None) -> Results:
     """Return the k nearest D, I of unit queries (nq, d) among the allowed rows (n,); equal ones by ascending id."""
     width = min(k, storage.n)
     D, I = empty_heaps(len(xq), width)
@@ -44,7 +44,7 @@ def search(storage: Storage, xq: NDArray[np.float32], k: int, *, allowed: NDArra
     return padded(D, I, k)
 
 
-def _is_sparse(storage: Storage, allowed: NDArray[np.bool_], nq: int) -> bool:
+def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:
     """Return whether allowed rows are better copied than compared where they lie."""
     few = _WORTH_COPYING if nq > 1 else _WORTH_COPYING_FOR_ONE
     return storage.codec != codecs.FLAT or int(np.count_nonzero(allowed)) * few < storage.n
@@ -88,7 +88,7 @@ def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, fou
     run(multiply, slices(len(found), max(1, -(-len(found) // num_threads(work)))), work=work, blas=False)
 
 
-def _parts(storage: Storage, allowed: NDArray[np.bool_] | None, size: int, sparse: bool) -> Iterator[_Part]:
+def _parts(storage: Snapshot, allowed: NDArray[np.bool_] | None, size: int, sparse: bool) -> Iterator[_Part]:
     """Yield rows that are compared at once, and which of them are allowed, or None for all."""
     if allowed is not None and sparse:
         rows = np.flatnonzero(allowed)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +10,12 @@ from numpy.typing import NDArray
 from cfe_faiss import metrics
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.lists.storage import Storage, lists_of
-from cfe_faiss.search import batch, searcher
-from cfe_faiss.search.engine import Engine, Plan
+from cfe_faiss.lists.snapshot import Snapshot, lists_of
+from cfe_faiss.search import grouped, single
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import Results
-from cfe_faiss.search.grouping import Queries, small_groups
-from cfe_faiss.search.searcher import InvertedLists
+from cfe_faiss.search.grouping import small_groups
+from cfe_faiss.search.query import MEMORY, Effort, Plan, Queries
 
 SAMPLE = 2000
 """Stored vectors that are searched exactly to measure the recall of others."""
@@ -24,61 +25,60 @@ _CERTAIN = 1.64  # one-sided 95 % of a normal distribution
 
 
 def nprobe_for(
-    lists: InvertedLists, k: int, recall: float, *, batched: bool, allowed: NDArray[np.bool_] | None = None
+    derived: Derived, k: int, effort: Effort, *, batched: bool, allowed: NDArray[np.bool_] | None = None
 ) -> int:
-    """Return the smallest number of lists that reaches a recall@k with 95 % confidence, on a sample.
+    """Return the smallest number of lists that reaches the effort's recall@k with 95 % confidence, on a sample.
 
     The sample holds about 2,000 stored vectors: where queries are searched in groups, random groups.
-    What is found for (k, recall, batched) among all rows is kept as long as ``lists`` is valid.
+    What is found among all rows is kept with what was derived from the snapshot.
     """
-    known = lists.calibrations if allowed is None else {}
-    key = (k, recall, batched)
+    snapshot, recall = derived.snapshot, effort.recall or 1.0
+    known = derived.calibrations if allowed is None else {}
+    key = (k, recall, batched, effort.class_aware)
     if key not in known:
-        routes = lists.routes if batched else None
-        sample = _vectors(lists.storage) if routes is None else _groups(lists.storage, routes)
+        sample = _groups(snapshot, derived.class_means) if batched else _vectors(snapshot)
         if not sample:
-            return lists.number
-        engine = Engine.BATCHED if batched else Engine.SINGLE
+            return snapshot.lists
+        engine = grouped.search if batched else single.search
 
         def search(nprobe: int) -> Results:
-            made = Plan(engine, nprobe, batch.MEMORY, allowed)
-            complete = nprobe < lists.number
-            parts = [searcher.search(lists, queries, k, made, complete=complete) for queries in sample]
+            plan = Plan(engine, nprobe, effort._replace(memory=MEMORY, complete=nprobe < snapshot.lists))
+            parts = [engine(replace(queries, k=k, allowed=allowed), plan, None) for queries in sample]
             D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
             return D, I
 
-        exact = search(lists.number)
+        exact = search(snapshot.lists)
 
         def reaches(nprobe: int) -> bool:
             return _lower_bound(search(nprobe), exact) >= recall
 
-        known[key] = _smallest(reaches, lists.number)
+        known[key] = _smallest(reaches, snapshot.lists)
     return known[key]
 
 
-def _vectors(storage: Storage) -> list[Queries]:
+def _vectors(snapshot: Snapshot) -> list[Queries]:
     """Return random stored vectors."""
-    rows = _drawn(storage, SAMPLE // 4)
-    return [Queries.of_rows(storage, rows)] if len(rows) else []
+    rows = _drawn(snapshot, SAMPLE // 4)
+    return [Queries.of_rows(snapshot, rows)] if len(rows) else []
 
 
-def _drawn(storage: Storage, most: int) -> NDArray[np.int64]:
+def _drawn(snapshot: Snapshot, most: int) -> NDArray[np.int64]:
     """Return ``most`` random rows, or all in random order, without those of unknown label."""
-    rows = np.random.default_rng(0).choice(storage.n, min(most, storage.n), replace=False)
-    known: NDArray[np.int64] = rows[storage.labels[rows] != UNKNOWN]
+    rows = np.random.default_rng(0).choice(snapshot.n, min(most, snapshot.n), replace=False)
+    known: NDArray[np.int64] = rows[snapshot.labels[rows] != UNKNOWN]
     return known
 
 
-def _groups(storage: Storage, routes: Routes) -> list[Queries]:
+def _groups(snapshot: Snapshot, routes: Routes) -> list[Queries]:
     """Return random groups of stored vectors, made of all vectors of their lists, in several searches.
 
     Of the vectors of a list that are routed alike a search holds one group, since it would halve two of them anew.
     """
-    drawn, count = _drawn(storage, SAMPLE), 0
+    drawn, count = _drawn(snapshot, SAMPLE), 0
     chosen: set[int] = set()  # the first row of each group
     of_list: Counter[tuple[int, int]] = Counter()  # how many groups of a list and a label
     searches: list[list[NDArray[np.int64]]] = []
-    for key, rows in _groups_with(storage, routes, drawn):
+    for key, rows in _groups_with(snapshot, routes, drawn):
         if count >= SAMPLE:
             break
         if int(rows[0]) not in chosen:
@@ -88,18 +88,18 @@ def _groups(storage: Storage, routes: Routes) -> list[Queries]:
                 searches.append([])
             searches[of_list[key]].append(rows)
             of_list[key] += 1
-    return [Queries.of_rows(storage, np.sort(np.concatenate(groups))) for groups in searches]
+    return [Queries.of_rows(snapshot, np.sort(np.concatenate(groups))) for groups in searches]
 
 
 def _groups_with(
-    storage: Storage, routes: Routes, drawn: NDArray[np.int64]
+    snapshot: Snapshot, routes: Routes, drawn: NDArray[np.int64]
 ) -> Iterator[tuple[tuple[int, int], NDArray[np.int64]]]:
     """Yield, for each of some rows, the list and the label of its group, and the rows of this group."""
     for first in range(0, len(drawn), _DRAWN_AT_ONCE):
         some = drawn[first : first + _DRAWN_AT_ONCE]
-        homes = lists_of(some, storage.starts)
-        rows = np.concatenate([np.arange(storage.starts[j], storage.starts[j + 1]) for j in np.unique(homes)])
-        groups = small_groups(Queries.of_rows(storage, rows), routes)
+        homes = lists_of(some, snapshot.starts)
+        rows = np.concatenate([np.arange(snapshot.starts[j], snapshot.starts[j + 1]) for j in np.unique(homes)])
+        groups = small_groups(Queries.of_rows(snapshot, rows), routes)
         rows = rows[groups.order]
         by_row = np.argsort(rows)
         places = by_row[np.searchsorted(rows, some, sorter=by_row)]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.index.ivf_base import automatic_nlist
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists.faiss_functions import setting
-from cfe_faiss.lists.id_map import UnknownIdError
+from cfe_faiss.lists.snapshot import UnknownIdError
 from cfe_faiss.store.table import NewRows, Table
 
 _TRAINING_VECTORS = 39
@@ -69,10 +70,8 @@ class Contents:
         replaced = [(self._keys.__setitem__, (one, by_id.pop(one))) for one in stored]
         self._keys.update(by_id)
         index = self.index
-        with index._changing():
-            lists = index._faiss_lists()
-            new = index._new_ids(lists, keys, len(X))
-            index._insert(lists, X, rows.labels, new, [setting(self, "table", after), *replaced])
+        with index.changing():
+            Transaction(index).insert(X, rows.labels, keys, [setting(self, "table", after), *replaced])
         if len(gone):
             with suppress(MemoryError):  # the next change does it
                 index.remove_ids(gone)
@@ -100,10 +99,8 @@ class Contents:
         self._sweep()
         after, gone, index = self.table.without(rows), self.table.keys[rows], self.index
         names = self.table.ids[rows].tolist()
-        with index._changing():
-            stored = index._snapshot().storage.row_ids
-            gone_rows = np.isin(stored, gone)
-            index._remove(gone_rows, stored[~gone_rows], [setting(self, "table", after)])
+        with index.changing():
+            Transaction(index).remove(np.isin(index.snapshot().row_ids, gone), [setting(self, "table", after)])
         for one in names:
             self._keys.pop(one, None)
 
@@ -111,6 +108,6 @@ class Contents:
         """Give rows new class numbers; ``table`` is the one at hand, with these classes."""
         self._sweep()
         after, index = table.with_labels(rows, numbers), self.index
-        with index._changing():
-            labels = after.labels[index._snapshot().members.places]
-            index._relabel(labels, [setting(self, "table", after)])
+        with index.changing():
+            labels = after.labels[index.snapshot().members.places]
+            Transaction(index).relabel(labels, [setting(self, "table", after)])

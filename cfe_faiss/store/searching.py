@@ -6,28 +6,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import ListScan, sort_heaps
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.state import State
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.search import exact, nearest
-from cfe_faiss.search.exact import Results, padded
+from cfe_faiss.search import nearest
+from cfe_faiss.search.exact import padded
+from cfe_faiss.search.query import Effort, Query, Results
 from cfe_faiss.store.filters import Mask
 from cfe_faiss.store.table import Table
-
-_FEW = 4
-"""So many queries are compared with each row where it lies; for more, rows are copied and multiplied."""
 
 
 def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
     """Return the nearest rows D, I of unit queries, whatever their class: keys of the table, -1 for none."""
     if mask is None and index.ntotal == len(table) and not isinstance(index, IndexEvidenceFlat):
         return _of_lists(index, X, k)
-    with index._lock.reading():
-        state = index._snapshot()
-        return nearest.search(state.storage, X, k, allowed=_allowed(state, table, mask))
+    with index.reading():
+        snapshot = index.snapshot()
+        return nearest.search(snapshot, X, k, allowed=_allowed(snapshot, table, mask))
 
 
 def evidence(
@@ -37,12 +33,11 @@ def evidence(
     if mask is None and index.ntotal == len(table):
         found: Results = index.search_evidence(X, labels, k)
         return found
-    with index._lock.reading():
-        state = index._snapshot()
-        allowed = _allowed(state, table, mask)
-        if allowed is None or len(X) > _FEW:
-            return exact.search(state.storage, X, labels, k, allowed=allowed)
-        return _scanned(state.storage, X, labels, k, allowed)
+    with index.reading():
+        snapshot = index.snapshot()
+        queries = Query(k, X=X, labels=labels).on(snapshot).among(_allowed(snapshot, table, mask))
+        exactly: Results = index.answer_on(snapshot, queries, Effort(exact=True))
+        return exactly
 
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -50,12 +45,12 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
     X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
     if not len(keys):
         return X
-    with index._lock.reading():
-        state = index._snapshot()
-        members = state.members
+    with index.reading():
+        snapshot = index.snapshot()
+        members = snapshot.members
         places = members.ids.searchsorted(keys)
         rows = members.rows.take(places, mode="clip") if len(members.rows) else places
-        state.storage.native.gather(rows, X, ids)
+        snapshot.native.gather(rows, X, ids)
     if not np.array_equal(ids, keys):
         raise RuntimeError("the index of the store was changed by other means than the methods of the store")
     return X
@@ -79,22 +74,10 @@ def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     return D, I
 
 
-def _scanned(storage: Storage, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, allowed: Mask) -> Results:
-    """Compare each query with every allowed row where it lies."""
-    lists = np.arange(len(storage.starts) - 1)
-    D, I = empty_heaps(len(X), min(k, storage.n))
-    if D.size:
-        scan = ListScan(storage.native, np.empty(0, np.int32), np.zeros(1, np.int64))
-        scan.scan(X, labels, np.tile(lists, (len(X), 1)), allowed, storage.margin, D, I)
-        sort_heaps(D, I)
-    return padded(D, I, k)
-
-
-def _allowed(state: State, table: Table, mask: Mask | None) -> Mask | None:
-    """Return which storage rows a search may find, (n,); None for all of them."""
-    storage = state.storage
-    if storage.n == len(table):
-        return None if mask is None else mask[state.members.places]
-    rows = table.rows_of(storage.row_ids)  # what an interrupted change has left in the index belongs to no row
+def _allowed(snapshot: Snapshot, table: Table, mask: Mask | None) -> Mask | None:
+    """Return which rows a search may find, (n,); None for all of them."""
+    if snapshot.n == len(table):
+        return None if mask is None else mask[snapshot.members.places]
+    rows = table.rows_of(snapshot.row_ids)  # what an interrupted change has left in the index belongs to no row
     allowed: Mask = rows >= 0
     return allowed if mask is None else allowed & np.append(mask, False)[rows]

@@ -59,7 +59,7 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
         means, counts = class_excluded_means(index, stored, label)
         x = unit(np.random.default_rng(label).normal(size=(3 if few else 9, stored.X.shape[1])))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(routing, "_SMALL_SHARE", 0.0)
+            patch.setattr(routing, "SMALL_SHARE", 0.0)
             index._state = None  # worked out anew
             chosen = index.routes().lists(x, np.full(len(x), label, np.int32), max(1, lists - 1))
         scores = np.where(counts > 0, x @ means.T, -np.inf)
@@ -125,7 +125,7 @@ def test_a_small_share_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     labels[:3] = 7
     stored = Stored(X, labels, np.arange(400), X, labels, 1)
     assert 7 not in built(stored, 2, 1).routes().labels
-    monkeypatch.setattr(routing, "_SMALL_SHARE", 0.0)
+    monkeypatch.setattr(routing, "SMALL_SHARE", 0.0)
     assert 7 in built(stored, 2, 1).routes().labels
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.index.selection import selected
+from cfe_faiss.search.selection import selected
 
 KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ4,RFlat"]
 N, D = 400, 8
@@ -41,8 +42,8 @@ def small(ids: list[int]) -> cfe.IndexEvidenceFlat:
 
 def chosen(sel: Any, ids: list[int]) -> set[int]:
     index = small(ids)
-    state = index._snapshot()
-    return set(state.storage.row_ids[selected(sel, state)].tolist())
+    state = index.storage()
+    return set(state.row_ids[selected(sel, state)].tolist())
 
 
 @pytest.mark.parametrize(
@@ -198,9 +199,9 @@ def test_a_recall_is_reached_among_what_is_selected(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(recall, "SAMPLE", 100)  # so that 400 queries are worth measuring
     index = filled("EvidenceIVF8,Flat")
     index.search_members(k=5, recall=0.8)
-    known = dict(index._all_lists().calibrations)
+    known = dict(Derived.of(index.storage()).calibrations)
     D, I = index.search_members(k=5, recall=0.8, sel=MASK)
-    assert index._all_lists().calibrations == known  # what holds for one mask is not taken for all
+    assert Derived.of(index.storage()).calibrations == known  # what holds for one mask is not taken for all
     D_exact, I_exact = index.search_members(k=5, exact=True, sel=MASK)
     assert cfe.metrics.recall(I, I_exact, D, D_exact) >= 0.8
 

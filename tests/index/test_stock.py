@@ -69,7 +69,7 @@ def test_reading_waits_while_the_index_changes(kind: str) -> None:
         near.set()
         found.append(index.assign(X[:1], 1))
 
-    with index._changing():
+    with index.changing():
         thread = threading.Thread(target=read)
         thread.start()
         near.wait()

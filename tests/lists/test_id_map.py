@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.lists import id_map
+from cfe_faiss.lists import id_map, snapshot
 
 
 def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
@@ -35,7 +35,7 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
 )
 def test_rows_by_id_sort_ids(ids: list[int]) -> None:
     as_array = np.array(ids, np.int64)
-    assert_array_equal(id_map.rows_by_id(as_array), np.argsort(as_array, kind="stable"))
+    assert_array_equal(snapshot.rows_by_id(as_array), np.argsort(as_array, kind="stable"))
 
 
 def test_new_ids_go_on_where_the_index_ends() -> None:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss.search.derived import Derived
 from cfe_faiss._native import GroupedSearcher, has_bytes
-from cfe_faiss.search import batch, grouping
+from cfe_faiss.search import blocks as batch, grouping
 from cfe_faiss.search.grouping import Groups, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
@@ -27,9 +28,9 @@ class Made:
         self.index.train(X)
         self.index.add_with_labels(X, np.where(labels < 0, 0, labels))
         self.index.relabel(labels)
-        self.lists = self.index._all_lists()
-        self.storage, self.routes = self.lists.storage, self.index.routes()
-        self.blocks = batch.blocks_of(self.storage, self.lists.places, element)
+        self.lists = Derived.of(self.index.storage())
+        self.storage, self.routes = self.lists.snapshot, self.index.routes()
+        self.blocks = batch.blocks_of(self.storage, element)
         self.searcher = GroupedSearcher(self.storage.native, self.routes.native, self.blocks)
         self.rows = np.random.default_rng(0).permutation(n)
         self.queries = Queries.of_rows(self.storage, self.rows)

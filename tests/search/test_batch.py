@@ -1,3 +1,4 @@
+import dataclasses
 import faiss
 import numpy as np
 import pytest
@@ -7,19 +8,18 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, stored_vectors, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.search.derived import Derived
 from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
-from cfe_faiss.index import ivf_search
-from cfe_faiss.search import batch, exact, grouping, searcher
-from cfe_faiss.search.engine import Engine, Plan
-from cfe_faiss.search.grouping import Queries
+from cfe_faiss.search import blocks as batch, exact, grouped as engine, grouping
+from cfe_faiss.search.query import Effort, Plan, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 
 
 @pytest.fixture(params=ELEMENTS)
 def element(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(searcher.InvertedLists, "element", request.param)
+    monkeypatch.setattr(Derived, "element", request.param)
     return request.param
 
 
@@ -39,12 +39,12 @@ def grouped(
     complete: bool = False,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    made = Plan(Engine.BATCHED, nprobe, batch.MEMORY, allowed)
-    return searcher.search(index._all_lists(), queries, k, made, complete=complete)
+    plan = Plan(engine.search, nprobe, Effort(complete=complete, routing="evidence"))
+    return exact.padded(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
-    return Queries.of_vectors(unit(stored.xq), stored.labels_q.astype(np.int32), index.centroids()[0])
+    return Queries.of_vectors(index.storage(), unit(stored.xq), stored.labels_q.astype(np.int32))
 
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
@@ -52,7 +52,7 @@ def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
 def test_all_lists_together_equal_brute_force(element: str, stored: Stored, nlist: int, partitions: int) -> None:
     index = built(stored, nlist, partitions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searcher.InvertedLists, "element", element)
+        patch.setattr(Derived, "element", element)
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
     expected_D, expected_I = evidence(stored)
     assert_array_equal(I, expected_I)
@@ -122,7 +122,7 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     expected = index.search_members(None, 10, nprobe=5)
-    passes = len(batch._shards(index._all_lists().places, np.ones(12 * partitions, bool), 1000, 1))
+    passes = len(engine.shards(index.storage(), np.ones(12 * partitions, bool), 1000, 1))
     assert passes == 12 * partitions
     for memory in (1, 20_000):
         D, I = index.search_members(None, 10, nprobe=5, memory=memory)
@@ -233,9 +233,8 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
         each.add_with_labels(X, labels)
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
     searched = []
-    monkeypatch.setattr(
-        ivf_search, "search_all", lambda *some, **more: searched.append(1) or exact.search_all(*some, **more)
-    )
+    original = exact.search_all
+    monkeypatch.setattr(exact, "search_all", lambda *some, **more: searched.append(1) or original(*some, **more))
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_members(None, 5, recall=0.999)
     assert searched
@@ -260,7 +259,7 @@ def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceI
 @needs_bytes
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
 def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searcher.InvertedLists, "element", "byte")
+    monkeypatch.setattr(Derived, "element", "byte")
     X, labels = near_twins(700, 42, noise)
     found = []
     for rotated in (False, True):
@@ -269,7 +268,7 @@ def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.
             monkeypatch.setattr(batch, "_PREFIX", 8)
             monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
         index = indexed(X, labels, 12)
-        kept = index._all_lists().blocks
+        kept = Derived.of(index.storage()).blocks
         assert kept is not None
         assert kept.element == "byte"
         assert kept.rotated == rotated
@@ -283,7 +282,7 @@ def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.
 
 @needs_bytes
 def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searcher.InvertedLists, "element", "byte")
+    monkeypatch.setattr(Derived, "element", "byte")
     monkeypatch.setattr(batch, "_WORTH_ROTATING", 500)
     rng, d, prefix = np.random.default_rng(0), 320, batch._PREFIX
     labels = rng.integers(0, 3, 600)
@@ -292,12 +291,12 @@ def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(monkeypat
     flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ axes
     for X, pays in ((everywhere, False), (flat, True), (flat[:400], False)):
         index = indexed(X.astype(np.float32), labels[: len(X)], 4)
-        kept = index._all_lists().blocks
+        kept = Derived.of(index.storage()).blocks
         assert kept is not None
         assert kept.rotated == pays
         if pays:
             storage = index.storage()
-            R = batch._rotation(storage, index._all_lists().places, np.arange(4))
+            R = batch._rotation(storage, np.arange(4))
             assert np.abs(R.T @ R - np.eye(d)).max() < 1e-5
             assert np.linalg.norm(R[:, :prefix].T @ axes[:20].T, axis=0).min() > 0.99
 
@@ -317,7 +316,7 @@ def test_damaged_rows_give_no_directions(value: float) -> None:
 def test_blocks_take_about_as_much_memory_as_was_planned(element: str, d: int) -> None:
     X, labels = near_twins(1600, d, 1.0)
     index = indexed(X, labels, 4)  # whose memory the lists are in
-    kept = index._all_lists().blocks
+    kept = Derived.of(index.storage()).blocks
     assert kept is not None
     assert kept.element == element
     assert len(kept) == 1600

@@ -4,8 +4,8 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
-from cfe_faiss.search import batch, element
-from cfe_faiss.search.searcher import InvertedLists
+from cfe_faiss.search import blocks as batch, element
+from cfe_faiss.search.derived import Derived
 
 
 def built(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
@@ -39,9 +39,9 @@ def test_a_sample_is_of_stored_rows_and_their_lists(nlist: int) -> None:
     X, labels = clustered(800, 9, 3)
     labels[::9] = -1
     index = built(X, labels, nlist)
-    lists, storage = index._all_lists(), index.storage()
-    assert lists.ranking is not None
-    sample = element.Sample(storage, lists.ranking)
+    lists, storage = Derived.of(index.storage()), index.storage()
+    assert lists.centroids is not None
+    sample = element.Sample(storage, lists.centroids)
     assert sample.starts[0] == 0
     assert sample.starts[-1] == len(sample.X) == len(sample.labels) > 0
     assert len(sample.lists) == len(sample.starts) - 1
@@ -51,19 +51,19 @@ def test_a_sample_is_of_stored_rows_and_their_lists(nlist: int) -> None:
     assert (sample.labels >= 0).all()
     wanted = sample.wanted(nlist)
     assert set(np.flatnonzero(wanted)) == set(sample.lists[sample.lists >= 0].tolist())
-    blocks = batch.blocks_of(storage, lists.places, "float", wanted=wanted)
+    blocks = batch.blocks_of(storage, "float", wanted=wanted)
     assert sample.seconds(blocks) > 0
     assert sample.seconds_alone(None) > 0
     if _native.has_bytes():
-        assert sample.seconds_alone(batch.blocks_of(storage, lists.places, "byte", wanted=wanted)) > 0
+        assert sample.seconds_alone(batch.blocks_of(storage, "byte", wanted=wanted)) > 0
 
 
 @pytest.mark.parametrize("labels", [np.full(60, -1), np.zeros(60, int)])
 def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray) -> None:
     X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     index = built(X, labels, 4)
-    assert index._all_lists().element in ("float", "byte")
-    assert index._all_lists().alone_by_blocks in (True, False)
+    assert Derived.of(index.storage()).element in ("float", "byte")
+    assert Derived.of(index.storage()).alone_by_blocks in (True, False)
     assert (index.search_members(k=3, exact=True)[1] == -1).all()
 
 
@@ -73,7 +73,7 @@ def test_what_is_faster_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, expected in (({"float": 1.0, "byte": 2.0}, "float"), ({"float": 1.0, "byte": 0.5}, "byte")):
         monkeypatch.setattr(element.Sample, "seconds", lambda self, blocks, times=seconds: times[blocks.element])
         index = built(X, labels, 20)
-        lists: InvertedLists = index._all_lists()
+        lists: Derived = Derived.of(index.storage())
         assert lists.element == expected
         assert lists.blocks is not None
         assert lists.blocks.element == expected
@@ -86,11 +86,11 @@ def test_single_queries_have_blocks_of_bytes_where_these_are_faster(
     element_of_many: str, seconds_with: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(element.Sample, "seconds_alone", lambda self, blocks: 1.0 if blocks is None else seconds_with)
-    monkeypatch.setattr(InvertedLists, "element", element_of_many)
+    monkeypatch.setattr(Derived, "element", element_of_many)
     X, labels = clustered(800, 9, 3)
     index = built(X, labels, 20)
     index.search_evidence(X[:1], labels[:1], 3)
-    lists = index._all_lists()
+    lists = Derived.of(index.storage())
     assert list(lists.kept) == (["byte"] if seconds_with < 1 else [])
     index.search_members(k=3, nprobe=4)
     assert lists.blocks is not None
@@ -106,5 +106,5 @@ def test_codes_have_no_blocks_for_single_queries(codec: str) -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     index.search_evidence(X[:1], labels[:1], 3)
-    assert not index._all_lists().alone_by_blocks
-    assert index._all_lists().kept == {}
+    assert not Derived.of(index.storage()).alone_by_blocks
+    assert Derived.of(index.storage()).kept == {}

@@ -1,3 +1,4 @@
+from typing import Any
 from itertools import pairwise
 
 import numpy as np
@@ -118,9 +119,27 @@ def test_the_mean_of_rows_that_cancel_out_is_zero() -> None:
 # --- groups of queries -----------------------------------------------------------------------------------------------
 
 
+class QueriesOfLists:
+    def __init__(self, X: Any, labels: Any, homes: Any, order: Any) -> None:
+        self.X, self.labels, self._homes, self.order = X, labels, homes, order
+
+    @property
+    def in_order(self) -> Any:
+        return np.arange(len(self)) if self.order is None else self.order
+
+    def fetch(self, some: Any) -> Any:
+        return self.X[some]
+
+    def homes(self, some: Any) -> Any:
+        return self._homes[some]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
 def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> Queries:
     X = np.arange(len(labels), dtype=np.float32)[:, None]
-    return Queries(lambda chosen: X[chosen], labels, lambda chosen: homes[chosen], order)
+    return QueriesOfLists(X, labels, homes, order)
 
 
 def routes_with(entries: NDArray[np.bool_]) -> Routes:
@@ -214,9 +233,9 @@ def test_some_of_the_queries_are_queries() -> None:
     index.add_with_labels(X, labels)
     homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
     for queries in (
-        Queries.of_vectors(unit(X), labels.astype(np.int32), index.centroids()[0]),
+        Queries.of_vectors(index.storage(), unit(X), labels.astype(np.int32)),
         Queries.of_rows(index.storage(), index.members().rows),
-        Queries.of_rows(index.storage(), index.members().rows, index.members().places),
+        Queries.of_rows(index.storage(), index.members().rows, order=index.members().places),
     ):
         some = np.array([80, 3, 3, 41])
         chosen = queries.chosen(some)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search import recall
 from cfe_faiss.search.grouping import Groups, Queries, small_groups
 
@@ -29,8 +30,8 @@ def points(seed: int, n: int, d: int, classes: int) -> Arrays:
 
 
 def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[int]]:
-    lists = index._searcher(index._snapshot())
-    groups: Groups = small_groups(queries, lists.routes)
+    lists = Derived.of(index.storage())
+    groups: Groups = small_groups(queries, lists.class_means)
     rows = queries.rows[groups.order]
     return {frozenset(rows[a:b].tolist()) for a, b in zip(groups.starts[:-1], groups.starts[1:], strict=True)}
 
@@ -47,11 +48,11 @@ def test_the_sample_is_of_groups_as_all_vectors_are_searched_in(
 ) -> None:
     X, labels = points(seed, n, 4, classes)
     index = made(X, labels, min(n, nlist))
-    lists = index._searcher(index._snapshot())
-    of_all = groups_in(index, Queries.of_rows(lists.storage, np.arange(n)))
+    lists = Derived.of(index.storage())
+    of_all = groups_in(index, Queries.of_rows(lists.snapshot, np.arange(n)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recall, "SAMPLE", sample)
-        searches = recall._groups(lists.storage, lists.routes)
+        searches = recall._groups(lists.snapshot, lists.class_means)
     found = [group for queries in searches for group in groups_in(index, queries)]
     assert len(found) == len(set(found))
     assert set(found) <= of_all
@@ -65,11 +66,11 @@ def test_the_sample_is_of_groups_as_all_vectors_are_searched_in(
 def test_long_lists_are_not_taken_as_a_whole() -> None:
     X, labels = points(0, 60_000, 4, 2)
     index = made(X, labels, 60)
-    lists = index._searcher(index._snapshot())
-    searches = recall._groups(lists.storage, lists.routes)
+    lists = Derived.of(index.storage())
+    searches = recall._groups(lists.snapshot, lists.class_means)
     rows = np.concatenate([queries.rows for queries in searches])
     assert recall.SAMPLE <= len(rows) < recall.SAMPLE + 16
-    assert len(np.unique(np.searchsorted(lists.storage.starts, rows, side="right"))) > 45
+    assert len(np.unique(np.searchsorted(lists.snapshot.starts, rows, side="right"))) > 45
 
 
 def test_recall_is_kept_where_lists_are_long_and_differ() -> None:

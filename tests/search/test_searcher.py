@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reference import PADDING, Stored, clustered, evidence, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.search import searcher
+from cfe_faiss.search import answer as searcher
 
 K, NPROBE = 5, 3
 LONG_WAY = {"memory": 1 << 31}  # the default, but only the way with all checks takes it

@@ -14,8 +14,8 @@ from reference import PADDING, Stored, clustered, evidence_of_rows, stored_vecto
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
 from cfe_faiss.coarse import class_centroids as routing
-from cfe_faiss.search import batch
-from cfe_faiss.search.searcher import InvertedLists
+from cfe_faiss.search import blocks as batch
+from cfe_faiss.search.derived import Derived
 
 K, NPROBE, NLIST = 7, 5, 270
 EVERYTHING = np.empty(0, bool)
@@ -36,12 +36,12 @@ def plain_search(
     lists: Any, X: NDArray[np.float32], labels: Any, k: int, chosen: NDArray[np.int64], allowed: NDArray[np.bool_]
 ) -> Any:
     """Rank the eligible rows of the chosen lists, (nq, nprobe), for each query."""
-    storage, places = lists.storage, lists.places
+    storage = lists.snapshot
     vectors, ids = storage.rows(np.arange(storage.n))
-    rows_of_lists = np.concatenate([np.arange(storage.n), places.references])
+    rows_of_lists = np.concatenate([np.arange(storage.n), storage.references])
     D, I = np.empty((len(X), k), np.float32), np.empty((len(X), k), np.int64)
     for q in range(len(X)):
-        own = [rows_of_lists[places.starts[j] : places.starts[j + 1]] for j in chosen[q] if j >= 0]
+        own = [rows_of_lists[storage.list_starts[j] : storage.list_starts[j + 1]] for j in chosen[q] if j >= 0]
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
         rows = rows[allowed[rows]] if len(allowed) else rows
         stored = Stored(vectors[rows], storage.labels[rows], ids[rows], X[q : q + 1], labels[q : q + 1], k)
@@ -70,12 +70,12 @@ def test_results_are_exact_for_the_lists_that_are_ranked_first(
     stored: Stored, nlist: int, partitions: int, nprobe: int, codec: str, some_allowed: bool, seed: int
 ) -> None:
     index = filled(stored.X, stored.labels, nlist, partitions, stored.ids, codec)
-    lists = index._all_lists()
+    lists = Derived.of(index.storage())
     allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
     X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
-    nprobe = min(nprobe, lists.number)
+    nprobe = min(nprobe, lists.snapshot.lists)
     found = searched(lists, X, labels, stored.k, nprobe, allowed=allowed, threads=2)
-    expected = plain_search(lists, X, labels, stored.k, lists.routes.lists(X, labels, nprobe), allowed)
+    expected = plain_search(lists, X, labels, stored.k, lists.class_means.lists(X, labels, nprobe), allowed)
     for one, other in zip(found, expected, strict=True):
         assert_array_equal(one, other)
 
@@ -93,18 +93,18 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
     stored: Stored, nlist: int, partitions: int, nprobe: int, codec: str, some_allowed: bool, seed: int
 ) -> None:
     index = filled(stored.X, stored.labels, nlist, partitions, stored.ids, codec)
-    lists = index._all_lists()
+    lists = Derived.of(index.storage())
     allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
     X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
-    nprobe = min(nprobe, lists.number)
+    nprobe = min(nprobe, lists.snapshot.lists)
     found = searched(lists, X, labels, stored.k, nprobe, allowed=allowed, complete=True)
-    wanted = np.minimum(lists.storage.eligible(labels, allowed if len(allowed) else None), stored.k)
+    wanted = np.minimum(lists.snapshot.eligible(labels, allowed if len(allowed) else None), stored.k)
     assert_array_equal((found[1] >= 0).sum(axis=1), wanted)
     for q in range(len(X)):
         own, wide = slice(q, q + 1), nprobe
         while True:
-            expected = searched(lists, X[own], labels[own], stored.k, min(wide, lists.number), allowed=allowed)
-            if (expected[1] >= 0).sum() >= wanted[q] or wide >= lists.number:
+            expected = searched(lists, X[own], labels[own], stored.k, min(wide, lists.snapshot.lists), allowed=allowed)
+            if (expected[1] >= 0).sum() >= wanted[q] or wide >= lists.snapshot.lists:
                 break
             wide *= 4
         assert_array_equal(found[0][own], expected[0])
@@ -119,8 +119,8 @@ def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
     monkeypatch.setattr(routing, "WORTH_CLUSTERS", many)
     X, labels = clustered(6000, d, 4)
     index = filled(X, labels, NLIST)
-    lists = index._all_lists()
-    assert (len(lists.routes.second_level.means) > 0) == (many == NLIST)
+    lists = Derived.of(index.storage())
+    assert (len(lists.class_means.second_level.means) > 0) == (many == NLIST)
     units = cfe.checks.as_unit_rows("X", X)
     for q in range(0, 6000, 200):
         expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
@@ -147,7 +147,7 @@ def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
 def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> None:
     X, labels = clustered(200, 9, 3)
     index = filled(X, labels, 6)
-    lists = index._all_lists()
+    lists = Derived.of(index.storage())
     D, I = np.full((1, K), 7, np.float32), np.full((1, K), 7)
     assert not lists.single.search_single(np.array([x], np.float32), label, NPROBE, True, D, I)
     assert_array_equal(I, 7)
@@ -156,7 +156,7 @@ def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> No
 def test_an_unknown_label_has_no_evidence() -> None:
     X, labels = clustered(200, 9, 2)
     index = filled(X, labels, 6, 2)
-    lists = index._all_lists()
+    lists = Derived.of(index.storage())
     for nprobe in (1, 12):
         D, I = searched(lists, unit(X[:2]), np.array([labels[0], -1]), K, nprobe, complete=True)
         assert (I[0] >= 0).all()
@@ -167,7 +167,7 @@ def test_an_unknown_label_has_no_evidence() -> None:
 def test_arguments_that_do_not_fit_are_refused() -> None:
     X, labels = clustered(200, 9, 2)
     index = filled(X, labels, 6, 2)
-    lists = index._all_lists()
+    lists = Derived.of(index.storage())
     single, x = lists.single, X[:1]
     D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
     for wrong in (
@@ -183,7 +183,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         single.search_single(x.astype(np.float64), 0, 1, True, D, I)
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
-    storage, of_references = lists.storage, (lists.references, lists.reference_starts)
+    storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)
     make = type(single)
     for references, starts in (
         (of_references[0] + 200, of_references[1]),
@@ -193,7 +193,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (np.empty(0, np.int32), np.zeros(1, np.int64)),
     ):
         with pytest.raises(ValueError, match="must"):
-            make(storage.native, references, starts, lists.routes.native, storage.margin, None, np.empty(0, bool))
+            make(storage.native, references, starts, lists.class_means.native, storage.margin, None, np.empty(0, bool))
 
 
 @pytest.mark.parametrize("k", [1, K, 130, 700])
@@ -207,8 +207,8 @@ def test_rows_and_blocks_lead_to_the_same_results(
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
     index = filled(X, labels, 40)
-    monkeypatch.setattr(InvertedLists, "alone_by_blocks", has_bytes())
-    lists = index._all_lists()
+    monkeypatch.setattr(Derived, "alone_by_blocks", has_bytes())
+    lists = Derived.of(index.storage())
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):
         for complete in (False, True):

@@ -6,9 +6,9 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss.search import derived as derived_module
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import searcher
-from cfe_faiss.search.taken_over import TakenOver
+from cfe_faiss.search.derived import Carried, Derived
 
 NLIST, N, K = 300, 3000, 5
 
@@ -18,8 +18,8 @@ def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int
 
     One query has been searched; where the core does not have blocks of bytes, they hold floats, for many queries only.
     """
-    monkeypatch.setattr(searcher, "faster", lambda *_: element)
-    monkeypatch.setattr(searcher, "worth_blocks", lambda *_: True)
+    monkeypatch.setattr(derived_module, "faster", lambda *_: element)
+    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: True)
     X, labels = clustered(N, d, classes)
     index = cfe.IndexEvidenceIVF(d, NLIST)
     index.cp.niter = 2
@@ -41,8 +41,8 @@ def assert_as_made_anew(index: cfe.IndexEvidenceIVF, rng: np.random.Generator) -
                 assert_array_equal(ours, theirs)
 
 
-def taken_over(index: cfe.IndexEvidenceIVF) -> TakenOver | None:
-    return index._all_lists().before.taken_over
+def taken_over(index: cfe.IndexEvidenceIVF) -> Carried | None:
+    return Derived.of(index.storage()).carried
 
 
 @pytest.mark.parametrize("element", ["byte", "float"])
@@ -86,7 +86,7 @@ def test_little_is_made_anew_after_a_small_change(monkeypatch: pytest.MonkeyPatc
     def refused(*_: object) -> None:
         raise AssertionError("made anew")
 
-    monkeypatch.setattr(searcher.batch, "blocks_of", refused)
+    monkeypatch.setattr(derived_module.blocking, "blocks_of", refused)
     monkeypatch.setattr("cfe_faiss.coarse.class_centroids.Routes.of", refused)
     for i in range(20):
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
@@ -119,7 +119,7 @@ def test_old_blocks_are_let_go_once_there_are_new_ones(monkeypatch: pytest.Monke
     old = taken_over(index).blocks
     index.search_members(k=K, nprobe=10)
     assert taken_over(index) is None
-    assert index._all_lists().blocks is not old
+    assert Derived.of(index.storage()).blocks is not old
     assert_as_made_anew(index, np.random.default_rng(1))
 
 
@@ -132,7 +132,7 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
         old = taken_over(index).blocks
         assert old.element == "byte"
         index.search_members(k=K, nprobe=10)
-        assert index._all_lists().blocks.element == "float"
+        assert Derived.of(index.storage()).blocks.element == "float"
         assert taken_over(index).blocks is old
         assert_as_made_anew(index, np.random.default_rng(i))
 
@@ -141,11 +141,11 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     fresh = pickle.loads(pickle.dumps(index))  # has not chosen yet
-    monkeypatch.setattr(searcher, "worth_blocks", lambda *_: False)
+    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: False)
     X, labels = clustered(1, 40, 4)
     fresh.search_members(k=K, nprobe=10)
     fresh.search_evidence(X, labels, K)
-    assert fresh._all_lists().kept["byte"] is not None
+    assert Derived.of(fresh.storage()).kept["byte"] is not None
     fresh.add_with_labels(X, labels)
     assert taken_over(fresh).blocks is None
     assert_as_made_anew(fresh, np.random.default_rng(0))
@@ -160,8 +160,8 @@ def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> bool:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(searcher, "faster", refused)
-    monkeypatch.setattr(searcher, "worth_blocks", refused)
+    monkeypatch.setattr(derived_module, "faster", refused)
+    monkeypatch.setattr(derived_module, "worth_blocks", refused)
     for i in range(3):  # the second one without a search since the first
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
         if i != 1:

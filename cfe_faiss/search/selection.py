@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import as_array
-from cfe_faiss.index.state import State
+from cfe_faiss.lists.snapshot import Snapshot
 
 _FEW = 64  # ids that each stored id is compared with; with more, the order of the stored ids is made, and kept
 
 
-def selected(sel: Any, state: State, name: str = "sel") -> NDArray[np.bool_]:
-    """Return which storage rows are selected, (n,).
+def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool_]:
+    """Return which rows are selected, (n,).
 
     Parameters
     ----------
     sel
         A ``faiss.IDSelector`` of any kind; a mask, (n,) booleans, of the stored vectors in ascending order of their
         ids; or ids: integers, (m,), a set or range of them, or one. Ids that are not stored are passed over.
-    state
+    snapshot
         The index as it is.
     name
         What the caller calls ``sel``.
@@ -35,23 +35,23 @@ def selected(sel: Any, state: State, name: str = "sel") -> NDArray[np.bool_]:
         id that it cannot take.
     """
     if isinstance(sel, faiss.IDSelector):
-        return _by_selector(sel, state.storage.row_ids, name)
+        return _by_selector(sel, snapshot.row_ids, name)
     values = _as_values(sel, name)
     if values.dtype.kind == "b":
-        if values.shape != (state.storage.n,):
+        if values.shape != (snapshot.n,):
             raise ValueError(
-                f"{name} must have shape ({state.storage.n},) as a mask, one for each stored vector in ascending order "
+                f"{name} must have shape ({snapshot.n},) as a mask, one for each stored vector in ascending order "
                 f"of their ids, got {values.shape}"
             )
-        return values[state.members.places]
+        return values[snapshot.members.places]
     if values.ndim != 1:
         raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
-    return _by_ids(values, state)
+    return _by_ids(values, snapshot)
 
 
-def allowed_by(sel: Any, state: State) -> NDArray[np.bool_] | None:
-    """Return which storage rows are selected, (n,), or None where nothing is ruled out."""
-    return None if sel is None else selected(sel, state)
+def allowed_by(sel: Any, snapshot: Snapshot) -> NDArray[np.bool_] | None:
+    """Return which rows are selected, (n,), or None where nothing is ruled out."""
+    return None if sel is None else selected(sel, snapshot)
 
 
 def _as_values(sel: Any, name: str) -> NDArray[Any]:
@@ -70,11 +70,11 @@ def _as_values(sel: Any, name: str) -> NDArray[Any]:
     return values.reshape(1) if values.ndim == 0 else values
 
 
-def _by_ids(wanted: NDArray[Any], state: State) -> NDArray[np.bool_]:
+def _by_ids(wanted: NDArray[Any], snapshot: Snapshot) -> NDArray[np.bool_]:
     wanted = wanted[wanted <= np.iinfo(np.int64).max].astype(np.int64)  # greater ones are not stored
     if len(wanted) <= _FEW:
-        return np.isin(state.storage.row_ids, wanted)
-    members, chosen = state.members, np.zeros(state.storage.n, bool)
+        return np.isin(snapshot.row_ids, wanted)
+    members, chosen = snapshot.members, np.zeros(snapshot.n, bool)
     places = np.searchsorted(members.ids, wanted)
     within = places < len(members.ids)
     stored = places[within][members.ids[places[within]] == wanted[within]]

@@ -1,0 +1,233 @@
+"""An immutable snapshot of an index: its rows, as they lie in FAISS's lists, with ids, labels and partitions."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss._native import PqCodes, Rows
+from cfe_faiss.checks import UNKNOWN, as_ids
+from cfe_faiss.lists import codecs
+from cfe_faiss.lists.layout import stable_order
+from cfe_faiss.summary import summary
+
+_UNIT_TOLERANCE = 1e-4  # of norms summed in float32
+_ROWS = 1 << 14
+
+
+NO_REFERENCES = np.empty(0, np.int32)
+NO_STARTS = np.zeros(1, np.int64)
+
+
+class UnknownIdError(ValueError, RuntimeError):
+    """An id that the index does not hold: a ValueError as for any wrong argument, a RuntimeError as FAISS has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The ids of an index in ascending order.
+
+    Attributes
+    ----------
+    ids, rows, labels
+        Each id, its row and its label: (n,) int64, int64 and int32.
+    places
+        Of each row, which of the ids is its, (n,) int64.
+    """
+
+    ids: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    places: NDArray[np.int64]
+
+    __repr__ = summary
+
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+        """Return the rows of ``ids``; UnknownIdError names the argument and the first that is not stored."""
+        wanted = as_ids(name, ids)
+        places = np.searchsorted(self.ids, wanted)
+        missing = places == len(self.ids)
+        missing[~missing] = self.ids[places[~missing]] != wanted[~missing]
+        if missing.any():
+            raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
+        return self.rows[places]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """An index between two changes; valid while the index lives and until it changes. Nothing in it ever changes.
+
+    Row r is place ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``.
+
+    Attributes
+    ----------
+    native
+        The rows, for the compiled core.
+    d
+        Length of a vector.
+    codec, levels
+        How vectors are coded, see :mod:`cfe_faiss.lists.codecs`.
+    centroids
+        Of all partitions, (partitions, nlist, d); (0, 0, 0) for an exact index, which has none.
+    references, reference_starts
+        Rows in the lists of the other partitions, one list after the other, int32, and where each of those lists
+        begins and, last, their end.
+    pq
+        Product-quantizer codes to screen vectors by; None where there are none.
+    in_memory
+        Whether the rows are in memory, not mapped from a file.
+    derived
+        What searches have derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
+    """
+
+    native: Rows
+    d: int
+    codec: int = codecs.FLAT
+    levels: NDArray[np.float32] = field(default_factory=lambda: codecs.NO_LEVELS)
+    centroids: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
+    references: NDArray[np.int32] = field(default_factory=lambda: NO_REFERENCES)
+    reference_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
+    pq: PqCodes | None = None
+    in_memory: bool = True
+    derived: dict[str, Any] = field(default_factory=dict)
+
+    # --- lists ------------------------------------------------------------------------------------------------------
+
+    @property
+    def lists(self) -> int:
+        """How many lists there are in all partitions together; 0 for an exact index."""
+        return len(self.centroids) * self.centroids.shape[1]
+
+    @cached_property
+    def list_starts(self) -> NDArray[np.int64]:
+        """Where each list of all partitions begins among the rows of all lists and, last, their end."""
+        return np.concatenate([self.starts, self.n + self.reference_starts[1:]])
+
+    def first_partition(self) -> "Snapshot":
+        """Return the same rows, in the lists of the first partition alone."""
+        if not len(self.references):
+            return self
+        return replace(self, centroids=self.centroids[:1], references=NO_REFERENCES, reference_starts=NO_STARTS)
+
+    def scanned(self, nprobe: int) -> float:
+        """Return about how many rows a query meets in so many lists."""
+        return float(min(nprobe, self.lists) * self.n / self.centroids.shape[1])
+
+    # --- ids --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def members(self) -> Members:
+        """The ids in ascending order, and the row and label of each."""
+        ids = self.ids()
+        rows = rows_by_id(ids)
+        places = np.empty_like(rows)
+        places[rows] = np.arange(len(rows))
+        return Members(ids[rows], rows, self.labels[rows], places)
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """First row of each list and, last, the number of rows: (nlist + 1,) int64."""
+        return self.native.starts()
+
+    @cached_property
+    def labels(self) -> NDArray[np.int32]:
+        """Label of each row, ascending within a list: (n,) int32."""
+        return self.native.labels()
+
+    @cached_property
+    def margin(self) -> float:
+        """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
+        return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
+
+    @property
+    def row_size(self) -> int:
+        """Bytes of a vector."""
+        return codecs.row_size(self.codec, self.d)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.native)
+
+    def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return vectors and ids of rows; a view of floats that follow each other in one list, else a copy."""
+        if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
+            view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
+            if view is not None:
+                return view[0], view[1].view(np.int64)  # of two integers of 64 bits NumPy prints one without its name
+        X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
+        self.native.gather(np.ascontiguousarray(rows, np.int64), X, copied_ids)
+        return X, copied_ids
+
+    @cached_property
+    def by_label(self) -> NDArray[np.int64]:
+        """The rows whose label is known, sorted by label."""
+        order = stable_order(self.labels)
+        return order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
+
+    @cached_property
+    def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The known labels in ascending order, and how many rows each has."""
+        return _class_counts(self.labels)
+
+    @cached_property
+    def row_ids(self) -> NDArray[np.int64]:
+        """The id of each row, (n,) int64."""
+        return self.ids()
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return the id of each row, (n,) int64."""
+        ids = np.empty(self.n, np.int64)
+        self.native.copy_ids(ids)
+        return ids
+
+    def first_not_unit(self, shortest: float | None = None) -> int:
+        """Return the first row that is neither zero nor of length 1, as far as its codec can tell, or -1.
+
+        A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), where its components lay outside of
+        the codec's range.
+        """
+        margin = codecs.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
+        least, zero = 1 - margin, 0.0
+        if self.codec == codecs.SQ8:
+            least, zero = shortest or 0.0, margin
+        for start in range(0, self.n, _ROWS):
+            X = self.rows(np.arange(start, min(start + _ROWS, self.n)))[0]
+            with np.errstate(over="ignore", invalid="ignore"):
+                norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+            unit = ((norms >= least) & (norms <= 1 + margin)) | (norms <= zero)
+            if not unit.all():
+                return start + int(np.argmin(unit))
+        return -1
+
+    def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Return, for each query label, how many (allowed) rows have a known label other than it; 0 for an unknown."""
+        classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
+        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
+        return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
+
+
+def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows, (n,), in ascending order of their distinct ids; O(n) where all ids are below 2n."""
+    n, largest = len(ids), int(ids.max(initial=-1))
+    if ids.min(initial=0) >= 0 and largest < 2 * n:
+        row_of = np.full(largest + 1, -1, np.int64)
+        row_of[ids] = np.arange(n)
+        rows = row_of[row_of >= 0]
+        if len(rows) == n:
+            return rows
+    return np.argsort(ids, kind="stable")
+
+
+def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    return np.unique(labels[labels != UNKNOWN], return_counts=True)
+
+
+def lists_of(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the list that holds each of some rows: the last one that starts at or before it; O(log nlist)."""
+    return np.searchsorted(starts, rows, side="right") - 1

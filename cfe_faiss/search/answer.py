@@ -1,0 +1,109 @@
+"""The one place where the engine of a search is chosen: by numbers only, so that every machine gives the same results.
+
+A group of queries probes other lists than its queries would alone. What blocks hold, floats or bytes, changes the time
+alone, and is measured (:mod:`cfe_faiss.search.element`).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss import _native
+from cfe_faiss.checks import as_count
+from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.search import constrained, exact, greedy, grouped, masked, recall, single
+from cfe_faiss.search.certify import certified as certify
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.exact import Results, padded
+from cfe_faiss.search.query import Effort, Plan, Queries, Query
+
+Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
+
+_QUERIES_PER_LIST = 4
+_FEW = 4  # queries that are compared with each row where it lies; for more, rows are multiplied
+_PASSES = 8  # of a query over all rows take about as long as to make blocks of them
+
+def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None) -> Results:
+    """Return the evidence D, I of queries, (nq, k) both, best first; the effort says everything.
+
+    Where these are a part of ``nq`` queries, they are searched as all of them would be.
+    """
+    if queries.snapshot.n == 0:  # and perhaps not trained
+        return padded(*empty_heaps(len(queries), 0), queries.k)
+    made = plan_of(queries, effort, nq)
+    return padded(*made.engine(queries, made, progress), queries.k)
+
+
+def certified(queries: Queries, effort: Effort, progress: str | None = None) -> tuple[*Results, NDArray[np.bool_]]:
+    """Return D, I and which of their rows are provably exact, (nq,)."""
+    if queries.snapshot.n == 0:
+        return *padded(*empty_heaps(0, 0), queries.k), np.ones(0, np.bool_)
+    made = plan_of(queries, effort)
+    D, I = padded(*made.engine(queries, made, progress), queries.k)
+    return D, I, certify(queries, made, D, I)
+
+
+def within(snapshot: Snapshot, query: Query) -> Ranges:
+    """Return lims, D, I: all evidence of query q with similarity >= the query's threshold is at lims[q]:lims[q + 1]."""
+    queries, threshold = query.on(snapshot), float(query.threshold or 0)
+    if queries.conditions is None:
+        return exact.range_search(snapshot, queries.X, queries.labels, threshold, allowed=queries.allowed)
+    if queries.conditions.uses is not None:
+        raise ValueError("params.where must not limit how often evidence is used in a range search")
+    return constrained.range_search(snapshot, queries.conditions, queries, threshold, allowed=queries.allowed)
+
+
+def plan_of(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
+    """Decide how to search for the k best of each query, in an index that is not empty."""
+    if queries.conditions is not None:
+        engine = constrained.search_queries if queries.conditions.uses is None else greedy.search_queries
+        return Plan(engine, queries.snapshot.lists, effort)
+    if queries.rules is not None:
+        return Plan(masked.search, queries.snapshot.lists, effort)
+    every = queries.order is not None and queries.allowed is None
+    return plan(queries.snapshot, len(queries) if nq is None else nq, queries.k, effort, queries.allowed, every=every)
+
+
+def plan(
+    snapshot: Snapshot, nq: int, k: int, effort: Effort, allowed: NDArray[np.bool_] | None = None, *, every: bool = False
+) -> Plan:
+    """Decide how to search for the k best of each of ``nq`` queries among the allowed rows, (n,); or of ``every`` row."""
+    if not snapshot.lists:
+        few = single.scan if nq <= _FEW else exact.search_queries
+        return Plan(exact.search_stored if every and nq > _FEW else few, 0, effort)
+    if effort.exact:
+        nprobe = snapshot.lists
+    elif effort.recall is not None:
+        nprobe = nprobe_for(snapshot, nq, k, effort, allowed)
+    else:
+        nprobe = as_count("nprobe", effort.nprobe)  # which an index may have from FAISS
+    # Where blocks hold floats, what a processor without byte products has, a matrix product serves both of a pair.
+    if every and nprobe >= snapshot.lists and effort.class_aware and not _native.has_bytes():
+        return Plan(exact.search_stored, nprobe, effort)
+    return Plan(grouped.search if is_batched(snapshot, nq, nprobe, effort) else single.search, nprobe, effort)
+
+
+def nprobe_for(
+    snapshot: Snapshot, nq: int, k: int, effort: Effort, allowed: NDArray[np.bool_] | None = None
+) -> int:
+    """Return the number of lists that so many queries have to probe for the effort's recall among the allowed rows."""
+    if effort.recall is None or (allowed is not None and nq <= recall.SAMPLE):
+        return snapshot.lists  # what is allowed may never be asked for again, and to measure takes longer
+    batched = is_batched(snapshot, nq, snapshot.lists // 2, effort)
+    return recall.nprobe_for(Derived.of(snapshot), min(k, snapshot.n), effort, batched=batched, allowed=allowed)
+
+
+def known_nprobe(snapshot: Snapshot, k: int, wanted: float) -> int | None:
+    """Return the number of lists that a single query has to probe for a recall@k, if it was measured before."""
+    return Derived.of(snapshot).calibrations.get((min(k, snapshot.n), wanted, False, True))
+
+
+def is_batched(snapshot: Snapshot, nq: int, nprobe: int, effort: Effort) -> bool:
+    """Return whether so many queries are searched in groups, list by list."""
+    everything = nprobe >= snapshot.lists
+    if not effort.class_aware or (snapshot.pq is not None and not everything):
+        return False
+    # The mean of a few queries says less of each of them than they do themselves; where all lists are probed, it
+    # decides nothing.
+    enough = everything or nq >= _QUERIES_PER_LIST * snapshot.centroids.shape[1]
+    return enough and nq * snapshot.scanned(nprobe) >= _PASSES * snapshot.n

@@ -1,0 +1,100 @@
+"""Blocks of sixteen rows, dimension-major: copies of vectors in which many are compared at once."""
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss._native import Blocks
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.parallel import num_threads
+from cfe_faiss.search.query import MEMORY
+
+Element = Literal["float", "byte"]
+
+ROWS_OF_BLOCK = 16
+
+_STATISTICS = 6  # words for each row of bytes
+_PREFIX = 64  # dimensions that are compared first: the length of the others may then tell enough
+_WORTH_ROTATING = 1 << 16  # rows; among fewer, to rotate the queries takes more than it saves
+_SAMPLE = 1 << 14  # rows tell the principal directions
+_LONGEST_TAIL = 0.5  # of the squared lengths may come after the prefix
+
+
+def bytes_of_block(d: int, element: Element) -> int:
+    """Return how much memory a block takes at most: its words, labels, and where its rows are."""
+    words = -(-d // 4) + _STATISTICS if element == "byte" else d
+    return ROWS_OF_BLOCK * 4 * (words + 2) + 12
+
+
+def bytes_of_all(snapshot: Snapshot, element: Element) -> int:
+    """Return how much memory the blocks of all lists take at most."""
+    return int((-(-np.diff(snapshot.list_starts) // ROWS_OF_BLOCK)).sum()) * bytes_of_block(snapshot.d, element)
+
+
+def all_blocks(snapshot: Snapshot, element: Element) -> Blocks | None:
+    """Return blocks of all lists, to be kept; None where that is too much."""
+    return blocks_of(snapshot, element) if bytes_of_all(snapshot, element) <= MEMORY else None
+
+
+def blocks_of(
+    snapshot: Snapshot,
+    element: Element,
+    *,
+    wanted: NDArray[np.bool_] | None = None,
+    allowed: NDArray[np.bool_] | None = None,
+) -> Blocks:
+    """Make blocks of the allowed rows, (n,), of the wanted ones of all lists, (lists,)."""
+    everything = np.empty(0, np.bool_)
+    rotation = np.empty((0, snapshot.d), np.float32)
+    if element == "byte" and snapshot.d >= 2 * _PREFIX:
+        chosen = np.ones(len(snapshot.list_starts) - 1, np.bool_) if wanted is None else wanted
+        if int(np.diff(snapshot.list_starts)[chosen].sum()) >= _WORTH_ROTATING:
+            rotation = _rotation(snapshot, np.flatnonzero(chosen))
+    return Blocks(
+        snapshot.native,
+        element,
+        snapshot.margin,
+        snapshot.references,
+        snapshot.reference_starts,
+        everything if wanted is None else wanted,
+        everything if allowed is None else allowed,
+        rotation,
+        _PREFIX,
+        num_threads(float(snapshot.list_starts[-1]) * snapshot.d),
+    )
+
+
+def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the principal directions of the rows of some lists, of a sample of them; none if it does not pay."""
+    few = max(1, round(len(lists) * min(1.0, _SAMPLE / snapshot.list_starts[-1])))
+    nlist = len(snapshot.starts) - 1
+    parts = []
+    for j in lists[np.unique(np.linspace(0, len(lists) - 1, few).astype(np.int64))].tolist():
+        if j < nlist:
+            rows = np.arange(snapshot.starts[j], snapshot.starts[j + 1])
+        else:
+            cut = slice(*snapshot.reference_starts[j - nlist : j - nlist + 2])
+            rows = snapshot.references[cut].astype(np.int64)
+        rows = rows[snapshot.labels[rows] != UNKNOWN]
+        if len(rows):
+            X = snapshot.rows(rows)[0]
+            with np.errstate(invalid="ignore", over="ignore"):  # rows of a damaged file may hold anything
+                parts.append(X - X.mean(axis=0))
+    directions, tail = directions_of(np.concatenate(parts) if parts else np.empty((0, snapshot.d), np.float32))
+    return directions if tail <= _LONGEST_TAIL else directions[:0]
+
+
+def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+    """Return the principal directions of rows, (d, d), and the share of their squares after the prefix."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = (X.T @ X).astype(np.float64)
+    if not np.isfinite(squares).all():
+        return np.empty((0, X.shape[1]), np.float32), math.inf
+    values, directions = np.linalg.eigh(squares)
+    tail = float(values[:-_PREFIX].sum() / max(values.sum(), np.finfo(np.float64).tiny))
+    return np.ascontiguousarray(directions[:, ::-1], np.float32), tail
+
+

@@ -1,0 +1,245 @@
+"""What searches derive from a snapshot of an inverted file: each part once, when it is first needed."""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, WORTH_CLUSTERS, Routes
+from cfe_faiss.lists.codecs import FLAT
+from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.search import blocks as blocking
+from cfe_faiss.search.blocks import MEMORY, Element
+from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_blocks
+from cfe_faiss.search.grouping import Groups
+
+_WORTH = 1 / 8  # of all lists may have changed; from then on, to derive all again takes little more
+_EVERYTHING = np.empty(0, bool)
+_NAME = "evidence"
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):  # noqa: N801 - as property is named
+    """A property that the first who asks works out; others wait for it."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self._name, self.__doc__ = make, make.__name__, make.__doc__
+
+    def __get__(self, owner: Any, _: type | None = None) -> Any:
+        if owner is None:
+            return self
+        with owner.lock:
+            known = vars(owner)
+            if self._name not in known:
+                known[self._name] = self._make(owner)
+            found: T = known[self._name]
+            return found
+
+
+@dataclass(slots=True, eq=False)
+class Carried:
+    """What stays valid of derived data after some lists of an index with one partition have changed.
+
+    Attributes
+    ----------
+    choices
+        What was found out by trying, by name.
+    blocks, not_in_blocks
+        Blocks of bytes for single queries, and which lists have changed since these were made, (nlist,).
+    centroids, changed
+        The (list, class) centroids, and which lists have changed since these were made, (nlist,).
+    """
+
+    choices: dict[str, Any]
+    blocks: Blocks | None
+    not_in_blocks: NDArray[np.bool_]
+    centroids: ClassCentroids | None
+    changed: NDArray[np.bool_]
+
+    def after(self, lists: NDArray[np.int64]) -> "Carried | None":
+        """Return what is left of it after some lists have changed; None where too many have."""
+        not_in_blocks, changed = self.not_in_blocks.copy(), self.changed.copy()
+        not_in_blocks[lists] = changed[lists] = True
+        most = _WORTH * len(changed)
+        blocks, centroids = self.blocks, self.centroids
+        if blocks is not None and np.count_nonzero(not_in_blocks) > most:
+            blocks = None
+        if centroids is not None and centroids.changed + np.count_nonzero(changed) > most:
+            centroids = None
+        if blocks is None and centroids is None:
+            return None
+        return Carried(self.choices, blocks, not_in_blocks, centroids, changed)
+
+
+class Derived:
+    """What searches derive from a snapshot, kept with it: centroids, blocks, measured choices.
+
+    Attributes
+    ----------
+    carried
+        What was carried over from before the last changes; None once all of it was made again.
+    kept
+        Blocks of all lists, by what they hold; None where they take too much memory.
+    calibrations
+        Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.search.recall`.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, class_means: Routes | None = None, carried: Carried | None = None
+    ) -> None:
+        # The snapshot has this object: a reference back would keep both until the garbage collector runs.
+        self._snapshot, self.carried = weakref.ref(snapshot), carried
+        self.lock = threading.RLock()
+        self.kept: dict[Element, Blocks | None] = {}
+        self.calibrations: dict[tuple[int, float, bool, bool], int] = {}
+        self.groups_of_all: Groups | None = None
+        self._from_file = class_means
+        snapshot.derived[_NAME] = self
+        _ALIVE.add(self)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Derived":
+        """Return what was derived from a snapshot so far."""
+        known: Derived | None = snapshot.derived.get(_NAME)
+        return known or cls(snapshot)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The rows, for whoever holds them."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            raise RuntimeError("the snapshot that this was derived from is no more")
+        return snapshot
+
+    # --- what lists are ranked by -----------------------------------------------------------------------------------
+
+    @once
+    def class_means(self) -> Routes:
+        """The mean of each list and, for each class, of its members of other classes."""
+        return self._from_file or Routes.of(self.snapshot)
+
+    @once
+    def centroids(self) -> ClassCentroids:
+        """The same, as the core ranks lists by them."""
+        carried = self.carried
+        if carried is None or carried.centroids is None:
+            return self.class_means.native
+        return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+
+    @once
+    def element(self) -> Element:
+        """What blocks for many queries hold: what a sample of the rows is searched faster with."""
+        kinds = self._usable
+        if len(kinds) == 1:
+            return kinds[0]
+        if self.carried is not None and "element" in self.carried.choices:
+            known: Element = self.carried.choices["element"]
+            return known
+        sample = Sample(self.snapshot, self.centroids)
+        return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
+
+    @once
+    def alone_by_blocks(self) -> bool:
+        """Whether a sample, as single queries, is searched clearly faster in blocks of bytes (floats save too little)."""
+        if self.carried is not None and "alone_by_blocks" in self.carried.choices:
+            return bool(self.carried.choices["alone_by_blocks"])
+        if not self._may_keep or "byte" not in self._usable:
+            return False
+        sample = Sample(self.snapshot, self.centroids)
+        return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(self._blocks_of(sample, "byte")))
+
+    @property
+    def _usable(self) -> tuple[Element, ...]:
+        return usable(blocking.bytes_of_all(self.snapshot, "float"), MEMORY)
+
+    @property
+    def _may_keep(self) -> bool:
+        """Whether blocks of all lists may be kept: of vectors in memory that are in one list each."""
+        snapshot = self.snapshot
+        return snapshot.in_memory and snapshot.pq is None and not len(snapshot.references) and snapshot.codec == FLAT
+
+    def _blocks_of(self, sample: Sample, element: Element) -> Blocks:
+        return blocking.blocks_of(self.snapshot, element, wanted=sample.wanted(len(self.snapshot.list_starts) - 1))
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """Blocks of all lists for many queries; None where none are kept."""
+        return self._all_blocks(self.element) if self._may_keep else None
+
+    def _all_blocks(self, element: Element) -> Blocks | None:
+        with self.lock:
+            if element not in self.kept:
+                self.kept[element] = blocking.all_blocks(self.snapshot, element)
+                carried = self.carried
+                if element == "byte" or carried is None or carried.blocks is None:  # carried blocks are for single ones
+                    self.carried = None
+                    vars(self).pop("single", None)  # which has the old blocks
+            return self.kept[element]
+
+    # --- what engines search with -----------------------------------------------------------------------------------
+
+    @once
+    def single(self) -> Searcher | None:
+        """What searches queries that are each ranked alone; None for an index with codes of a quantizer."""
+        if self.snapshot.pq is not None:
+            return None
+        return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one())
+
+    def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
+        """Return blocks, where one query is searched faster by them, and which lists have changed since, (nlist,)."""
+        if not self.alone_by_blocks:
+            return None, _EVERYTHING
+        carried = self.carried
+        if carried is not None and carried.blocks is not None:
+            return carried.blocks, carried.not_in_blocks
+        return self._all_blocks("byte"), _EVERYTHING
+
+    @once
+    def scan(self) -> ListScan:
+        """What scans given lists."""
+        return ListScan(self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts)
+
+    def prepared(self) -> dict[str, Any]:
+        """Derive everything now, and return what was chosen by trying."""
+        _ = self.single, self.blocks, self.snapshot.members
+        return {"element": self.element, "alone_by_blocks": self.alone_by_blocks}
+
+    # --- after a change ---------------------------------------------------------------------------------------------
+
+    def after(self, lists: NDArray[np.int64]) -> Carried | None:
+        """Return what may be carried over after some lists have changed."""
+        nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
+        if self.snapshot.lists > nlist or nlist >= WORTH_CLUSTERS:  # clusters are of all lists
+            return None
+        none = np.zeros(nlist, np.bool_)
+        blocks, not_in_blocks = (self.kept.get("byte"), none) if before is None else (before.blocks, before.not_in_blocks)
+        centroids, changed = made.get("centroids"), none
+        if centroids is None and before is not None:
+            centroids, changed = before.centroids, before.changed
+        choices = {name: made[name] for name in ("element", "alone_by_blocks") if name in made}
+        if before is not None:
+            choices = before.choices | choices
+        if choices.get("alone_by_blocks") is False:  # only single queries search them
+            blocks = None
+        return Carried(choices, blocks, not_in_blocks, centroids, changed).after(lists)
+
+
+_ALIVE: "weakref.WeakSet[Derived]" = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    """Give a forked child locks that no thread of its parent holds."""
+    for one in _ALIVE:
+        one.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock)

@@ -1,0 +1,115 @@
+"""Many queries: list by list, so that what is near each other is routed, read and multiplied together.
+
+Queries of one list are taken in small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to the
+lists whose other-class members are near (:mod:`cfe_faiss.coarse.class_centroids`), and all of the group is compared
+with the rows of these lists, in blocks of sixteen (``native/core/blocks.h``).
+"""
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss._native import Blocks, GroupedSearcher
+from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.parallel import native_progress, num_native_threads, run
+from cfe_faiss.search import grouping, single
+from cfe_faiss.search.blocks import MEMORY, ROWS_OF_BLOCK, blocks_of, bytes_of_block
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.grouping import Groups
+from cfe_faiss.search.query import Plan, Queries, Results
+
+_PER_QUERY = 1 << 12  # multiplications in the time that a query takes beside its products
+
+
+def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
+    """Return the evidence D, I from the lists nearest to the mean of each query's group; the rest is searched alone."""
+    found, memory = queries.places(), plan.effort.memory or MEMORY
+    if len(queries):
+        derived = Derived.of(queries.snapshot)
+        blocks = derived.blocks if memory >= MEMORY and queries.allowed is None else None
+        if blocks is not None:
+            _search_kept(queries, plan, blocks, found, progress)
+        else:
+            _search_in_parts(queries, plan, memory, found, progress)
+        single.go_on(queries, plan, found, progress)
+    return found
+
+
+def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, progress: str | None) -> None:
+    """Search in kept blocks of all lists of an index with one partition; groups are halved by the core."""
+    derived = Derived.of(queries.snapshot)
+    groups = _groups(derived, queries)
+    tasks = groups.tasks()
+    with native_progress(progress, len(tasks)) as report:
+        GroupedSearcher(queries.snapshot.native, derived.class_means.native, blocks).search(
+            queries.X,
+            queries.rows,
+            queries.labels,
+            groups.order,
+            groups.starts,
+            groups.labels,
+            np.array([0, *(task.stop for task in tasks)]),
+            plan.nprobe,
+            *found,
+            threads=num_native_threads(_work(queries, plan, queries.snapshot)),
+            progress=report,
+        )
+
+
+def _groups(derived: Derived, queries: Queries) -> Groups:
+    """Return the groups of queries; kept where they are all rows."""
+    if queries.order is None:
+        return grouping.group(queries, derived.class_means)
+    if derived.groups_of_all is None:
+        derived.groups_of_all = grouping.group(queries, derived.class_means)
+    return derived.groups_of_all
+
+
+def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None) -> None:
+    """Search among the allowed rows, in blocks that are made here, of some lists at a time, in so much memory."""
+    derived = Derived.of(queries.snapshot)
+    routes, element = derived.class_means, derived.element
+    snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
+    deduplicate = len(snapshot.references) > 0
+    groups, lists = grouping.routed(routes, queries, plan.nprobe)
+
+    def scan(task: slice, blocks: Blocks, resume: bool) -> None:
+        cut, starts = groups.of_task(task)
+        chosen = groups.order[cut]
+        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        blocks.search(X, labels, starts, lists[task], chosen, *found, deduplicate=deduplicate, resume=resume)
+
+    probed = np.zeros(len(snapshot.list_starts) - 1, np.bool_)
+    probed[lists[lists >= 0]] = True
+    for shard in shards(snapshot, probed, bytes_of_block(snapshot.d, element), memory):
+        here = np.zeros_like(probed)
+        here[shard] = probed[shard]
+        blocks = blocks_of(snapshot, element, wanted=here, allowed=queries.allowed)
+        run(
+            partial(scan, blocks=blocks, resume=shard.start > 0),
+            groups.tasks(),
+            work=_work(queries, plan, snapshot),
+            progress=progress,
+            blas=False,
+        )
+
+
+def shards(snapshot: Snapshot, wanted: NDArray[np.bool_], of_block: int, memory: int) -> list[slice]:
+    """Cut the lists into runs whose blocks take about so many bytes; a run holds at least one list."""
+    sizes = np.where(wanted, np.diff(snapshot.list_starts), 0)
+    end = np.cumsum(-(-sizes // ROWS_OF_BLOCK) * of_block)
+    cuts, first = [], 0
+    while first < len(sizes):
+        before = end[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(end, before + memory, side="right")))
+        cuts.append(slice(first, last))
+        first = last
+    return cuts
+
+
+def _work(queries: Queries, plan: Plan, snapshot: Snapshot) -> float:
+    """Return about how many multiplications are done in the time that it takes."""
+    lists, rows = len(snapshot.list_starts), int(snapshot.list_starts[-1])
+    scanned = min(plan.nprobe, lists) * rows / lists
+    return float(len(queries)) * (snapshot.d * scanned + _PER_QUERY)

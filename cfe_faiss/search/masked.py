@@ -1,0 +1,55 @@
+"""The engine that takes every question: all rows in tiles, without the pairs that a rule of the query leaves out.
+
+Other engines are faster at what they take. What they do not take comes here, with the same bits of similarity.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss._native import scan_tile, sort_heaps
+from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.parallel import run
+from cfe_faiss.search.exact import CHUNK, TILE, slices, work_of
+from cfe_faiss.search.query import Ints, Plan, Queries, Results, Rules
+
+
+def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact k best D, I of queries under their rules."""
+    snapshot, rules = queries.snapshot, queries.rules or Rules()
+    D, I = empty_heaps(len(queries), min(queries.k, snapshot.n))
+    usable = np.ones(snapshot.n, bool) if rules.among == "any" else snapshot.labels != UNKNOWN
+    rows = np.flatnonzero(usable if queries.allowed is None else usable & queries.allowed)
+
+    def scan(block: slice) -> None:
+        X, heaps = queries.fetch(block), (D[block], I[block])
+        # One class for all rows and another one for all queries: the rules say what counts.
+        of_queries = np.ones(len(X), np.int32)
+        for cut in slices(len(rows), TILE // len(X)):
+            Y, ids = snapshot.rows(rows[cut])
+            S = X @ Y.T
+            S[_left_out(queries, block, rows[cut], ids, S)] = -np.inf
+            scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, snapshot.margin)
+        sort_heaps(*heaps)
+
+    run(scan, slices(len(queries), CHUNK), work=work_of(snapshot, len(queries)), progress=progress)
+    return D, I
+
+
+def _left_out(
+    queries: Queries, block: slice, rows: Ints, ids: NDArray[np.int64], S: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    """Return which pairs of a tile a rule leaves out, (queries, rows)."""
+    rules, labels, own = queries.rules or Rules(), queries.snapshot.labels[rows], queries.labels[block, None]
+    out = np.zeros(S.shape, bool)
+    if rules.among != "any":
+        out |= (own == labels) if rules.among == "other" else (own != labels)
+    if queries.stored:
+        out |= queries.rows[block, None] == rows
+    for groups in () if rules.but_labels is None else rules.but_labels[block].T:
+        out |= groups[:, None] == labels
+    for others in () if rules.but_ids is None else rules.but_ids[block].T:
+        out |= others[:, None] == ids
+    if rules.below is not None:
+        out |= S > np.float32(rules.below)
+    return out

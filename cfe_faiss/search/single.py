@@ -1,0 +1,111 @@
+"""Queries that are each ranked and scanned alone: the lists nearest to each, and more while a row is incomplete."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss import _native
+from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
+from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.query import Effort, Plan, Queries, Results
+
+_CHUNK = 256
+_WIDER = 4  # times as many lists, if those before did not hold enough
+_EVERYTHING = np.empty(0, bool)
+
+
+def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
+    """Return the evidence D, I from the lists nearest to each query."""
+    found, pending = queries.places(), queries.in_order
+    if len(pending) and not _search_once(queries, plan, plan.nprobe, pending, found, progress):
+        go_on(queries, plan, found, progress)
+    return found
+
+
+def scan(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact evidence D, I of a few queries: each is compared with every allowed row where it lies."""
+    snapshot, (D, I) = queries.snapshot, empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
+    X, labels, lists = queries.fetch(slice(None)), queries.labels, np.arange(len(snapshot.starts) - 1)
+    mask = _EVERYTHING if queries.allowed is None else queries.allowed
+    Derived.of(snapshot).scan.scan(X, labels, np.tile(lists, (len(X), 1)), mask, snapshot.margin, D, I)
+    _native.sort_heaps(D, I)
+    return D, I
+
+
+def go_on(queries: Queries, plan: Plan, found: Results, progress: str | None = None) -> None:
+    """Search in ever more lists for queries whose rows are incomplete and should not be."""
+    nprobe, pending = plan.nprobe, queries.in_order
+    # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
+    while plan.effort.complete and nprobe < queries.snapshot.lists:
+        pending, nprobe = _incomplete(queries, pending, found[1]), _WIDER * nprobe
+        if not len(pending) or _search_once(queries, plan, nprobe, pending, found, progress):
+            return
+
+
+def _search_once(
+    queries: Queries, plan: Plan, nprobe: int, pending: NDArray[np.int64], found: Results, progress: str | None
+) -> bool:
+    """Search in so many lists, in chunks on all threads; return whether the core has gone on to complete rows."""
+    snapshot, derived, effort = queries.snapshot, Derived.of(queries.snapshot), plan.effort
+    searcher = derived.single if effort.class_aware else None
+    mask = _EVERYTHING if queries.allowed is None else queries.allowed
+    width, nprobe = found[0].shape[1], min(nprobe, snapshot.lists)
+
+    def probe(cut: slice) -> None:
+        chosen = pending[cut]
+        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        if searcher is not None:
+            D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
+            searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I, 1, None)
+        else:
+            D, I = _scanned(derived, X, labels, nprobe, effort, width, mask)
+        found[0][chosen], found[1][chosen] = D, I
+
+    work = float(len(pending)) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
+    size = max(1, min(_CHUNK, -(-len(pending) // num_threads(work))))
+    run(probe, [slice(at, at + size) for at in range(0, len(pending), size)], work=work, progress=progress)
+    return searcher is not None
+
+
+def _scanned(
+    derived: Derived,
+    X: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    nprobe: int,
+    effort: Effort,
+    width: int,
+    mask: NDArray[np.bool_],
+) -> Results:
+    """Return D, I of queries from lists that are ranked first: by centroids, or to be screened by codes."""
+    snapshot, (D, I) = derived.snapshot, empty_heaps(len(X), width)
+    lists = lists_for(derived, X, labels, nprobe, effort)
+    if snapshot.pq is not None and nprobe < snapshot.lists:
+        scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * width))
+        derived.scan.scan_codes(snapshot.pq, X, labels, lists, mask, scored, D, I)
+    else:
+        derived.scan.scan(X, labels, lists, mask, snapshot.margin, D, I)
+    _native.sort_heaps(D, I)
+    return D, I
+
+
+def lists_for(
+    derived: Derived, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int, effort: Effort
+) -> NDArray[np.int64]:
+    """Return the lists that each query probes, nearest first, (nq, nprobe)."""
+    if not effort.class_aware:
+        return nearest_lists(X, derived.snapshot.centroids, nprobe)
+    return ranked(derived.centroids, len(derived.snapshot.starts) - 1, X, labels, nprobe)
+
+
+def _incomplete(queries: Queries, pending: NDArray[np.int64], I: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those of the pending queries whose rows of I hold less than there is."""
+    short_of_any: NDArray[np.bool_] = I[:, -1] < 0
+    if not short_of_any.any():
+        return pending[:0]
+    pending = pending[short_of_any[pending]]
+    wanted = np.minimum(queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1])
+    short: NDArray[np.bool_] = (I[pending] >= 0).sum(axis=1) < wanted
+    return pending[short]
