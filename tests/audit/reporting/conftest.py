@@ -71,12 +71,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     folder = tmp_path_factory.mktemp("report")
     written = audit.report(
         finder,
-        data,
         folder / "report.html",
         sensitive=["member", "sex", "race"],
-        model=model,
         favourable="granted",
-        conditions=CONDITIONS,
+        require=CONDITIONS,
         subject=audit.Subject(command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}),
         pairs=60,
         figures=folder / "figures",
