@@ -159,8 +159,9 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "Figure 5 a",
             f"time of LocalCE-B / time of the index, k = 10; significantly faster means at least {SIGNIFICANT:g} times",
             faster,
-            f"The bound of {SIGNIFICANT:g} was set after the results were seen; all intervals lie above 1. "
-            "Absolute times, and those of index construction, are not comparable to the paper's: another machine, and compiled code.",
+            f"The bound of {SIGNIFICANT:g} was set after the results were seen; all intervals lie above 1. Absolute "
+            "times, and those of index construction, are not comparable to the paper's: another machine, and compiled "
+            "code.",
         ),
     ]
 
