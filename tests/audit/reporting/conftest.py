@@ -15,7 +15,7 @@ from cfe_faiss import audit
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 LONG = "x" * 10_000
 CONDITIONS = (
-    audit.Condition("impact_ratio", "member", at_least=0.99),
+    "impact_ratio[member]>=1.5",
     audit.Condition("overall_accuracy", at_least=0.0),
     audit.Condition("only_in", at_most=1.0),
 )
