@@ -1,4 +1,4 @@
-"""Score test of a direct effect on plain arrays: do decisions depend on an attribute beyond what the vectors explain?
+"""Score test of a direct effect, on plain arrays: decisions that depend on an attribute beyond the vectors.
 
 A contrast ``s`` gives each person a number from vectors and decisions, never from the attribute. The null model is a
 ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in that
@@ -214,7 +214,8 @@ def _principal_components(X: NDArray[np.float32]) -> Floats:
     components = centred @ directions[:, ::-1]
     deviations = components.std(axis=0)
     kept = deviations > _NEGLIGIBLE * deviations.max(initial=0)
-    return components[:, kept] / deviations[kept]
+    scaled: Floats = components[:, kept] / deviations[kept]
+    return scaled
 
 
 def _standardised(columns: Floats) -> Floats:
@@ -222,7 +223,8 @@ def _standardised(columns: Floats) -> Floats:
     centred = columns - columns.mean(axis=0)
     deviations = centred.std(axis=0)
     kept = deviations > 1e-9
-    return centred[:, kept] / deviations[kept]
+    scaled: Floats = centred[:, kept] / deviations[kept]
+    return scaled
 
 
 def _logistic(B: Floats, y: Bools, at: Floats) -> Floats:

@@ -174,9 +174,9 @@ def direction_test(
 ) -> DirectionTest:
     """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
 
-    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one pair, at most a fifth
-    of the people and half of the smaller side. The test asks whether the value lies on the unfavourable side more often
-    than the vectors explain.
+    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one pair. There are as
+    many pairs as a fifth of the people, but at most half of the smaller side. The test asks whether the value lies on
+    the unfavourable side more often than the vectors explain.
 
     Parameters
     ----------

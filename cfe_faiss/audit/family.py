@@ -99,6 +99,8 @@ def adjusted_p_values(p: ArrayLike) -> NDArray[np.float64]:
     from scipy.stats import false_discovery_control
 
     adjusted = as_array("p", p).astype(np.float64)
+    if adjusted.ndim != 1 or ((adjusted < 0) | (adjusted > 1)).any():
+        raise ValueError(f"p must have shape (m,) and lie in 0..1, got {adjusted.shape}, {adjusted[:8]}")
     known = ~np.isnan(adjusted)
     if known.any():
         adjusted[known] = false_discovery_control(adjusted[known])

@@ -1,4 +1,4 @@
-"""People whose decisions are tested: vectors, decisions, nearest neighbours and closest pairs, blind to the attribute."""
+"""People whose decisions are tested, their neighbours and closest pairs; all of it is blind to the attribute."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _ANY = 2  # label of queries that leaves no row out: decisions are labelled 0 an
 
 @dataclass(frozen=True)
 class Sample:
-    """People in an order that depends on their vectors and a fixed seed, not on the attribute or their place in a table.
+    """People in an order that depends on their vectors and a fixed seed, neither on the attribute nor on their ids.
 
     Searches break ties by position in this order. Everything that needs no attribute is computed once.
 
@@ -54,6 +54,7 @@ class Sample:
 
     @cached_property
     def basis(self) -> Floats:
+        """Columns of the null model, see :func:`cfe_faiss.audit.direct_test.basis`."""
         return direct_test.basis(self.vectors, self.unfavourable)
 
     @cached_property
@@ -173,7 +174,8 @@ def without_self(found: Ints, positions: Ints) -> Ints:
     """Return lists of neighbours without the person, one shorter: without the last one if the person is not found."""
     is_self = found == positions[:, None]
     is_self[~is_self.any(axis=1), -1] = True
-    return found[~is_self].reshape(len(found), -1)
+    others: Ints = found[~is_self].reshape(len(found), -1)
+    return others
 
 
 def _name(value: Any) -> str:

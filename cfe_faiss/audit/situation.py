@@ -176,7 +176,7 @@ def _table(finder: EvidenceFinder, asked: Question, k: int, threshold: float) ->
         only = EvidenceParameters(labels=_ANY, targets=[code])
         D, I = by_group.search(people.vectors[carriers], k + (code == _PROTECTED), params=only)
         if code == _PROTECTED:
-            D = np.take_along_axis(D, np.argsort(I == carriers[:, None], axis=1, kind="stable")[:, :k], axis=1)
+            D = np.take_along_axis(D, np.argsort(carriers[:, None] == I, axis=1, kind="stable")[:, :k], axis=1)
             I = without_self(I, carriers)
         found = I >= 0
         columns[f"n_{name}"] = found.sum(axis=1)
