@@ -33,7 +33,7 @@ def only_in_section(inputs: Inputs) -> Section:
     measures: list[Measure] = []
     limits: list[str] = []
     for name in inputs.sensitive:
-        test = only_in(inputs.attributes, [name], inputs.labels, confidence=inputs.settings.confidence)
+        test = only_in(inputs.finder, [name], confidence=inputs.settings.confidence)
         rows += [{"attribute": name, **row} for row in rows_of(test.table)]
         rate = float(test.share)
         findings.append(_only_in(name, test.pairs, test.different, rate))
@@ -94,11 +94,10 @@ def flip_section(inputs: Inputs) -> Section:
             continue
         for at_once, nodes in ((False, _spread(inputs.nodes, _FLIPPED_ALONE)), (True, inputs.nodes)):
             test = flip(
-                inputs.model,
-                inputs.data,
+                inputs.finder,
                 name,
                 columns=columns or None,
-                nodes=nodes,
+                nodes=inputs.finder.names(nodes),
                 at_once=at_once,
                 confidence=inputs.settings.confidence,
             )
@@ -251,11 +250,11 @@ def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
     return found or None
 
 
-def _unfavourable(inputs: Inputs) -> int | list[int] | None:
+def _unfavourable(inputs: Inputs) -> list[str] | None:
     if inputs.favourable is None:
         return None
     others = [int(label) for label in np.unique(inputs.labels) if label >= 0 and label != inputs.favourable]
-    return others[0] if len(others) == 1 else others or None
+    return [inputs.finder.class_name(label) for label in others] or None
 
 
 def _values(attribute: Attribute) -> list[Any]:
