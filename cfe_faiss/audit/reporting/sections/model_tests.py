@@ -33,7 +33,7 @@ def only_in_section(inputs: Inputs) -> Section:
     measures: list[Measure] = []
     limits: list[str] = []
     for name in inputs.sensitive:
-        test = only_in(inputs.attributes, [name], inputs.labels, confidence=inputs.settings.confidence)
+        test = only_in(inputs.finder, [name], confidence=inputs.settings.confidence)
         rows += [{"attribute": name, **row} for row in rows_of(test.table)]
         rate = float(test.share)
         findings.append(_only_in(name, test.pairs, test.different, rate))
@@ -94,11 +94,10 @@ def flip_section(inputs: Inputs) -> Section:
             continue
         for at_once, nodes in ((False, _spread(inputs.nodes, _FLIPPED_ALONE)), (True, inputs.nodes)):
             test = flip(
-                inputs.model,
-                inputs.data,
+                inputs.finder,
                 name,
                 columns=columns or None,
-                nodes=nodes,
+                nodes=inputs.finder.names(nodes),
                 at_once=at_once,
                 confidence=inputs.settings.confidence,
             )
@@ -171,7 +170,6 @@ def situation_section(inputs: Inputs) -> Section:
                 inputs.settings.k,
                 protected=value,
                 unfavourable=unfavourable,
-                features=inputs.attributes,
                 confidence=inputs.settings.confidence,
             )
             row = {**rows_of(test.summary)[0], "attribute": name, "group": _text(value)}
