@@ -49,7 +49,9 @@ def draws(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: int) ->
 def rates_cell(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: int = 0) -> dict[str, float]:
     """Return how often something is found, and how often all intervals of a sample hold the truth."""
     cases = np.array(sizes, np.int64)
-    found = dict.fromkeys(("below_1", "below_0.8", "cannot_tell", "ratios", "differences", "rates", "power", "asked"), 0.0)
+    found = dict.fromkeys(
+        ("below_1", "below_0.8", "cannot_tell", "ratios", "differences", "rates", "power", "asked"), 0.0
+    )
     for x in draws(sizes, rates, runs, seed):
         got = compare_rates(x, cases, 0.95)
         others = got["ranked"] & ~got["reference"]
