@@ -31,7 +31,7 @@ from cfe_faiss.search.recall import LEAST_ROWS, _smallest
 RECALLS = (0.9, 0.95, 0.99)
 MODES = ("stored rows", "new, in a batch", "new, one by one")
 K, NEW = 10, 10_000
-KINDS = ("EvidenceIVF564,SQfp16", "EvidenceIVF564,SQ8", "EvidenceIVF564,PQ8,RFlat", "EvidenceIVF564x2,Flat")
+KINDS = ("EvidenceIVF564,SQfp16", "EvidenceIVF564,SQ8", "EvidenceIVF564,PQ4,RFlat", "EvidenceIVF564x2,Flat")
 GRAPHS, CROWDED, SKEWED = 40, 6, 8
 SHARES = {
     "99:1": np.array([0.99, 0.01]),
@@ -78,7 +78,7 @@ def clusters(seed: int, factor: int) -> Set:
 def skewed(shares: str, seed: int, index: str = "EvidenceIVF564,Flat") -> Set:
     """Return 20,000 vectors whose classes have given shares; some follow the clusters, others are drawn at random."""
     rng = np.random.default_rng([seed, len(SHARES[shares]), round(100 * SHARES[shares][0])])
-    n, d, share = 20_000, int(2 ** rng.uniform(3, 7)), SHARES[shares]
+    n, d, share = 20_000, 4 * int(2 ** rng.uniform(1, 5)), SHARES[shares]
     centres = rng.normal(size=(int(10 ** rng.uniform(1.5, 3)), d))
     mixing, spread = rng.random(), rng.uniform(0.2, 1.3)
     centre = rng.integers(0, len(centres), n + 2 * NEW)
@@ -128,18 +128,31 @@ def sets(args: argparse.Namespace) -> Iterator[Set]:
 
 
 class Reached(NamedTuple):
-    """Recall of each query."""
+    """Recall of each query, and its class; ``sampled`` if these are some of many possible queries."""
 
     recall: NDArray[np.float64]
     labels: Ints
-    noisy: bool
+    sampled: bool
 
-    def of(self, label: int | None, promised: float) -> dict[str, Any]:
-        """Return the mean of a class (None: of all queries), its standard error, and whether it is as promised."""
-        values = self.recall if label is None else self.recall[self.labels == label]
-        mean = float(values.mean()) if len(values) else 1.0
-        error = float(values.std() / len(values) ** 0.5) if self.noisy and len(values) else 0.0
-        return {"recall": mean, "error": error, "queries": len(values), "kept": mean + _NOISE * error >= promised}
+    def told(self, recall: float, classes: list[int]) -> dict[str, Any]:
+        """Return the mean, the least mean of a class, and how many of these are below what is promised."""
+        below = int(self.recall.mean() < recall), self._is_below(self.recall, recall)
+        parts = {label: self.recall[self.labels == label] for label in classes}
+        means = {label: float(part.mean()) for label, part in parts.items() if len(part)}
+        return {
+            "mean": float(self.recall.mean()),
+            "mean below": below,
+            "classes": len(means),
+            "least class": min(((mean, label) for label, mean in means.items()), default=None),
+            "classes below": (
+                sum(mean < recall - SLACK for mean in means.values()),
+                sum(self._is_below(parts[label], recall - SLACK) for label in means),
+            ),
+        }
+
+    def _is_below(self, values: NDArray[np.float64], promised: float) -> int:
+        error = values.std() / len(values) ** 0.5 if self.sampled else 0.0
+        return int(values.mean() + _NOISE * error < promised)
 
 
 def recalls(found: Results, exact: Results) -> NDArray[np.float64]:
@@ -203,14 +216,9 @@ def measured(one: Set) -> dict[str, Any]:
             reached[MODES[2]] = Reached(recalls(found, exact_new), one.new_labels, True)
         row["asked for"][str(recall)] = {
             mode: {
-                "mean": values.of(None, recall),
-                "classes": {
-                    str(label): values.of(label, recall - SLACK)
-                    for label in classes[counts >= LEAST_ROWS].tolist()
-                    if (values.labels == label).any()
-                },
-                "lists probed": lists_probed(index, recall, one.labels, mode == MODES[0]),
-                "lists probed for the mean": smallest_for_mean(index, exact, recall, mode == MODES[0]),
+                **values.told(recall, classes[counts >= LEAST_ROWS].tolist()),
+                "lists": lists_probed(index, recall, one.labels, mode == MODES[0]),
+                "lists for the mean": smallest_for_mean(index, exact, recall, mode == MODES[0]),
             }
             for mode, values in reached.items()
         }
@@ -218,37 +226,31 @@ def measured(one: Set) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return by kind of set, mode and recall: how often the promises are kept, the least of each, and what it costs."""
+    """Return by kind of set, mode and recall: how often the promises are kept, the least of each, and what it costs.
+
+    What is below comes as two numbers: how many are, and how many are so beyond noise.
+    """
     told: dict[str, Any] = {}
     for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
-        told[kind] = {}
         for mode in MODES:
             for recall in map(str, RECALLS):
                 cells = [
-                    (row["set"], row["asked for"][recall][mode])
+                    {"set": row["set"], **row["asked for"][recall][mode]}
                     for row in rows
                     if kind in ("all", row["kind"]) and mode in row["asked for"][recall]
                 ]
-                means = [(cell["mean"]["recall"], name) for name, cell in cells]
-                of_classes = [
-                    (one["recall"], f"{name}, class {label}", one["kept"], one["queries"])
-                    for name, cell in cells
-                    for label, one in cell["classes"].items()
-                ]
-                told[kind].setdefault(mode, {})[recall] = {
+                least = [(*cell["least class"], cell["set"]) for cell in cells if cell["least class"]]
+                ratios = [cell["lists"] / cell["lists for the mean"] for cell in cells]
+                told.setdefault(kind, {}).setdefault(mode, {})[recall] = {
                     "sets": len(cells),
-                    "mean": float(np.mean([value for value, _ in means])),
-                    "least mean": min(means),
-                    "means below": sum(value < float(recall) for value, _ in means),
-                    "means below beyond noise": sum(not cell["mean"]["kept"] for _, cell in cells),
-                    "classes": len(of_classes),
-                    "least class": min(of_classes)[:2],
-                    "classes below": sum(value < float(recall) - SLACK for value, *_ in of_classes),
-                    "classes below beyond noise": sum(not kept for _, _, kept, _ in of_classes),
-                    "lists probed": float(np.mean([cell["lists probed"] for _, cell in cells])),
-                    "ratio to the mean's": float(
-                        np.exp(np.mean([np.log(c["lists probed"] / c["lists probed for the mean"]) for _, c in cells]))
-                    ),
+                    "mean": float(np.mean([cell["mean"] for cell in cells])),
+                    "least mean": min((cell["mean"], cell["set"]) for cell in cells),
+                    "means below": np.sum([cell["mean below"] for cell in cells], axis=0).tolist(),
+                    "classes": sum(cell["classes"] for cell in cells),
+                    "least class": min(least, default=None),
+                    "classes below": np.sum([cell["classes below"] for cell in cells], axis=0).tolist(),
+                    "lists": float(np.mean([cell["lists"] for cell in cells])),
+                    "ratio": float(np.exp(np.mean(np.log(ratios)))),
                 }
     return told
 
@@ -267,10 +269,7 @@ def main(argv: list[str] | None = None) -> None:
         rows.append(measured(one))
         for recall, modes in rows[-1]["asked for"].items():
             for mode, cell in modes.items():
-                least = min((found["recall"] for found in cell["classes"].values()), default=1.0)
-                figures = f"mean {cell['mean']['recall']:.4f}, least class {least:.4f}"
-                lists = f"lists {cell['lists probed']:.1f} ({cell['lists probed for the mean']})"
-                print(f"{one.name}: {recall}, {mode}: {figures}, {lists}", flush=True)
+                print(f"{one.name}: {recall}, {mode}: {cell}", flush=True)
     print(f"written to {save(args.name, {'k': K, 'summary': summary(rows), 'sets': rows})}")
     if args.name == "recall_kept":
         import report
