@@ -174,7 +174,7 @@ class GroupMetrics:
         return self.table[self.table["class"] == chosen]
 
     def _law_table(self, table: "pd.DataFrame", feature: str, columns: tuple[str, ...]) -> "pd.DataFrame":
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         own = table[(table["feature"] == feature) & ~table["unknown"]]
@@ -294,7 +294,7 @@ def group_metrics(  # noqa: PLR0913
     parts = {
         (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
     }
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     audited = _Audited(rows, labels[rows], true[rows])
@@ -357,7 +357,7 @@ def _table(
     group: _Group, name: str, classes: NDArray[np.int32], audited: _Audited, small: float, confidence: float
 ) -> "pd.DataFrame":
     """Return what is counted of a group where ``classes``, together called ``name``, count as selected."""
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     rows, labels, true = audited.rows, audited.labels, audited.true

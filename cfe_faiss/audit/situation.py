@@ -223,7 +223,7 @@ def _table(
     threshold: float,
     confidence: float,
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     is_bad = np.isin(labels, bad)
@@ -276,7 +276,7 @@ _ROUNDING = 1e-12
 def _summary(
     table: "pd.DataFrame", bad: NDArray[np.int32], threshold: float, fdr: float, confidence: float
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     lines = []
