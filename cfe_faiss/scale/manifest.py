@@ -117,7 +117,7 @@ class Manifest:
         if cls.exists(folder) or not folder.is_dir():
             return
         names = [entry.name for entry in folder.iterdir()]
-        taken = [name for name in names if name in (_SPECIFICATION, _DONE, _LOCK) or _FOLDERS.fullmatch(name)]
+        taken = [name for name in names if name in (_SPECIFICATION, _DONE) or _FOLDERS.fullmatch(name)]
         for path in inputs:
             if any(folder / name in (path, *path.parents) for name in taken):
                 raise ValueError(f"{path} is an input, and the job would write to this place: choose another folder")

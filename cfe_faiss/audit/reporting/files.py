@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -27,7 +28,7 @@ def report_files(path: Path) -> tuple[Path, ...]:
 
 
 def write_all(
-    content: Content, path: Path, figures: Path | None, *, inputs: Sequence[Path], overwrite: bool
+    content: Content, path: Path, figures: Path | None, *, inputs: Sequence[Path] = (), overwrite: bool = False
 ) -> tuple[Path, ...]:
     """Write all files and return their names; where an error or Ctrl-C interrupts it, none of them has changed."""
     parts = (
@@ -43,7 +44,7 @@ def write_all(
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        files = [stack.enter_context(new_file(target, overwrite=overwrite)) for target in texts]
+        files = [stack.enter_context(new_file(target.resolve(), overwrite=overwrite)) for target in texts]
         for file, text in zip(files, texts.values(), strict=True):
             file.write(text.encode("utf-8", "replace"))
             # A full disk shows here, before the first file takes its name.
@@ -70,22 +71,26 @@ def numbers(content: Content) -> dict[str, Any]:
 
 
 def junit(content: Content) -> str:
-    """Return the conditions as a JUnit test suite: one test case for each condition and group."""
-    counts = {
-        "tests": len(content.results),
-        "failures": sum(check.passed is False for check in content.results),
-        "errors": 0,
-        "skipped": sum(check.passed is None for check in content.results),
-    }
-    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in counts.items()}
+    """Return the conditions as a JUnit test suite: one test case for each condition and group.
+
+    A check that cannot tell is skipped. Without conditions the only test case is one that is skipped, so that no
+    program takes the suite for one that has passed.
+    """
+    counts = Counter(check.outcome for check in content.results)
+    skipped = counts["cannot tell"] if content.results else 1
+    numbers = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
+    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in numbers.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
+    if not content.results:
+        case = ET.SubElement(suite, "testcase", {"classname": "conditions", "name": "no conditions"})
+        ET.SubElement(case, "skipped", {"message": content.outcome})
     for check in content.results:
         name = {"classname": shown(check.condition, 200), "name": shown(check.name, 200)}
         case, found = ET.SubElement(suite, "testcase", name), shown(check, 500)
-        if check.passed is None:
-            ET.SubElement(case, "skipped", {"message": f"not evaluated: {found}"})
-        elif not check.passed:
+        if check.outcome == "cannot tell":
+            ET.SubElement(case, "skipped", {"message": found})
+        elif check.outcome == "fail":
             ET.SubElement(case, "failure", {"message": found, "type": "condition"}).text = found
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
