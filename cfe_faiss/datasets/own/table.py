@@ -212,9 +212,9 @@ def _read_parquet(path: Path, *, empty: bool) -> Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-    with path.open("rb") as file:
+    with pa.OSFile(str(path)) as file:  # a file object of Python would be read by threads of Arrow
         try:
-            table: Any = pq.read_table(file)
+            table: Any = pq.ParquetFile(file).read()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} must be a Parquet file: {error}") from error
     if not table.num_columns or not (table.num_rows or empty):
