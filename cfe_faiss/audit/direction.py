@@ -246,7 +246,7 @@ def direction_test(
 
 
 def _frame(finder: EvidenceFinder, asked: Question) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     people = asked.sample

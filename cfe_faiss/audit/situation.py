@@ -163,7 +163,7 @@ def situation_test(  # noqa: PLR0913
 
 
 def _table(finder: EvidenceFinder, asked: Question, k: int, threshold: float) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     people, carriers = asked.sample, np.flatnonzero(asked.carries)
