@@ -20,7 +20,7 @@ scored by the core (``native/kernels/similarity.h``), so the result has the same
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.derived import derived
 from cfe_faiss.lists.codecs import screening_error
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.parallel import run
@@ -91,7 +92,7 @@ class Blocks:
     high: Floats
     node_labels: Labels
 
-    @cached_property
+    @derived
     def _tree(self) -> JoinTree:
         return JoinTree(self.starts, self.labels, self.coarse, self.fine, self.low, self.high, self.node_labels)
 
