@@ -857,6 +857,14 @@ def after_fork_in_parent() -> None:
 def after_fork_in_child() -> None:
     """Let commits go on, and open all locks: the threads that held them are no more."""
 
+class Unforked:
+    """A section for ``with``, which a fork waits for; it must be short, and wait for nothing but the GIL."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
 class Reading:
     """What ``with`` holds while it reads; the lock is left at the latest when this object goes."""
 

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import faiss
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
@@ -117,6 +119,12 @@ if hasattr(os, "register_at_fork"):  # not on Windows
         after_in_parent=_native.after_fork_in_parent,
         after_in_child=_after_fork_in_child,
     )
+
+
+def product(X: NDArray[Any], Y: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Return ``X @ Y``. A fork waits for it: during a product on several threads of OpenBLAS a fork would never end."""
+    with _native.Unforked():
+        return np.matmul(X, Y, out=out)
 
 
 @contextmanager

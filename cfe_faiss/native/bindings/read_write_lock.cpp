@@ -1,5 +1,7 @@
 #include "bindings/read_write_lock.h"
 
+#include <optional>
+
 #include "bindings/bindings.h"
 
 namespace cfe {
@@ -63,12 +65,25 @@ class Held {
   bool held_ = false;
 };
 
+// A section that `with` holds; see core/fork.h.
+class Section {
+ public:
+  void enter_now() {
+    const nb::gil_scoped_release released;
+    section_.emplace();
+  }
+  void leave_now() { section_.reset(); }
+
+ private:
+  std::optional<Unforked> section_;
+};
+
 using Reading = Held<enter_reading, &ReadWriteLock::leave_reading>;
 using Writing = Held<enter_writing, &ReadWriteLock::leave_writing>;
 
 template <class Token>
-void bind_token(nb::module_& module, const char* name) {
-  nb::class_<Token>(module, name)
+nb::class_<Token> bind_token(nb::module_& module, const char* name) {
+  return nb::class_<Token>(module, name)
       .def("__enter__", &Token::enter_now)
       .def(
           "__exit__", [](Token& token, nb::handle, nb::handle, nb::handle) { token.leave_now(); },
@@ -88,6 +103,7 @@ void bind_read_write_lock(nb::module_& module) {
   });
   module.def("after_fork_in_parent", after_fork_in_parent);
   module.def("after_fork_in_child", after_fork_in_child);
+  bind_token<Section>(module, "Unforked").def(nb::init<>());
   bind_token<Reading>(module, "Reading");
   bind_token<Writing>(module, "Writing");
   nb::class_<SharedLock>(module, "ReadWriteLock")

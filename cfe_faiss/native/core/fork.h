@@ -1,12 +1,13 @@
 // What must hold in the child of a fork, in which only the thread that forked goes on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace cfe {
 
-// A section that a fork waits for, so that no child sees half of what it does. A section must be short, wait for
-// nothing but the GIL, and not lie inside of another one.
+// A section that a fork waits for, so that no child sees half of what it does. A section must be short, and wait for
+// nothing but the GIL.
 class Unforked {
  public:
   Unforked();
@@ -25,5 +26,8 @@ void after_fork_in_child();
 // The number of forks between the first process and this one: a lock that was taken before the last one was taken by
 // a thread that may be no more.
 std::uint64_t forks_so_far();
+
+// Held for an instant by a thread that opens a lock that was taken before a fork.
+extern std::atomic_flag renewing;
 
 }  // namespace cfe

@@ -18,8 +18,6 @@ bool holds(const std::vector<std::thread::id>& threads, std::thread::id thread) 
 // Opens a lock that was taken before a fork, and locks the mutex.
 ReadWriteLock::Guard ReadWriteLock::guard() {
   if (forks_.load() != forks_so_far()) {
-    const Unforked section;
-    static std::atomic_flag renewing;
     while (renewing.test_and_set()) std::this_thread::yield();
     if (forks_.load() != forks_so_far()) {
       new (&mutex_) std::mutex;
