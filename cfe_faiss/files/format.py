@@ -9,6 +9,7 @@ import faiss
 
 from cfe_faiss.files import footer, validate
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.kinds import EvidenceIndex
 
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
@@ -41,7 +42,7 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
     with new_file(target) as file:
-        footer.write(index, file, target, _write_stock)
+        footer.write(index, file, target)
 
 
 def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
@@ -86,7 +87,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     """
     mapped, read_only = _understood(io_flags)
     source = Path(path)
-    with source.open("rb") as file:
+    with open_regular(source) as file:
         index = footer.read(file, source, partial(_read_stock, mapped=mapped), mapped=mapped)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
@@ -110,7 +111,7 @@ def verify_index(path: str | os.PathLike[str]) -> None:
         If the file is not an evidence index, is damaged, or is of another format version.
     """
     source = Path(path)
-    with source.open("rb") as file, footer.naming(source):
+    with open_regular(source) as file, footer.naming(source):
         header, _ = footer.read_structure(file, source)
         footer.check_payload(file, header)
     index = read_index(source, faiss.IO_FLAG_MMAP)
@@ -139,7 +140,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
         If the file is not an evidence index, its header is damaged, or it is of another format version.
     """
     source = Path(path)
-    with source.open("rb") as file, footer.naming(source):
+    with open_regular(source) as file, footer.naming(source):
         return footer.read_header(file, source)
 
 
@@ -163,10 +164,3 @@ def _read_stock(file: BinaryIO, cls: Any, mapped: bool) -> Any:
     by_lists = issubclass(cls, faiss.IndexIVF)
     flags = 0 if not mapped else faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
     return faiss.read_index(f"/dev/fd/{file.fileno()}", flags)
-
-
-def _write_stock(stock: Any, file: BinaryIO) -> None:
-    try:
-        faiss.write_index(stock, f"/dev/fd/{file.fileno()}")
-    except RuntimeError as error:
-        raise OSError(f"FAISS could not write the index: {error}") from error

@@ -16,12 +16,10 @@ from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.shard_files import MANIFEST, manifest_of
+from cfe_faiss.scale.shard_files import INDEX, MANIFEST, manifest_of
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.splitting import owners_of
 from cfe_faiss.scale.work import Work
-
-INDEX = "index"
 
 
 def vectors(work: Work, block: int) -> NDArray[np.float32]:

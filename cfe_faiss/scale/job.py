@@ -17,7 +17,7 @@ from cfe_faiss.checks import as_count, as_labels, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import graph_stages, index_stages, pair_stages, vector_stages
+from cfe_faiss.scale import graph_stages, index_stages, pair_stages, shard_files, vector_stages
 from cfe_faiss.scale.inputs import Input, Source, stored
 from cfe_faiss.scale.local import LocalExecutor
 from cfe_faiss.scale.manifest import Finished, Manifest
@@ -324,7 +324,7 @@ class Job:
         """Raise an error if the index is not damaged but another one, whose changes would be lost."""
         joined = [key for key in manifest.finished if key[0] == "join"]
         if manifest.damaged(joined) and index_stages.is_index(self.directory):
-            folder = self.directory / index_stages.INDEX
+            folder = self.directory / shard_files.INDEX
             raise RuntimeError(
                 f"the index in {folder} was changed after the job had written it, and a run would undo that: move it "
                 "to another folder, and the job makes its own again"
@@ -404,7 +404,7 @@ class Job:
             If the job has not come so far.
         """
         self._files("join")
-        return ShardedEvidenceIndex.open(self.directory / index_stages.INDEX)
+        return ShardedEvidenceIndex.open(self.directory / shard_files.INDEX)
 
     def vectors(self) -> Iterable[NDArray[np.float32]]:
         """Yield the KS vectors of all nodes, a block of rows at a time, mapped from their files.

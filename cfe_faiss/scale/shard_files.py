@@ -21,9 +21,13 @@ from numpy.typing import NDArray
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
+INDEX = "index"
+"""The folder of the shards in that of a job."""
 _PREPARED = f"{MANIFEST}.new"
 _FORMAT, _VERSION = "cfe_faiss shards", 1
 _PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
@@ -80,6 +84,11 @@ class Shards:
     def rows(self, number: int) -> NDArray[np.int64]:
         """Return which rows, in order of the lists of all shards, are those of one shard, in its own order."""
         return np.flatnonzero(np.repeat(self.owners == number, self.sizes))
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder of the shards of an index, given it or the folder of the job that made the index."""
+    return path / INDEX if Manifest.exists(path) and not (path / MANIFEST).exists() else path
 
 
 def read(folder: Path, known: Shards | None = None) -> Shards:
@@ -185,14 +194,15 @@ def _remove_unnamed(folder: Path, before: set[str]) -> None:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    return _parsed(folder, (folder / MANIFEST).read_bytes())
+    with open_regular(folder / MANIFEST) as file:
+        return _parsed(folder, file.read())
 
 
 def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(content)
         kind, version = manifest["format"], manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
     if kind != _FORMAT or version != _VERSION:
         raise ValueError(

@@ -1,12 +1,12 @@
 """The report of an audit: one page that can be handed over, and its numbers for programs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, check_conditions
+from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
 from cfe_faiss.audit.reporting.inputs import Settings, checked
 from cfe_faiss.audit.reporting.subject import Subject
 from cfe_faiss.constraints import Constraints
@@ -35,26 +35,27 @@ class Report:
     numbers: dict[str, Any]
 
     @property
+    def outcome(self) -> str:
+        """Worst outcome of all checks: "fail", "cannot tell" or "pass"; "no conditions" without any."""
+        return overall(self.checks)
+
+    @property
     def passed(self) -> bool:
-        """Whether every condition could be evaluated for some group, and none failed; True without conditions."""
-        evaluated = {check.condition for check in self.checks if check.passed is not None}
-        return all(check.passed is not False and check.condition in evaluated for check in self.checks)
+        """Whether there are conditions, and all of them passed for every group."""
+        return self.outcome == "pass"
 
     def __repr__(self) -> str:
-        return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, passed={self.passed})"
+        return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, {self.outcome})"
 
 
 def report(  # noqa: PLR0913
     finder: EvidenceFinder,
-    data: Any,
     path: "str | PathLike[str]",
     *,
-    sensitive: Sequence[str] = (),
-    model: Callable[..., Any] | None = None,
-    features: Any = None,
+    sensitive: Sequence[str] | None = None,
     favourable: int | str | None = None,
+    require: Sequence[str | Condition] = (),
     where: Constraints | None = None,
-    conditions: Sequence[Condition] = (),
     subject: Subject | None = None,
     k: int = 10,
     pairs: int = 1000,
@@ -74,27 +75,21 @@ def report(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        The graph and its predictions; the nodes of its index are audited.
-    data
-        PyG ``Data`` or alike: ``x`` and ``edge_index``; where present ``y`` (true classes, -1 where not known),
-        ``class_names``, ``name``, ``feature_names`` and ``node_ids`` (what the user calls the nodes).
+        The rows of its index are audited, with its attributes, true classes, ids and names. Its model is called for the
+        flip test, which is left out without one.
     path
         The page to write; its name must end in ".html".
     sensitive
         Names of attributes. Their groups are compared, every two of them are crossed, and each is tested. Without any,
-        these sections say so.
-    model
-        Called as ``model(x, edge_index)`` for the flip test, which is left out without it.
-    features
-        Attributes of the nodes, anything that :func:`cfe_faiss.attributes.as_attributes` takes. By default those of the
-        finder, else of ``data``.
+        these sections say so. By default those of the finder.
     favourable
         The predicted class that counts as selected: its number or its name. None: each class is reported in turn, and
         impact ratios are no ground for a condition.
+    require
+        Conditions on the numbers, as texts such as "impact_ratio[sex]>=0.8" or as :class:`Condition`. Their outcomes
+        stand on the page, in report.xml and in the result.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
-    conditions
-        Conditions on the numbers; what came of them stands on the page, in report.xml and in the result.
     subject
         What the report says about data, model and command.
     k, pairs, cases
@@ -136,7 +131,7 @@ def report(  # noqa: PLR0913
     >>> data = load("patients")
     >>> finder = cfe.EvidenceFinder.from_data(data, 1 - data.y)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = report(finder, data, f"{folder}/report.html", pairs=50)
+    ...     written = report(finder, f"{folder}/report.html", pairs=50)
     ...     [file.name for file in written.files]
     ['report.html', 'report.json', 'report.xml', 'report.csv']
     """
@@ -149,7 +144,8 @@ def report(  # noqa: PLR0913
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
     settings = Settings(k, pairs, cases, bins, confidence, where)
-    inputs = checked(finder, data, sensitive, model, features, favourable, settings)
+    inputs = checked(finder, sensitive, favourable, settings)
+    conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, Subject() if subject is None else subject, conditions, progress)
     written = write_all(content, target, None if figures is None else Path(figures))

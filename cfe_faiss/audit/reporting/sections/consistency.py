@@ -12,10 +12,8 @@ def consistency_section(inputs: Inputs) -> Section:
     title = "Consistency"
     purpose = "How often is a node predicted differently from the node that is most like it?"
     frame = consistency(
-        inputs.finder.index,
-        None,
-        inputs.attributes if inputs.sensitive else None,
-        columns=list(inputs.sensitive) if inputs.sensitive else None,
+        inputs.finder,
+        columns=inputs.sensitive,
         intersections=inputs.crossed,
         bins=inputs.settings.bins,
         confidence=inputs.settings.confidence,

@@ -15,10 +15,8 @@ _DRAWN = 30
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") beside what chance would give."""
     frame = discrimination_scores(
-        inputs.finder.index,
-        None,
-        inputs.attributes,
-        inputs.settings.k,
+        inputs.finder,
+        k=inputs.settings.k,
         bins=inputs.settings.bins,
         intersections=inputs.crossed,
         sensitive=[*inputs.sensitive, *(" & ".join(names) for names in inputs.crossed)],

@@ -1,14 +1,11 @@
 """How often the model is right among the closest pairs."""
 
-import numpy as np
-
 from cfe_faiss.audit.errors import error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import Column, Figure, Measure, Section, Table
 from cfe_faiss.audit.reporting.drawings import Curve
 from cfe_faiss.audit.reporting.formats import interval, share
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
-from cfe_faiss.checks import UNKNOWN
 
 _POINTS = (10, 20, 50, 100, 200, 500, 1000)
 
@@ -19,9 +16,7 @@ def errors_section(inputs: Inputs) -> Section:
     purpose = "Is the model wrong more often where like nodes are predicted differently?"
     if inputs.truth is None:
         return Section("errors", title, purpose, missing="No true classes are known, so errors cannot be counted.")
-    y = np.full(int(inputs.nodes[-1]) + 1, UNKNOWN, np.int64)
-    y[inputs.nodes] = inputs.truth
-    frame = error_rate_by_evidence(inputs.finder.index, y, _POINTS, confidence=inputs.settings.confidence)
+    frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
         return Section(

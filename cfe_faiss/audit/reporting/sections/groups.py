@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 _SELECTION = (
     Column("value", "Group"),
-    Column("nodes", "n", "count"),
-    Column("share_of_nodes", "Share of all", "share"),
+    Column("count", "n", "count"),
+    Column("share", "Share of all", "share"),
     Column("selected", "Selected", "count"),
-    Column("rate", "Selection rate", "share", ("rate_low", "rate_high"), "nodes"),
-    Column("ratio", "Impact ratio", "score", ("ratio_low", "ratio_high"), "nodes"),
-    Column("difference", "Difference", "signed", ("difference_low", "difference_high"), "nodes"),
+    Column("rate", "Selection rate", "share", ("rate_low", "rate_high"), "count"),
+    Column("ratio", "Impact ratio", "score", ("ratio_low", "ratio_high"), "count"),
+    Column("difference", "Difference", "signed", ("difference_low", "difference_high"), "count"),
+    Column("verdict", "Impact ratio is"),
+    Column("p", "p", "p-value", None, "count"),
 )
-_SMALL = (Column("small", "Below 2% of all", "flag"),)
 _BOUNDS = (
-    Column("ratio_least", "Least possible ratio", "score", None, "nodes"),
-    Column("ratio_most", "Largest possible ratio", "score", None, "nodes"),
+    Column("ratio_least", "Least possible ratio", "score", None, "count"),
+    Column("ratio_most", "Largest possible ratio", "score", None, "count"),
 )
 _ERRORS = (
     Column("value", "Group"),
@@ -36,9 +37,9 @@ _ERRORS = (
     Column("fnr", "False negative rate", "share", ("fnr_low", "fnr_high"), "positives"),
 )
 _METRICS = {
-    "selection_rate": ("rate", "nodes"),
-    "impact_ratio": ("ratio", "nodes"),
-    "selection_rate_difference": ("difference", "nodes"),
+    "selection_rate": ("rate", "count"),
+    "impact_ratio": ("ratio", "count"),
+    "selection_rate_difference": ("difference", "count"),
     "accuracy": ("accuracy", "judged"),
     "false_positive_rate": ("fpr", "negatives"),
     "false_negative_rate": ("fnr", "positives"),
@@ -61,10 +62,9 @@ def groups_section(inputs: Inputs) -> Section:
     if not inputs.sensitive:
         return Section("groups", title, purpose, missing="No sensitive attribute was named, so there are no groups.")
     metrics = group_metrics(
-        inputs.attributes,
-        inputs.labels,
-        list(inputs.sensitive),
-        truth=inputs.truth,
+        y_true=inputs.truth,
+        y_pred=inputs.labels,
+        sensitive_features=inputs.attributes.select(inputs.sensitive),
         favourable=inputs.favourable,
         intersections=inputs.crossed,
         bins=inputs.settings.bins,
@@ -85,7 +85,7 @@ def groups_section(inputs: Inputs) -> Section:
         title,
         purpose,
         headline=_headline(overall[0], least, metrics, inputs) if inputs.favourable is not None else "",
-        findings=(*overall[:_SENTENCES], *least[:_SENTENCES], *_small(frame), *(more if hidden > 0 else ())),
+        findings=(*overall[:_SENTENCES], *least[:_SENTENCES], *_unranked(frame), *(more if hidden > 0 else ())),
         tables=(*tables[:_TABLES], *(replace(table, limit=0) for table in tables[_TABLES:])),
         limits=tuple(metrics.limits),
         measures=_measures(frame) if inputs.favourable is not None else (),
@@ -101,7 +101,7 @@ def _tables(inputs: Inputs, frame: "pd.DataFrame", name: str) -> list[Table]:
             continue
         lines = of_class[of_class["feature"].isin(["all", feature])]
         rows = [_shown(row) for row in rows_of(lines)]
-        unknown = sum(int(row["nodes"] or 0) for row in rows if row["unknown"])
+        unknown = sum(int(row["count"] or 0) for row in rows if row["unknown"])
         key = f"{feature}, {name}" if inputs.favourable is None else feature
         tables.append(
             Table(
@@ -109,7 +109,7 @@ def _tables(inputs: Inputs, frame: "pd.DataFrame", name: str) -> list[Table]:
                 f"{shown(feature)}: how often {shown(name)} is predicted.",
                 f"Selected means predicted {shown(name)}. The impact ratio is a group's selection rate divided by that "
                 "of the group selected most often; 1 means equal rates. The difference is one rate minus the other.",
-                _SELECTION + (_SMALL if any(row["small"] for row in rows) else ()) + (_BOUNDS if unknown else ()),
+                _SELECTION + (_BOUNDS if unknown else ()),
                 tuple(rows),
                 notes=(_unknown_note(unknown),) if unknown else (),
             )
@@ -167,7 +167,7 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
 
 def _overall(frame: "pd.DataFrame", name: str) -> str:
     line = frame[(frame["class"] == name) & (frame["feature"] == "all")].iloc[0]
-    text = f"{shown(name)} is predicted for {share(float(line['rate']))} of {plural(int(line['nodes']), 'node')}"
+    text = f"{shown(name)} is predicted for {share(float(line['rate']))} of {plural(int(line['count']), 'node')}"
     if line["judged"]:
         right = share(float(line["accuracy"]))
         text += f"; {right} of {int(line['judged']):,} predictions with a known true class are right"
@@ -176,32 +176,37 @@ def _overall(frame: "pd.DataFrame", name: str) -> str:
 
 def _least_ratios(metrics: GroupMetrics, inputs: Inputs) -> list[str]:
     found = []
-    for line in rows_of(metrics.worst()):
+    for line in rows_of(metrics.summary):
         of_class = "" if inputs.favourable is not None else f" for {shown(line['class'])}"
         limits = interval(line["ratio_low"], line["ratio_high"], "score")
-        found.append(
-            f"The least impact ratio{of_class} by {shown(line['feature'])} is {score(line['ratio'])}, of the group "
-            f"{shown(line['value'])} (n = {line['nodes']:,}; {inputs.level} interval {limits})."
-        )
+        text = f"Impact ratio{of_class} by {shown(line['feature'])}: {line['verdict']}"
+        if line["ratio"] is not None:
+            text += f"; {score(line['ratio'])} for the group {shown(line['value'])} "
+            text += f"(n = {line['count']:,}; {inputs.level} interval {limits})"
+        found.append(f"{text}.")
     return found
 
 
 def _headline(overall: str, least: list[str], metrics: GroupMetrics, inputs: Inputs) -> str:
     """Return the sentences for the summary: all nodes, each attribute, and the intersection with the least ratio."""
-    known = list(zip(rows_of(metrics.worst()), least, strict=True))
+    known = list(zip(rows_of(metrics.summary), least, strict=True))
     alone = [sentence for row, sentence in known if row["feature"] in inputs.sensitive]
-    crossed = [(row["ratio"], sentence) for row, sentence in known if row["feature"] not in inputs.sensitive]
+    crossed = [
+        (row["ratio"], sentence)
+        for row, sentence in known
+        if row["feature"] not in inputs.sensitive and row["ratio"] is not None
+    ]
     return " ".join([overall, *alone, *([min(crossed)[1]] if crossed else [])])
 
 
-def _small(frame: "pd.DataFrame") -> list[str]:
+def _unranked(frame: "pd.DataFrame") -> list[str]:
     first = frame[frame["class"] == frame["class"].iloc[0]]
-    small = first[first["small"].astype(bool) & (first["feature"] != "all") & (first["nodes"] > 0)]
+    small = first[~first["ranked"] & ~first["unknown"] & (first["feature"] != "all") & (first["count"] > 0)]
     if not len(small):
         return []
-    some = [f"{shown(line['value'])} ({int(line['nodes']):,})" for line in small.head(8).to_dict("records")]
+    some = [f"{shown(line['value'])} ({int(line['count']):,})" for line in small.head(8).to_dict("records")]
     more = f" and {len(small) - 8:,} more" if len(small) > 8 else ""
-    return [f"Groups of less than 2% of all nodes, shown and marked: {', '.join(some)}{more}."]
+    return [f"Groups that are too small to be ranked: {', '.join(some)}{more}."]
 
 
 def _unknown_note(unknown: int) -> str:
@@ -216,7 +221,9 @@ def _measures(frame: "pd.DataFrame") -> tuple[Measure, ...]:
     for line in map(_shown, rows_of(frame[~frame["unknown"]])):
         everything = line["feature"] == "all"
         for metric, (key, n) in _METRICS.items():
-            if not (everything and metric in ("impact_ratio", "selection_rate_difference")):
-                attribute = None if everything else line["feature"]
-                measures.append(Measure.of(metric, attribute, line["value"], line, key, n))
+            against_reference = metric in ("impact_ratio", "selection_rate_difference")
+            if not (everything and against_reference):
+                measure = Measure.of(metric, None if everything else line["feature"], line["value"], line, key, n)
+                unranked = against_reference and not line["ranked"]
+                measures.append(replace(measure, unjudged="the group is not ranked" if unranked else ""))
     return tuple(measures)

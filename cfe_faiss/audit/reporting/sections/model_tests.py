@@ -1,6 +1,6 @@
 """Tests of the model: pairs that differ in one attribute only, attributes flipped, groups compared among neighbours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from cfe_faiss.audit.flipping import flip
 from cfe_faiss.audit.reporting.document import Column, Measure, Section, Table
 from cfe_faiss.audit.reporting.formats import interval, plural, share, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.rows import rows_of
+from cfe_faiss.audit.reporting.rows import plain, rows_of
 from cfe_faiss.audit.situation import situation_test
 
 _GROUPS = 8
@@ -33,7 +33,7 @@ def only_in_section(inputs: Inputs) -> Section:
     measures: list[Measure] = []
     limits: list[str] = []
     for name in inputs.sensitive:
-        test = only_in(inputs.attributes, [name], inputs.labels, confidence=inputs.settings.confidence)
+        test = only_in(inputs.finder, [name], confidence=inputs.settings.confidence)
         rows += [{"attribute": name, **row} for row in rows_of(test.table)]
         rate = float(test.share)
         findings.append(_only_in(name, test.pairs, test.different, rate))
@@ -94,11 +94,10 @@ def flip_section(inputs: Inputs) -> Section:
             continue
         for at_once, nodes in ((False, _spread(inputs.nodes, _FLIPPED_ALONE)), (True, inputs.nodes)):
             test = flip(
-                inputs.model,
-                inputs.data,
+                inputs.finder,
                 name,
                 columns=columns or None,
-                nodes=nodes,
+                nodes=inputs.finder.names(nodes),
                 at_once=at_once,
                 confidence=inputs.settings.confidence,
             )
@@ -167,23 +166,29 @@ def situation_section(inputs: Inputs) -> Section:
         for value in _values(attribute):
             test = situation_test(
                 inputs.finder,
-                name,
-                inputs.settings.k,
+                attribute=name,
                 protected=value,
                 unfavourable=unfavourable,
-                features=inputs.attributes,
-                confidence=inputs.settings.confidence,
+                k=inputs.settings.k,
+                alpha=1 - inputs.settings.confidence,
             )
-            row = {**rows_of(test.summary)[0], "attribute": name, "group": _text(value)}
-            rows.append(row)
-            findings.append(
-                f"Of {row['unfavourable']:,} nodes with {shown(name)} = {shown(_text(value))} that are predicted "
-                f"unfavourably, {row['flagged']:,} ({share(row['share'])}) have neighbours of other groups that are "
-                f"predicted so clearly less often; {row['significant']:,} beyond chance."
+            rows.append(
+                {
+                    "attribute": name,
+                    "group": _text(value),
+                    "nodes": test.n_carriers,
+                    "unfavourable": test.judged,
+                    "flagged": test.flagged,
+                    "share": test.flagged / test.judged if test.judged else None,
+                    "expected": plain(test.expected),
+                    "effect": plain(test.effect),
+                    "p": plain(test.p_value),
+                    "verdict": test.verdict,
+                }
             )
-            measures.append(Measure.of("situation", name, _text(value), row, "share", "unfavourable"))
-            # The limits name columns as the function does.
-            limits += [limit.replace("`expected`", "the column by chance") for limit in test.limits]
+            findings.append(_situation(rows[-1]))
+            measures.append(Measure.of("situation", name, _text(value), rows[-1], "share", "unfavourable"))
+            limits += test.limits
     if not rows:
         return Section("situation", title, purpose, missing=" ".join(left_out))
     k = inputs.settings.k
@@ -191,18 +196,19 @@ def situation_section(inputs: Inputs) -> Section:
         "situation",
         f"Situation test with the {k} nearest nodes of the group and the {k} nearest of the others",
         "Flagged are nodes predicted unfavourably whose neighbours in their own group are predicted so more often than "
-        "those of other groups, by the test's threshold; beyond chance are those that remain when many nodes are "
-        "tested.",
+        "those of other groups, by the test's threshold. The verdict is that of a test whose p value is not adjusted "
+        "for the number of groups.",
         (
             Column("attribute", "Attribute"),
             Column("group", "Group"),
             Column("nodes", "n", "count"),
             Column("unfavourable", "n predicted unfavourably", "count"),
             Column("flagged", "Flagged", "count"),
-            Column("share", "Flagged of unfavourable", "share", ("low", "high"), "unfavourable"),
-            Column("expected", "By chance", "share", None, "unfavourable"),
-            Column("significant", "Beyond chance", "count"),
-            Column("mean_difference", "Mean difference", "signed", None, "nodes"),
+            Column("share", "Flagged of unfavourable", "share", None, "unfavourable"),
+            Column("expected", "Expected from the vectors", "share", None, "unfavourable"),
+            Column("effect", "Difference not explained by the vectors", "signed", None, "nodes"),
+            Column("p", "p", "p-value"),
+            Column("verdict", "Verdict"),
         ),
         tuple(rows),
     )
@@ -210,7 +216,6 @@ def situation_section(inputs: Inputs) -> Section:
         "situation",
         title,
         purpose,
-        headline=_flagged(rows),
         findings=(*findings, *left_out),
         tables=(table,),
         limits=tuple(dict.fromkeys(limits)),
@@ -227,21 +232,19 @@ def _only_in(name: str, pairs: int, different: int, rate: float) -> str:
     )
 
 
-def _flagged(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the group that is flagged most above chance."""
-    judged = [row for row in rows if row["share"] is not None and row["expected"] is not None]
-    if not judged:
-        return ""
-    most = max(judged, key=lambda row: row["share"] - row["expected"])
+def _situation(row: Mapping[str, Any]) -> str:
+    group = f"{shown(row['attribute'])} = {shown(row['group'])}"
+    p = "" if row["p"] is None else f" (p = {row['p']:.2g}, not adjusted)"
     return (
-        f"The situation test flags {most['flagged']:,} of {most['unfavourable']:,} unfavourable predictions for "
-        f"{shown(most['attribute'])} = {shown(most['group'])} ({share(most['share'])}; by chance "
-        f"{share(most['expected'])}); of the {plural(len(judged), 'group')} tested this is the most above chance."
+        f"{group}: {row['verdict']}{p}. Of {plural(row['unfavourable'], 'node')} predicted unfavourably "
+        f"{row['flagged']:,} have neighbours of other groups that are predicted so clearly less often."
     )
 
 
 def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
     """Return the features that hold an attribute: none for one of its own name, None where there are none."""
+    if hasattr(data, "iloc"):
+        return {} if name in data.columns else None
     features = [str(feature) for feature in getattr(data, "feature_names", None) or []]
     if name in features or name in (getattr(data, "feature_attributes", None) or ()):
         return {}
@@ -249,11 +252,11 @@ def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
     return found or None
 
 
-def _unfavourable(inputs: Inputs) -> int | list[int] | None:
+def _unfavourable(inputs: Inputs) -> list[str] | None:
     if inputs.favourable is None:
         return None
     others = [int(label) for label in np.unique(inputs.labels) if label >= 0 and label != inputs.favourable]
-    return others[0] if len(others) == 1 else others or None
+    return [inputs.finder.class_name(label) for label in others] or None
 
 
 def _values(attribute: Attribute) -> list[Any]:

@@ -1,7 +1,7 @@
 """The closest pairs of nodes that the model treats differently, and the files of the first of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,7 @@ class Pairs:
 
 def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
-    finder = inputs.finder
-    if inputs.settings.where is not None and finder.attributes is not inputs.every:
-        finder = replace(finder, attributes=inputs.every)
-    found = finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
+    found = inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
     left, right = inputs.places(found.source), inputs.places(found.target)
     codes = {name: inputs.attributes[name].codes for name in inputs.attributes}
     table = {name: column[left] != column[right] for name, column in codes.items()}
@@ -107,7 +104,7 @@ def pairs_section(inputs: Inputs, pairs: Pairs) -> Section:
         f"their similarity runs from {_similarity_text(pairs.similarity[0])} down to "
         f"{_similarity_text(pairs.similarity[-1])}.",
         f"In {equal:,} of these {unlike:,} pairs the two nodes agree in all {len(inputs.attributes):,} attributes: "
-        "there only their connections differ.",
+        f"there only their {'vectors' if inputs.finder.graph is None else 'connections'} differ.",
     ]
     only = _only_sensitive(inputs, pairs)
     if inputs.sensitive:
@@ -124,8 +121,7 @@ def pairs_section(inputs: Inputs, pairs: Pairs) -> Section:
         limits=(
             "Selection: these pairs were chosen because they are close and predicted differently. They show where the "
             "model's border runs, not how often it treats like nodes differently.",
-            "Similarity is the KS similarity: the cosine of attribute vectors that were averaged with those of "
-            "neighbours. An attribute outside these vectors plays no part in it.",
+            _similarity_limit(inputs),
         ),
     )
 
@@ -154,12 +150,17 @@ def cases_section(inputs: Inputs, pairs: Pairs) -> Section:
     )
 
 
+def _similarity_limit(inputs: Inputs) -> str:
+    of_graph = "attribute vectors that were averaged with those of neighbours. An attribute outside these vectors"
+    without = "the two vectors. An attribute outside the vectors"
+    return f"Similarity is the cosine of {without if inputs.finder.graph is None else of_graph} plays no part in it."
+
+
 def _graph(inputs: Inputs) -> Graph:
     """Return the graph that pictures show, edges counting in both directions; vectors may come without any."""
     if inputs.finder.graph is not None:
         return inputs.finder.graph.undirected()
-    known = any(getattr(inputs.data, name, None) is not None for name in ("edge_index", "adj_t"))
-    return as_graph(inputs.data if known else np.empty((2, 0), np.int64), len(inputs.finder.labels))
+    return as_graph(np.empty((2, 0), np.int64), len(inputs.finder.labels))
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
