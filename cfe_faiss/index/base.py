@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import faiss
@@ -47,6 +48,7 @@ class EvidenceMixin(Generic[StateT]):
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     _deriving: ReadWriteLock = None  # type: ignore[assignment] # of readers, while one of them makes the state
     _refusal: str = ""  # why the index cannot be changed
+    _origins: tuple[Path, ...] = ()  # where the index was first read from or written to, and where it was last written
     _table: Table = None  # type: ignore[assignment]
     _state: StateT | None = None
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
