@@ -182,7 +182,7 @@ def direction_test(
     """
     alpha = as_number("alpha", alpha, 0, 1)
     people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     refused, granted, similarity = people.pairs

@@ -180,7 +180,7 @@ def direct_effects(  # noqa: PLR0913
     2     m  situation     advantaged
     3     m  direction     advantaged
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)

@@ -164,7 +164,7 @@ def situation_test(  # noqa: PLR0913
 
 
 def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     carriers = np.flatnonzero(carries)
