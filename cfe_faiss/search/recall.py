@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Ranking, Routes
+from cfe_faiss.derived import once
 from cfe_faiss.lists.storage import Storage, lists_of
 from cfe_faiss.search import batch, searcher
 from cfe_faiss.search.engine import Calibration, Engine, Plan
@@ -85,19 +86,15 @@ def calibration(
     (k, recall, batched) among all rows is kept as long as ``lists`` is valid.
     """
     known = lists.calibrations if allowed is None else {}
-    key = (k, recall, batched)
-    if key not in known:
-        sample = _Sample.of(lists.storage)
-        if len(sample.rows) == 0:
-            return Calibration({}, lists.number, {})
-        known[key] = _calibrated(
-            lists, k, recall, sample, Plan(Engine.BATCHED if batched else Engine.SINGLE, 0, batch.MEMORY, allowed)
-        )
-    return known[key]
+    made = Plan(Engine.BATCHED if batched else Engine.SINGLE, lists.number, batch.MEMORY, allowed)
+    return once(known, (k, recall, batched), lambda: _calibrated(lists, k, recall, made))
 
 
-def _calibrated(lists: InvertedLists, k: int, recall: float, sample: _Sample, made: Plan) -> Calibration:
-    routes, rows = lists.routes, sample.rows
+def _calibrated(lists: InvertedLists, k: int, recall: float, made: Plan) -> Calibration:
+    sample, routes = _Sample.of(lists.storage), lists.routes
+    rows = sample.rows
+    if len(rows) == 0:
+        return Calibration({}, lists.number, {})
     searches, clusters, tried = [rows], np.arange(len(rows)), lists
     if made.batched and routes is not None:
         searches, clusters = _groups(lists.storage, routes, rows)
@@ -105,7 +102,7 @@ def _calibrated(lists: InvertedLists, k: int, recall: float, sample: _Sample, ma
         tried = _held_out(lists, routes, rows)
     places = np.argsort(np.concatenate(searches))[np.searchsorted(np.sort(np.concatenate(searches)), rows)]
     exact_by = Engine.SINGLE if lists.ranking is None else Engine.BATCHED
-    exact = _search(lists, [rows], k, made._replace(engine=exact_by, nprobe=lists.number))
+    exact = _search(lists, [rows], k, made._replace(engine=exact_by))
 
     @cache
     def measured(nprobe: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -188,7 +185,9 @@ def _held_out(lists: InvertedLists, routes: Routes, rows: NDArray[np.int64]) -> 
         class_means=np.concatenate([routes.class_means, as_unit_rows("means", sums.astype(np.float32))])[order],
         class_filled=np.concatenate([routes.class_filled, left > 0])[order],
     )
-    return replace(lists, ranking=Ranking(storage, lists.references, lists.reference_starts, without))
+    held = replace(lists, ranking=Ranking(storage, lists.references, lists.reference_starts, without))
+    vars(held)["alone_by_blocks"] = lists.alone_by_blocks  # measured once
+    return held
 
 
 def _sums(storage: Storage, rows: NDArray[np.int64], groups: NDArray[np.int64], number: int) -> NDArray[np.float64]:

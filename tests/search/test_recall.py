@@ -50,7 +50,7 @@ def test_the_sample_is_searched_in_the_groups_that_all_vectors_are_searched_in(
     index = made(X, labels, min(n, nlist))
     lists = index._searcher(index._snapshot())
     of_all = groups_in(index, Queries.of_rows(lists.storage, np.arange(n)))
-    known = lists.storage.by_label
+    known = lists.storage.by_label.copy()
     rows = np.random.default_rng(seed).permutation(known)[:drawn]
     searches, clusters = recall._groups(lists.storage, lists.routes, rows)
     found = [group for some in searches for group in groups_in(index, Queries.of_rows(lists.storage, some))]
@@ -195,6 +195,20 @@ def test_a_calibration_is_the_same_again_and_ends_with_a_change() -> None:
     first.relabel(1 - labels)
     assert list(first._all_lists().calibrations) == []
     first.search_members(k=10, recall=0.9)
+
+
+def test_a_calibration_is_of_one_k_factor() -> None:
+    X, labels = rare(0, 3000)
+    index = cfe.index_factory(32, "EvidenceIVF30,PQ4,RFlat")
+    index.train(X)
+    index.add_with_labels(X, labels)
+    index.k_factor = 50
+    many = index.nprobe_for(0.8)
+    index.k_factor = 2
+    few = index.nprobe_for(0.8)
+    assert few > many
+    index.k_factor = 50
+    assert index.nprobe_for(0.8) == many
 
 
 @pytest.mark.parametrize("kind", ["EvidenceIVF60x2,Flat", "EvidenceIVF60,SQ8", "EvidenceIVF60,PQ8,RFlat"])
