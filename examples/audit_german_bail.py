@@ -43,7 +43,7 @@ def write_report(name: str, folder: Path) -> None:
             command=f"python examples/audit_german_bail.py {folder}",
             seed=SEED,
         ),
-        conditions=[audit.Condition.parse("impact_ratio>=0.8")],
+        require=["impact_ratio>=0.8"],
     )
     print(*report.files, sep="\n")
 

@@ -323,7 +323,8 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "Case study 2",
             "share of the sampled nodes that have any evidence",
             real,
-            f"It exists by definition wherever the model predicts more than one class. {sampled}.",
+            f"Evidence exists by definition wherever the model predicts more than one class. {sampled}.",
+            by_definition=True,
         ),
         Claim(
             "The evidence of a protein (pathway TGF-beta, catabolic) is another one (BMP, anabolic), whose pathway is "

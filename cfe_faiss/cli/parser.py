@@ -56,7 +56,8 @@ def _add_demo(commands: Any) -> None:
 def _add_audit(commands: Any) -> None:
     text = (
         "Audit a model, and write what was found as one HTML page, with the numbers beside it as .json, .csv and .xml "
-        "(JUnit). Exit status 0: written, and every --require holds; 1: written, and one does not; 2: an error."
+        "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with --strict: or the "
+        "data cannot tell); 2: an error."
     )
     audited = commands.add_parser("audit", help="a report on a model", description=text)
     shared.add_sources(audited)
@@ -98,8 +99,9 @@ def _add_questions(audited: argparse.ArgumentParser) -> None:
         help='such as "impact_ratio>=0.8" or "impact_ratio[sex]>=0.8"; may be repeated',
     )
     group.add_argument(
-        "--min-cases", type=int, default=1, metavar="N", help="--require leaves smaller groups unjudged; default: 1"
+        "--min-cases", type=int, metavar="N", help="--require judges no group of fewer cases; default: 30"
     )
+    group.add_argument("--strict", action="store_true", help="--require fails where the data cannot tell, too")
 
 
 def _add_constraints(audited: argparse.ArgumentParser) -> None:

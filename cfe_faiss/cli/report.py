@@ -1,7 +1,6 @@
 """A report on a model, from a data set or from own files."""
 
 import argparse
-import dataclasses
 import hashlib
 import math
 import shlex
@@ -12,6 +11,7 @@ from typing import Any
 
 from cfe_faiss import audit
 from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, class_number, left_out, read_case
 from cfe_faiss.constraints import Constraints
@@ -33,10 +33,11 @@ _CONSTRAINTS = (
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Write a report; returns 1 where a condition that is required does not hold, else 0."""
-    conditions = [
-        dataclasses.replace(audit.Condition.parse(text), min_n=arguments.min_cases) for text in arguments.require
-    ]
+    """Write a report; returns 1 where a required condition fails or, with --strict, cannot be judged; else 0."""
+    if not arguments.require and (arguments.strict or arguments.min_cases is not None):
+        raise ValueError(f"--{'strict' if arguments.strict else 'min-cases'} has no effect without --require")
+    fewest = FEWEST_CASES if arguments.min_cases is None else arguments.min_cases
+    conditions = [audit.Condition.parse(text, fewest) for text in arguments.require]
     # Before the work, not after it
     if arguments.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out must end in .html, got {arguments.out}")
@@ -67,7 +68,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         features=attributes,
         favourable=None if favourable is None else class_number(names, "--favourable", favourable),
         where=where,
-        conditions=conditions,
+        require=conditions,
         subject=_subject(arguments, case),
         k=arguments.k,
         pairs=arguments.pairs,
@@ -79,13 +80,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     for path in report.files:
         sys.stdout.write(f"{path}\n")
     for check in report.checks:
-        sys.stdout.write(f"{_described(check)}\n")
-    return 0 if report.passed else 1
-
-
-def _described(check: audit.Check) -> str:
-    value = "" if check.value is None else f" {check.value:.4f}"
-    return f"{check.outcome}: {check.condition}, {check.group}:{value} (n = {check.n:,})"
+        sys.stdout.write(f"{check}\n")
+    return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
 
 
 def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:

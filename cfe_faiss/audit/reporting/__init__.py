@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, check_conditions
+from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
 from cfe_faiss.audit.reporting.inputs import Settings, checked
 from cfe_faiss.audit.reporting.subject import Subject
 from cfe_faiss.constraints import Constraints
@@ -35,13 +35,17 @@ class Report:
     numbers: dict[str, Any]
 
     @property
+    def outcome(self) -> str:
+        """Worst outcome of all checks: "fail", "cannot tell" or "pass"; "no conditions" without any."""
+        return overall(self.checks)
+
+    @property
     def passed(self) -> bool:
-        """Whether every condition could be evaluated for some group, and none failed; True without conditions."""
-        evaluated = {check.condition for check in self.checks if check.passed is not None}
-        return all(check.passed is not False and check.condition in evaluated for check in self.checks)
+        """Whether there are conditions, and all of them passed for every group."""
+        return self.outcome == "pass"
 
     def __repr__(self) -> str:
-        return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, passed={self.passed})"
+        return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, {self.outcome})"
 
 
 def report(  # noqa: PLR0913
@@ -54,7 +58,7 @@ def report(  # noqa: PLR0913
     features: Any = None,
     favourable: int | str | None = None,
     where: Constraints | None = None,
-    conditions: Sequence[Condition] = (),
+    require: Sequence[str | Condition] = (),
     subject: Subject | None = None,
     k: int = 10,
     pairs: int = 1000,
@@ -93,8 +97,9 @@ def report(  # noqa: PLR0913
         impact ratios are no ground for a condition.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
-    conditions
-        Conditions on the numbers; what came of them stands on the page, in report.xml and in the result.
+    require
+        Conditions on the numbers, as texts such as "impact_ratio[sex]>=0.8" or as :class:`Condition`. Their outcomes
+        stand on the page, in report.xml and in the result.
     subject
         What the report says about data, model and command.
     k, pairs, cases
@@ -150,6 +155,7 @@ def report(  # noqa: PLR0913
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
     settings = Settings(k, pairs, cases, bins, confidence, where)
     inputs = checked(finder, data, sensitive, model, features, favourable, settings)
+    conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, Subject() if subject is None else subject, conditions, progress)
     written = write_all(content, target, None if figures is None else Path(figures))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cfe_faiss.audit.reporting.conditions import Check, Condition, check_all
+from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
 from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import plural
 from cfe_faiss.audit.reporting.inputs import Inputs
@@ -128,14 +129,9 @@ def _sections(inputs: Inputs, progress: bool) -> tuple[Section, ...]:
 
 def _outcome(results: Sequence[Check]) -> str:
     if not results:
-        return "No conditions were set."
-    met, unmet, unknown = (sum(check.passed is value for check in results) for value in (True, False, None))
-    text = f"{plural(len(results), 'check')}: {met:,} met, {unmet:,} not met"
-    return text + (f", {unknown:,} not evaluated for want of cases." if unknown else ".")
-
-
-_ORDER = {False: 0, None: 1, True: 2}
-"""What is not met comes first."""
+        return "No conditions."
+    counts = Counter(check.outcome for check in results)
+    return f"{plural(len(results), 'check')}: {', '.join(f'{counts[outcome]:,} {outcome}' for outcome in OUTCOMES)}."
 
 
 def _checks(results: Sequence[Check]) -> Table:
@@ -149,14 +145,15 @@ def _checks(results: Sequence[Check]) -> Table:
             "high": check.high,
             "n": check.n,
             "outcome": check.outcome,
+            "reason": check.reason,
         }
-        for check in sorted(results, key=lambda check: _ORDER[check.passed])
+        for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
     return Table(
         "conditions",
         "Conditions and what came of them",
-        "Each line compares one number with the bound that was set for it; the interval says how far the number is "
-        "known.",
+        "A condition fails where the whole interval of the number lies beyond the bound, and passes where all of it "
+        "keeps the bound. Otherwise the data cannot tell.",
         (
             Column("condition", "Condition"),
             Column("attribute", "Attribute"),
@@ -164,6 +161,7 @@ def _checks(results: Sequence[Check]) -> Table:
             Column("value", "Value", "score", ("low", "high"), "n"),
             Column("n", "n", "count"),
             Column("outcome", "Outcome"),
+            Column("reason", "Reason"),
         ),
         tuple(rows),
         limit=200,

@@ -135,7 +135,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that a condition can be about: a metric of a group of an attribute, of n cases."""
+    """Number that conditions can be about: a metric of a group of an attribute, of n cases.
+
+    ``unjudged`` says why no condition can judge the number; empty where one can.
+    """
 
     metric: str
     attribute: str | None
@@ -144,6 +147,7 @@ class Measure:
     n: int
     low: float | None = None
     high: float | None = None
+    unjudged: str = ""
 
     @classmethod
     def of(cls, metric: str, attribute: str | None, group: str, row: Mapping[str, Any], key: str, n: str) -> "Measure":

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -61,22 +62,26 @@ def numbers(content: Content) -> dict[str, Any]:
 
 
 def junit(content: Content) -> str:
-    """Return the conditions as a JUnit test suite: one test case for each condition and group."""
-    counts = {
-        "tests": len(content.results),
-        "failures": sum(check.passed is False for check in content.results),
-        "errors": 0,
-        "skipped": sum(check.passed is None for check in content.results),
-    }
-    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in counts.items()}
+    """Return the conditions as a JUnit test suite: one test case for each condition and group.
+
+    A check that cannot tell is skipped. Without conditions the only test case is one that is skipped, so that no
+    program takes the suite for one that has passed.
+    """
+    counts = Counter(check.outcome for check in content.results)
+    skipped = counts["cannot tell"] if content.results else 1
+    numbers = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
+    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in numbers.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
+    if not content.results:
+        case = ET.SubElement(suite, "testcase", {"classname": "conditions", "name": "no conditions"})
+        ET.SubElement(case, "skipped", {"message": content.outcome})
     for check in content.results:
         name = {"classname": shown(check.condition, 200), "name": shown(check.name, 200)}
         case, found = ET.SubElement(suite, "testcase", name), shown(check, 500)
-        if check.passed is None:
-            ET.SubElement(case, "skipped", {"message": f"not evaluated: {found}"})
-        elif not check.passed:
+        if check.outcome == "cannot tell":
+            ET.SubElement(case, "skipped", {"message": found})
+        elif check.outcome == "fail":
             ET.SubElement(case, "failure", {"message": found, "type": "condition"}).text = found
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"

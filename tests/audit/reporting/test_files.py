@@ -55,13 +55,19 @@ def test_csv_holds_no_formula():
 def test_xml_counts_what_failed(audited):
     suites = ET.parse(audited.report.files[2]).getroot()
     (suite,) = suites
-    failed = [check for check in audited.report.checks if check.passed is False]
+    failed = [check for check in audited.report.checks if check.outcome == "fail"]
     assert failed
     assert suite.attrib["tests"] == str(len(audited.report.checks)) == str(len(suite))
     assert suite.attrib["failures"] == str(len(failed)) == str(len(suite.findall("testcase/failure")))
     message = suite.find("testcase/failure").attrib["message"]
     assert f"n = {failed[0].n}" in message
-    assert "impact_ratio[member] >= 0.99" in message
+    assert "impact_ratio[member] >= 1.5" in message
+
+
+def test_xml_without_conditions_has_not_passed(audited):
+    suite = ET.fromstring(report_files.junit(_content(audited)).encode())[0]
+    assert (suite.attrib["tests"], suite.attrib["skipped"], suite.attrib["failures"]) == ("1", "1", "0")
+    assert suite.find("testcase/skipped").attrib["message"] == "No conditions."
 
 
 def test_figures_are_files(audited):

@@ -32,7 +32,7 @@ def test_files_and_result(audited):
     assert names == ["report.html", "report.json", "report.xml", "report.csv"]
     assert all(file.stat().st_size for file in audited.report.files)
     assert audited.report.numbers == json.loads(audited.report.files[1].read_text())
-    assert "passed=" in repr(audited.report)
+    assert repr(audited.report).endswith("6 checks, fail)")
 
 
 def test_the_sections_stand_in_their_order(audited):
@@ -94,7 +94,7 @@ def test_without_anything_the_sections_say_what_is_missing(tmp_path):
     ]
     assert "true classes" in missing["errors"]
     assert "No model" in missing["flip"]
-    assert written.passed
+    assert (written.outcome, written.passed) == ("no conditions", False)
     page = (tmp_path / "a.html").read_text()
     assert all(f'<h2 id="{name}"' in page for name in SECTIONS)
     assert "No true classes are known" in page
@@ -143,9 +143,9 @@ def test_favourable_by_number_and_by_name_agree(audited, tmp_path):
         ({"cases": 20, "pairs": 10}, ValueError, "cases must be at most pairs"),
         ({"confidence": 1}, ValueError, "confidence must lie strictly"),
         ({"model": 3}, TypeError, "model must be callable"),
-        ({"conditions": ["impact_ratio>=1"]}, TypeError, "conditions must be Condition objects"),
-        ({"conditions": [audit.Condition("flipped", at_most=0.1)]}, ValueError, "must come with"),
-        ({"conditions": [audit.Condition("excess", "sex", at_most=0.1)]}, ValueError, "must be about sensitive"),
+        ({"require": [0.8]}, TypeError, "require must hold texts or Condition objects"),
+        ({"require": [audit.Condition("flipped", at_most=0.1)]}, ValueError, "must come with"),
+        ({"require": ["excess[sex]<=0.1"]}, ValueError, "must be about sensitive"),
     ],
 )
 def test_bad_arguments(audited, tmp_path, options, error, words):
