@@ -1,5 +1,6 @@
 """What a report is made from, checked once."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes import Attributes, as_attributes
 from cfe_faiss.audit.evidence import true_classes
 from cfe_faiss.audit.groups import Bins
-from cfe_faiss.audit.reporting.formats import listed, shown
+from cfe_faiss.audit.reporting.formats import listed, plural, shown
 from cfe_faiss.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.finder import EvidenceFinder
@@ -27,6 +28,7 @@ class Settings:
     bins: Bins
     confidence: float
     where: Constraints | None = None
+    people: str = ""
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -89,6 +91,24 @@ class Inputs:
         """Return the positions of audited nodes among :attr:`nodes`."""
         found: NDArray[np.int64] = np.searchsorted(self.nodes, nodes)
         return found
+
+    @property
+    def people(self) -> str:
+        """The plural noun for the rows: the user's; else "nodes" with a graph and "people" without."""
+        return self.settings.people or ("people" if self.finder.graph is None else "nodes")
+
+    @property
+    def person(self) -> str:
+        """The singular of :attr:`people`."""
+        return "person" if self.people == "people" else self.people.removesuffix("s")
+
+    def count(self, n: int) -> str:
+        """Return a count of people: "1,200 applicants"."""
+        return plural(n, self.person, self.people)
+
+    def worded(self, text: str) -> str:
+        """Return a sentence of an audit, which speaks of nodes, in the words of the report."""
+        return re.sub(r"\bnodes\b", self.people, re.sub(r"\bnode\b", self.person, text))
 
     @property
     def crossed(self) -> list[tuple[str, str]]:
