@@ -4,10 +4,12 @@ The paper's three applications and one more, each a function over an evidence in
 objects, which the extra "gnn" brings.
 """
 
+from cfe_faiss.audit.direction import DirectionTest, direction_test
 from cfe_faiss.audit.discrimination import discrimination_scores
 from cfe_faiss.audit.errors import error_rate_by_evidence
 from cfe_faiss.audit.exact_pairs import OnlyIn, OnlyInPairs, only_in
 from cfe_faiss.audit.fairness import consistency
+from cfe_faiss.audit.family import DirectEffects, adjusted_p_values, direct_effects
 from cfe_faiss.audit.finetuning import FineTuning, fine_tune
 from cfe_faiss.audit.flipping import FlipTest, flip
 from cfe_faiss.audit.graph_fairness import (
@@ -21,7 +23,6 @@ from cfe_faiss.audit.graph_fairness import (
 )
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.intervals import (
-    benjamini_hochberg,
     bootstrap_mean,
     clustered_wilson,
     jeffreys,
@@ -35,6 +36,8 @@ from cfe_faiss.audit.situation import SituationTest, situation_test
 __all__ = [
     "Check",
     "Condition",
+    "DirectEffects",
+    "DirectionTest",
     "FineTuning",
     "FlipTest",
     "GroupDisparity",
@@ -46,10 +49,12 @@ __all__ = [
     "Report",
     "SituationTest",
     "Subject",
-    "benjamini_hochberg",
+    "adjusted_p_values",
     "bootstrap_mean",
     "clustered_wilson",
     "consistency",
+    "direct_effects",
+    "direction_test",
     "discrimination_scores",
     "error_rate_by_evidence",
     "fine_tune",

@@ -48,8 +48,9 @@ def test_what_the_model_does_not_read_cannot_be_flipped(audited):
 def test_situations_are_those_of_the_function(audited):
     rows = table_of(audited.report, "situation", "situation")["rows"]
     by_group = {(row["attribute"], row["group"]): row for row in rows}
-    test = audit.situation_test(audited.finder, "sex", 10, protected="f", unfavourable=0)
-    expected = test.summary.iloc[0]
-    for name in ("nodes", "unfavourable", "flagged", "share", "expected", "significant"):
-        assert by_group["sex", "f"][name] == expected[name]
+    test = audit.situation_test(audited.finder, attribute="sex", protected="f", unfavourable=0)
+    row = by_group["sex", "f"]
+    assert (row["nodes"], row["unfavourable"], row["flagged"]) == (test.n_carriers, test.judged, test.flagged)
+    assert (row["p"], row["effect"], row["expected"]) == (test.p_value, test.effect, test.expected)
+    assert row["verdict"] == test.verdict
     assert {attribute for attribute, _ in by_group} == {"member", "sex", "race"}
