@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_array, as_ids
+from cfe_faiss.checks import UNKNOWN, as_array, as_ids, did_you_mean
 from cfe_faiss.extras import extra
 from cfe_faiss.summary import summary
 
@@ -94,7 +94,7 @@ class Attributes(Mapping[str, Attribute]):
         """
         if str(name) not in self._columns:
             some = ", ".join(list(self)[:20])
-            raise ValueError(f"{argument} must name attributes ({some}), got {name!r}")
+            raise ValueError(f"{argument} must name attributes ({some}), got {name!r}{did_you_mean(str(name), self)}")
         return str(name)
 
     def select(self, names: Iterable[str]) -> Self:

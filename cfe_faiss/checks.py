@@ -1,5 +1,7 @@
 """Checks of what a caller hands in: arrays of the right kind out, or an error that names the argument."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -130,6 +132,19 @@ def as_names(name: str, values: Any) -> tuple[str, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence of names, got {values!r}")
     return tuple(dict.fromkeys(map(str, values)))
+
+
+def did_you_mean(value: str, known: Iterable[str]) -> str:
+    """Return "; did you mean NAME?" with the known name that is most like a mistyped one; "" where none is.
+
+    Examples
+    --------
+    >>> did_you_mean("Sex", ["sex", "age"]), did_you_mean("height", ["sex", "age"])
+    ("; did you mean 'sex'?", '')
+    """
+    by_lower = {name.strip().lower(): name for name in known}
+    nearest = get_close_matches(value.strip().lower(), by_lower, 1)
+    return f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
 
 
 def as_nodes(name: str, values: Any, n: int) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """Fitted scikit-learn estimators: what they predict from the features of the nodes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ def is_estimator(model: Any) -> bool:
 
 def predictions_of_estimator(model: Any, data: Any, features: Any = None) -> Predictions:
     """Return what a fitted estimator predicts for every node; see :func:`cfe_faiss.predictions.predictions_of`."""
-    n = len(data.x)
-    X = _input(model, data, features)
-    found = as_predictions(model.predict(X), n, class_names_of(data), "the model's output")
+    return predictions_of_input(model, _input(model, data, features), len(data.x), class_names_of(data))
+
+
+def predictions_of_input(model: Any, X: Any, n: int, class_names: Sequence[str] | None) -> Predictions:
+    """Return what a fitted estimator predicts for the n rows of what it was fitted on, a matrix or a frame."""
+    found = as_predictions(model.predict(X), n, class_names, "the model's output")
     if found.scores is not None:
         raise ValueError(f"the model's output must be classes of shape ({n},), got shape {found.scores.shape}")
     if not hasattr(model, "predict_proba"):

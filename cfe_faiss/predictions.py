@@ -1,6 +1,11 @@
 """What a model predicts for the nodes of a graph, whatever the model is: one function for all who ask."""
 
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
+
+from numpy.typing import NDArray
 
 from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.estimators import is_estimator, predictions_of_estimator
@@ -58,3 +63,49 @@ def predictions_of(
     if is_estimator(model):
         return predictions_of_estimator(model, nodes, features)
     return as_predictions(model, node_count(nodes), class_names_of(nodes), "model (the predictions)")
+
+
+def predictions_of_rows(
+    model: Any, X: NDArray[Any], class_names: Sequence[str] | None = None, features: Any = None
+) -> Predictions:
+    """Return what ``model`` predicts for every row of a matrix, without a graph.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator, as in :func:`predictions_of`; another callable, called once as ``model(X)``, a
+        ``torch.nn.Module`` with a float32 tensor, in evaluation mode and without gradients; or ready predictions, see
+        :func:`cfe_faiss.classes.as_predictions`.
+    X
+        The rows, (n, d).
+    class_names
+        Names of the classes, where they are known.
+    features
+        Attributes of all rows, for an estimator that was fitted on a DataFrame.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or the estimator was fitted on other columns.
+
+    Examples
+    --------
+    >>> predictions_of_rows(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
+    array([1, 0], dtype=int32)
+    """
+    if hasattr(model, "predict"):
+        return predictions_of_estimator(model, SimpleNamespace(x=X, class_names=class_names), features)
+    if callable(model):
+        return as_predictions(_called(model, X), len(X), class_names, "the model's output")
+    return as_predictions(model, len(X), class_names, "model (the predictions)")
+
+
+def _called(model: Any, X: NDArray[Any]) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        return model(X)
+    from cfe_faiss.models.inference import inference
+
+    device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
+    with inference(model, device):
+        return model(torch.as_tensor(X, dtype=torch.float32, device=device))

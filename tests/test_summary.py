@@ -56,7 +56,7 @@ def test_what_users_see_is_short() -> None:
         report,
         evaluate(model, data),
         evaluate(data.y, data),
-        fine_tune(model, data, pairs, seeds=[0], epochs=2),
+        fine_tune(finder, pairs=pairs, seeds=[0], epochs=2),
         finder,
         pairs,
         finder.local(),

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cfe_faiss.audit.evidence import audited, search_members
+from cfe_faiss.audit.evidence import attributes_of, audited, search_members, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import jeffreys
 from cfe_faiss.audit.join_counts import Joins
-from cfe_faiss.checks import UNKNOWN, as_count
+from cfe_faiss.checks import UNKNOWN, as_count, did_you_mean
 from cfe_faiss.extras import extra
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.finder import EvidenceFinder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,15 +24,14 @@ _COLUMNS = (
 
 
 def discrimination_scores(  # noqa: PLR0913
-    index: EvidenceIndex,
-    nodes: ArrayLike | None,
-    features: Any,
-    k: int = 10,
+    finder: EvidenceFinder,
     *,
+    nodes: Any = None,
+    k: int = 10,
     columns: Sequence[str] | None = None,
     bins: Bins = DEFAULT_BINS,
     intersections: Sequence[Sequence[str]] = (),
-    sensitive: Sequence[str] = (),
+    sensitive: Sequence[str] | None = None,
     nprobe: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
@@ -47,13 +46,11 @@ def discrimination_scores(  # noqa: PLR0913
 
     Parameters
     ----------
-    index
-        Evidence index of either kind: evidence comes from all its vectors.
+    finder
+        Evidence comes from all its searched nodes. Its attributes are scored; how they are grouped:
+        :func:`cfe_faiss.audit.groups.groupings`.
     nodes
-        Ids of the nodes v to score, (n,); None for all of the index. Repeated ones count once.
-    features
-        Attributes of every node of the index, sensitive or not: whatever :func:`cfe_faiss.attributes.as_attributes`
-        takes. How they are grouped: :func:`cfe_faiss.audit.groups.groupings`.
+        Ids of the nodes v to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
     k
         Evidence per node, >= 1; the paper takes 10.
     columns
@@ -67,6 +64,7 @@ def discrimination_scores(  # noqa: PLR0913
         when it differs in any of them.
     sensitive
         Names of columns, or of intersections as "sex & race", whose values form a block of their own, above the others.
+        By default those of the finder that are scored.
     nprobe
         Lists that an ``IndexEvidenceIVF`` probes for each node; by default its own ``nprobe``. Exact indexes
         compare all vectors.
@@ -124,10 +122,10 @@ def discrimination_scores(  # noqa: PLR0913
     --------
     >>> import pandas as pd
     >>> import cfe_faiss as cfe
-    >>> index = cfe.IndexEvidenceFlat(2)
-    >>> index.add_with_labels(np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32), [0, 1, 0, 1])
     >>> people = pd.DataFrame({"sex": ["f", "m", "f", "m"], "city": ["A", "A", "B", "B"]})
-    >>> scores = discrimination_scores(index, None, people, k=1)
+    >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 1, 0, 1], features=people)
+    >>> scores = discrimination_scores(finder, k=1)
     >>> scores[["feature", "value", "score", "expected", "difference", "nodes"]].round(2)
       feature value  score  expected  difference  nodes
     0     sex     f    1.0      0.67        0.33      2
@@ -139,9 +137,10 @@ def discrimination_scores(  # noqa: PLR0913
         import pandas as pd
 
     k = as_count("k", k)
-    known, places = audited(index, nodes)
-    groups = groupings(features, known.ids, columns, bins, intersections)
-    marked = _marked(sensitive, groups)
+    index = finder.index
+    known, places = audited(finder, nodes)
+    groups = groupings(attributes_of(finder), known.ids, columns, bins, intersections)
+    marked = _marked(finder, sensitive, groups)
     _, I = search_members(
         index, None if nodes is None else known.ids[places], k, nprobe, "Searching" if progress else None
     )
@@ -188,14 +187,15 @@ def discrimination_scores(  # noqa: PLR0913
     return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
 
 
-def _marked(sensitive: Sequence[str], groups: list[Grouping]) -> set[str]:
-    if isinstance(sensitive, str):
-        raise TypeError(f"sensitive must be a list of names, got {sensitive!r}")
+def _marked(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
     names = [group.name for group in groups]
-    for name in sensitive:
+    for name in () if sensitive is None else sensitive_of(finder, sensitive):
         if name not in names:
-            raise ValueError(f"sensitive must name attributes that are scored ({', '.join(names[:20])}), got {name!r}")
-    return set(sensitive)
+            hint = did_you_mean(name, names)
+            raise ValueError(
+                f"sensitive must name attributes that are scored ({', '.join(names[:20])}), got {name!r}{hint}"
+            )
+    return set(sensitive_of(finder, sensitive)) & set(names)
 
 
 def _means(values: NDArray[np.float64], own: NDArray[np.int64], cases: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,26 +1,24 @@
 """Prediction errors among the nodes of the global evidence."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfe_faiss.audit.evidence import true_classes
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.checks import UNKNOWN, as_count
 from cfe_faiss.extras import extra
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.pairs import global_evidence
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def error_rate_by_evidence(  # noqa: PLR0913
-    index: EvidenceIndex,
-    y: Any,
-    ks: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000),
+def error_rate_by_evidence(
+    finder: EvidenceFinder,
     *,
+    ks: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000),
     exact: bool = True,
     per_node: bool = False,
     nprobe: int | None = None,
@@ -31,10 +29,8 @@ def error_rate_by_evidence(  # noqa: PLR0913
 
     Parameters
     ----------
-    index
-        Evidence index of either kind; its labels are the predictions.
-    y
-        True class of node i in place i, (n,) integers, -1 where it is not known; or PyG ``Data`` with such a ``y``.
+    finder
+        Knows the true classes; its searched nodes are compared.
     ks
         Points of the curve: numbers of pairs, each >= 1.
     exact, per_node, nprobe
@@ -73,9 +69,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     Examples
     --------
     >>> import cfe_faiss as cfe
-    >>> index = cfe.IndexEvidenceFlat(2)
-    >>> index.add_with_labels(np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.9]], np.float32), [0, 1, 0, 0])
-    >>> error_rate_by_evidence(index, [0, 0, 0, 0], ks=[1, 2])[["k", "nodes", "errors", "accuracy", "overall"]]
+    >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.9]]
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 1, 0, 0], truth=[0, 0, 0, 0])
+    >>> error_rate_by_evidence(finder, ks=[1, 2])[["k", "nodes", "errors", "accuracy", "overall"]]
        k  nodes  errors  accuracy  overall
     0  1      2       1  0.500000     0.75
     1  2      3       1  0.666667     0.75
@@ -84,8 +80,11 @@ def error_rate_by_evidence(  # noqa: PLR0913
         import pandas as pd
 
     points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)
+    if finder.truth is None:
+        raise ValueError("finder must know true classes, got none: make it with truth= or data.y")
+    index = finder.index
     known = index.members()
-    truth = true_classes(y, known)
+    truth = finder.truth[known.ids]
     judged = (truth != UNKNOWN) & (known.labels != UNKNOWN)
     right = truth == known.labels
     overall = float(right[judged].mean()) if judged.any() else np.nan

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from cfe_faiss.audit.evidence import audited, search_members
+from cfe_faiss.audit.evidence import attributes_of, audited, search_members
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.extras import extra
+from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.lists.id_map import Members
@@ -25,10 +26,9 @@ _RESULTS_AT_ONCE = 1 << 24
 
 
 def consistency(  # noqa: PLR0913
-    index: EvidenceIndex,
-    nodes: ArrayLike | None = None,
-    features: Any = None,
+    finder: EvidenceFinder,
     *,
+    nodes: Any = None,
     columns: Sequence[str] | None = None,
     bins: Bins = DEFAULT_BINS,
     intersections: Sequence[Sequence[str]] = (),
@@ -45,13 +45,13 @@ def consistency(  # noqa: PLR0913
 
     Parameters
     ----------
-    index
-        Evidence index of either kind; its labels are the predictions.
+    finder
+        Its searched nodes are compared.
     nodes
-        Ids of the nodes to judge, (n,); None for all of the index. Repeated ones count once.
-    features, columns, bins, intersections
-        What the groups are, as in :func:`cfe_faiss.audit.discrimination_scores`; without ``features`` only the line of
-        all nodes is returned.
+        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+    columns, bins, intersections
+        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
+        list of columns, gives the line of all nodes only.
     nprobe
         Lists that an ``IndexEvidenceIVF`` probes for each node, in both searches; by default its own ``nprobe``;
         partitions * nlist makes them exact. Exact indexes compare all vectors.
@@ -102,21 +102,21 @@ def consistency(  # noqa: PLR0913
     Examples
     --------
     >>> import cfe_faiss as cfe
-    >>> index = cfe.IndexEvidenceFlat(2)
-    >>> X = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.9]], np.float32)
-    >>> index.add_with_labels(X, [0, 0, 1, 1, 0])
-    >>> consistency(index)[["feature", "share", "nodes", "closer"]]
+    >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.9]]
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 0, 1, 1, 0])
+    >>> consistency(finder)[["feature", "share", "nodes", "closer"]]
       feature  share  nodes  closer
     0     all    0.4      5       2
     """
     with extra("gnn"):
         import pandas as pd
 
-    known, places = audited(index, nodes)
+    index = finder.index
+    known, places = audited(finder, nodes)
     whole = Grouping("all", [""], np.zeros(len(known.ids), np.int64))
     groups = [whole]
-    if features is not None:
-        groups += groupings(features, known.ids, columns, bins, intersections)
+    if finder.attributes is not None or columns or intersections:
+        groups += groupings(attributes_of(finder), known.ids, columns, bins, intersections)
     name = "Searching" if progress else None
     D, I = search_members(index, None if nodes is None else known.ids[places], 2, nprobe, name)
     same = _nearest_of_same_class(index, known, places, nprobe)

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
-from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_nodes
+from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.estimators import is_estimator
 from cfe_faiss.extras import extra
+from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.predictions import predictions_of
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class FlipTest:
     unknown
         Nodes asked for that were left out, as they have no value of the attribute.
     node
-        (m,) int64.
+        The user's ids, or row numbers, (m,).
     value, flipped
         The attribute's value, and the one given instead, (m,), in its own units or as text.
     before, after
@@ -73,7 +75,7 @@ class FlipTest:
     confidence: float
     hops: int | None
     unknown: int
-    node: NDArray[np.int64]
+    node: NDArray[Any]
     value: NDArray[Any]
     flipped: NDArray[Any]
     before: NDArray[np.int64]
@@ -97,7 +99,7 @@ class FlipTest:
         return changed
 
     @property
-    def changed_nodes(self) -> NDArray[np.int64]:
+    def changed_nodes(self) -> NDArray[Any]:
         """The nodes whose prediction changes with any of the values, ascending."""
         return np.unique(self.node[self.changed])
 
@@ -111,16 +113,14 @@ class FlipTest:
 
 
 def flip(  # noqa: PLR0913
-    model: Any,
-    data: Any,
-    attribute: str,
+    finder: EvidenceFinder,
+    name: str,
     *,
     values: Sequence[Any] | None = None,
     columns: Mapping[Any, str] | None = None,
-    nodes: ArrayLike | None = None,
+    nodes: Any = None,
     at_once: bool = False,
     by: Sequence[str] = (),
-    features: Any = None,
     bins: Bins = DEFAULT_BINS,
     hops: int | None = None,
     confidence: float = 0.95,
@@ -133,14 +133,11 @@ def flip(  # noqa: PLR0913
 
     Parameters
     ----------
-    model
-        A module, another callable or a fitted scikit-learn estimator, asked as in
-        :func:`cfe_faiss.predictions.predictions_of`. An estimator sees ``data.x`` only.
-    data
-        PyG ``Data`` or alike with ``x``, (n, d), and ``edge_index``; values are named in the units of ``x_raw`` where
-        there is one, and the two values of ``x`` that go with them are exchanged.
-    attribute
-        Name of a feature of ``feature_names``; or of an attribute of several columns, as ``feature_attributes`` or
+    finder
+        Has a model, which is called again, and its data: PyG ``Data`` or alike with ``x``, (n, d). Values are named in
+        the units of ``x_raw`` where there is one, and the two values of ``x`` that go with them are exchanged.
+    name
+        A feature of ``data.feature_names``; or an attribute of several columns, as ``data.feature_attributes`` or
         ``columns`` say.
     values
         Values to give to the nodes, among those that occur; by default each other one, of 10 at most. A node's own
@@ -148,12 +145,12 @@ def flip(  # noqa: PLR0913
     columns
         Of an attribute with one column of 0 and 1 for each of its values: the feature of each value.
     nodes
-        The nodes to judge, as ids or as a mask of shape (n,); by default all.
+        The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
         Whether all nodes of the graph change together: of an attribute of two values all exchange them, of another all
         take the same value. By default only the node's own features change.
-    by, features, bins
-        Attributes whose groups get rates of their own, where from (by default ``data``), and how numbers are cut, as in
+    by, bins
+        Attributes of the finder whose groups get rates of their own, and how numbers are cut, as in
         :func:`cfe_faiss.audit.discrimination_scores`.
     hops
         Over how many edges a node's features reach: the layers of a message-passing network. By default measured: the
@@ -187,7 +184,8 @@ def flip(  # noqa: PLR0913
     >>> from torch_geometric.data import Data
     >>> x = torch.tensor([[0.0, 2.0], [1.0, 0.5], [1.0, 3.0]])
     >>> data = Data(x=x, edge_index=torch.tensor([[0, 1], [1, 0]]), feature_names=["sex", "income"])
-    >>> test = flip(lambda x, edge_index: (x[:, 0] + x[:, 1] > 2).long(), data, "sex")
+    >>> finder = EvidenceFinder.from_data(data, lambda x, edge_index: (x[:, 0] + x[:, 1] > 2).long())
+    >>> test = flip(finder, "sex")
     >>> test.to_frame()
        node  value  flipped  before  after  changed
     0     0    0.0      1.0       0      1     True
@@ -195,17 +193,18 @@ def flip(  # noqa: PLR0913
     2     2    1.0      0.0       1      1    False
     """
     normal_quantile(confidence)  # checks it
-    if not callable(model) and not is_estimator(model):
-        raise TypeError(f"model must be a model, which can be asked again, got {type(model).__name__}")
+    model, data = finder.model, finder.data
+    if model is None:
+        raise ValueError("finder must have a model, which can be called again: it was made with ready predictions")
     if is_estimator(model) and hops is not None:
         raise ValueError("hops must not be given for an estimator, which sees a node's own features only")
     if at_once and hops is not None:
         raise ValueError("hops must not be given with at_once, where all nodes change together")
-    states = _states(data, attribute, columns)
-    rows = as_nodes("nodes", nodes, len(data.x))
+    states = _states(data, name, columns)
+    rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     known = rows[states.codes[rows] != UNKNOWN]
     targets = _targets(states, values)
-    groups = _groups(data if features is None else features, by, bins, len(data.x))
+    groups = _groups(finder, by, bins)
     run = _Run(model, data, states)
     before = run.predictions()
     if at_once:
@@ -221,12 +220,12 @@ def flip(  # noqa: PLR0913
     moves = _transitions(value, flipped, before[node], after)
     unknown = len(rows) - len(known)
     return FlipTest(
-        str(attribute),
+        str(name),
         at_once,
         confidence,
         hops,
         unknown,
-        node,
+        finder.names(node),
         value,
         flipped,
         before[node],
@@ -322,7 +321,7 @@ def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _St
         codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
         values = [labels[place] for place in present]
     if len(values) < 2:
-        raise ValueError(f"attribute must have two values at least, got {attribute!r} with {len(values)}")
+        raise ValueError(f"name must be that of an attribute of two values at least, got {attribute!r} of {len(values)}")
     some, first = np.unique(codes, return_index=True)
     rows, known = x[first[some >= 0]][:, places], codes >= 0
     if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):
@@ -345,9 +344,9 @@ def _columns_of(
     if owners is not None and attribute in list(owners):
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
-    some = ", ".join(names[:20])
+    some, hint = ", ".join(names[:20]), did_you_mean(attribute, names)
     raise ValueError(
-        f"attribute must name a feature ({some}), or columns must say which are its own, got {attribute!r}"
+        f"name must be that of a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}"
     )
 
 
@@ -442,11 +441,10 @@ def _sorted(
     return node[order], target[order], after[order]
 
 
-def _groups(features: Any, by: Sequence[str], bins: Bins, n: int) -> list[Grouping]:
-    if isinstance(by, str):
-        raise TypeError(f"by must be a sequence of names, got {by!r}")
+def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
+    n, names = len(finder.labels), as_names("by", by)
     everyone = Grouping("all", ["all"], np.zeros(n, np.int64))
-    return [everyone, *groupings(features, np.arange(n), list(by), bins)] if len(by) else [everyone]
+    return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 
 def _rates(

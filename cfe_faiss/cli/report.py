@@ -61,11 +61,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     options = {} if arguments.bins is None else {"bins": arguments.bins}
     report = audit.report(
         finder,
-        case.data,
         arguments.out,
-        sensitive=arguments.sensitive or (),
-        model=case.model,
-        features=attributes,
+        sensitive=arguments.sensitive,
         favourable=None if favourable is None else class_number(names, "--favourable", favourable),
         where=where,
         require=conditions,

@@ -1,4 +1,4 @@
-"""From a graph and a model, or from vectors, to evidence in one object: predictions, index, results as tables."""
+"""Counterfactual evidence of a graph, of vectors or of a stored index in one object."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import Attributes, attributes_of
-from cfe_faiss.checks import as_count, as_dense, as_ids, as_names, as_nodes, as_unit_rows
-from cfe_faiss.classes import as_predictions, check_names, node_count
+from cfe_faiss.attributes import Attributes, as_attributes, attributes_of
+from cfe_faiss.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
+from cfe_faiss.classes import Predictions, check_names, node_count
 from cfe_faiss.columns import Removed, leave_out
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.finder.frames import class_name
-from cfe_faiss.finder.inputs import EXACT_UP_TO, attributes_given, check_data, filled, of_type, true_classes, truth_of
+from cfe_faiss.finder.inputs import (
+    EXACT_UP_TO,
+    attributes_given,
+    check_data,
+    filled,
+    is_model,
+    of_type,
+    probabilities_of,
+    true_classes,
+    truth_of,
+)
+from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
@@ -21,7 +32,7 @@ from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.predictions import predictions_of
+from cfe_faiss.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.search.plan import SearchArguments
 
 _RECALL = 0.99
@@ -30,7 +41,9 @@ _RECALL = 0.99
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EvidenceFinder:
-    """Counterfactual evidence in one graph under one model; made by :meth:`from_data` or :meth:`from_vectors`.
+    """Counterfactual evidence of one data set under one model.
+
+    Made by :meth:`from_data`, :meth:`from_vectors` or :meth:`from_index`.
 
     Attributes
     ----------
@@ -53,6 +66,16 @@ class EvidenceFinder:
     model_only
         Values of edges that ``data`` has, such as "edge_weight", but the KS vectors were not made of: they are for the
         model only.
+    ids
+        The user's id of every row, (n,) int64 or objects (texts); None where rows go by their number.
+    probabilities
+        Probability of each class for every row, (n, C) float64; None where only classes are known.
+    model
+        The model that was called; None where predictions were given.
+    data
+        What the model is called with: PyG ``Data`` or a matrix; None where it is not known.
+    sensitive
+        Names of the attributes that audits take as sensitive by default.
 
     Examples
     --------
@@ -86,12 +109,18 @@ class EvidenceFinder:
     class_names: tuple[str, ...] | None = None
     removed: Removed | None = None
     model_only: tuple[str, ...] = ()
+    ids: NDArray[Any] | None = None
+    probabilities: NDArray[np.float64] | None = None
+    model: Any = None
+    data: Any = None
+    sensitive: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
-        parts = [f"{n:,} nodes", f"d={d}", classes, repr(self.index)]
+        rows = "nodes" if self.graph is not None else "rows"
+        parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
         if self.graph is not None:
             kinds = {"directed edges": self.graph.directed, "weighted edges": self.graph.weights is not None}
             parts += [kind for kind, there in kinds.items() if there] if self.graph.num_edges else ["no edges"]
@@ -103,6 +132,48 @@ class EvidenceFinder:
         if self.removed is not None:
             parts.append(f"without {self.removed!r}")
         return f"EvidenceFinder({', '.join(parts)})"
+
+    def names(self, rows: ArrayLike) -> NDArray[Any]:
+        """Return the user's ids of rows, in the shape of ``rows``; the row numbers themselves without ids."""
+        numbers = np.asarray(rows, np.int64)
+        named: NDArray[Any] = numbers if self.ids is None else self.ids[numbers]
+        return named
+
+    def rows(self, argument: str, ids: Any) -> NDArray[np.int64]:
+        """Return the row number of each id, (m,); of a mask, (n,), the rows that it selects.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an id is unknown; the error names ``argument``.
+        """
+        return row_numbers(argument, ids, self.ids, len(self.labels))
+
+    def searched(self, argument: str, ids: Any) -> NDArray[np.int64]:
+        """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
+        rows = self.rows(argument, ids)
+        absent = ~np.isin(rows, self.index.members().ids)
+        if absent.any():
+            raise ValueError(f"{argument} must be in the index, got {self.names(rows[absent]).tolist()[0]!r}")
+        return rows
+
+    def class_numbers(self, argument: str, classes: Any) -> NDArray[np.int32]:
+        """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
+
+        Where all class names are whole numbers, such as "1" and "2", a number is a name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such class; the error names ``argument``, lists the classes and suggests the nearest name.
+        """
+        return class_numbers(argument, classes, self.class_names, self.class_count)
+
+    @property
+    def class_count(self) -> int:
+        """Number of classes: those with a name, and those that are predicted or true."""
+        known = [self.labels] if self.truth is None else [self.labels, self.truth]
+        return max(len(self.class_names or ()), 1 + max(int(classes.max(initial=-1)) for classes in known))
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or "class <label>" where it has none."""
@@ -126,6 +197,7 @@ class EvidenceFinder:
         edge_weight: ArrayLike | bool = False,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
+        sensitive: Sequence[str] = (),
         node_type: str | None = None,
         metapath: Sequence[tuple[str, ...]] | None = None,
         loader: Any = None,
@@ -138,7 +210,8 @@ class EvidenceFinder:
         data
             PyG ``Data`` (or anything else with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
             (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Where
-            present, ``y``, (n,), are the true classes, and ``class_names`` the names of true and predicted ones.
+            present, ``y``, (n,), are the true classes, ``class_names`` the names of true and predicted ones, and
+            ``node_ids``, (n,), the ids that results show and arguments take.
         model
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients, and left as it was found (see :func:`cfe_faiss.models.predict` for models that take more); or a
@@ -172,6 +245,8 @@ class EvidenceFinder:
         nodes
             The nodes to search among, as numbers or as a mask of shape (n,); by default all. The paper searches among
             the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
+        sensitive
+            Names of attributes that audits take as sensitive, unless they are told otherwise.
         node_type, metapath
             For ``HeteroData``, and for it only: the node type whose evidence is wanted, and how its nodes are joined.
             The graph is that of :func:`cfe_faiss.metapath_graph`, with ``edge_weight=True`` a weighted one;
@@ -203,6 +278,7 @@ class EvidenceFinder:
         x, removed = leave_out(data, attributes, names) if names else (data.x, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
         taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
+        ids = getattr(data, "node_ids", None)
         return cls(
             vectors,
             predicted.labels,
@@ -213,42 +289,53 @@ class EvidenceFinder:
             predicted.class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
+            None if ids is None else as_row_ids("data.node_ids", ids, n),
+            probabilities_of(predicted),
+            model if is_model(model) else None,
+            whole,
+            _sensitive(sensitive, attributes),
         )
 
     @classmethod
-    def from_vectors(
+    def from_vectors(  # noqa: PLR0913
         cls,
         X: Any,
-        labels: Any,
+        model: Any,
         *,
         features: Any = None,
         truth: Any = None,
+        ids: Any = None,
+        sensitive: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
     ) -> Self:
-        """Index vectors of your own, such as embeddings of any encoder, and the classes predicted for them.
+        """Index vectors, such as embeddings of any encoder, and the classes that a model predicts for them.
 
-        There is neither a graph nor a model: the similarity is the cosine of two vectors, and conditions on the graph
-        (``min_hops``, ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. All else is as in
-        :meth:`from_data`; rows are what is called nodes elsewhere.
+        There is no graph: the similarity is the cosine of two vectors, and constraints on the graph (``min_hops``,
+        ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. All else is as in :meth:`from_data`.
 
         Parameters
         ----------
         X
             Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: ``vectors`` of the
             finder are unit rows.
-        labels
-            Predicted classes, (n,), as numbers or texts, probabilities or logits, (n, C); see
-            :func:`cfe_faiss.classes.as_predictions`.
+        model
+            A fitted estimator with ``predict``, or a callable: called with ``X``. Or the predictions themselves, (n,),
+            as numbers or texts, or probabilities or logits, (n, C). See
+            :func:`cfe_faiss.predictions.predictions_of_rows`.
         features
             Attributes of all rows, as in :meth:`from_data`. They take no part in the similarity.
         truth
             True classes, (n,): numbers, -1 where not known, or texts, where the predicted classes are texts.
+        ids
+            The id of each row, (n,), integers or texts, each once; by default rows go by their number.
+        sensitive
+            Names of attributes that audits take as sensitive, unless they are told otherwise.
         class_names
-            Names of the classes; by default, where ``labels`` are texts, these texts in ascending order.
+            Names of the classes; by default, where predictions are texts, these texts in ascending order.
         index, nodes
-            As in :meth:`from_data`.
+            As in :meth:`from_data`; ``nodes`` are row numbers or a mask.
 
         Raises
         ------
@@ -264,14 +351,83 @@ class EvidenceFinder:
         0       0       1         spam           b
         1       1       2          ham           b
         """
-        vectors = as_unit_rows("X", as_dense("X", X))
+        dense = as_dense("X", X)
+        vectors = as_unit_rows("X", dense)
         n = len(vectors)
-        predicted = as_predictions(labels, n, class_names, "labels")
+        predicted = predictions_of_rows(model, dense, class_names, features)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        built = filled(index, vectors, predicted.labels, searched)
-        known = None if truth is None else true_classes(truth, n, predicted, class_names)
-        return cls(vectors, predicted.labels, built, None, attributes, known, predicted.class_names)
+        return cls(
+            vectors,
+            predicted.labels,
+            filled(index, vectors, predicted.labels, searched),
+            attributes=attributes,
+            truth=None if truth is None else true_classes(truth, n, predicted, class_names),
+            class_names=predicted.class_names,
+            ids=None if ids is None else as_row_ids("ids", ids, n),
+            probabilities=probabilities_of(predicted),
+            model=model if is_model(model) else None,
+            data=dense if is_model(model) else None,
+            sensitive=_sensitive(sensitive, attributes),
+        )
+
+    @classmethod
+    def from_index(
+        cls,
+        index: EvidenceIndex,
+        *,
+        features: Any = None,
+        truth: Any = None,
+        ids: Any = None,
+        sensitive: Sequence[str] = (),
+        class_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Use a filled index, one that was read from a file for example, and what is known of its rows.
+
+        Parameters
+        ----------
+        index
+            An evidence index whose ids are row numbers and whose labels are predicted classes. Not copied.
+        features, truth, ids, sensitive, class_names
+            As in :meth:`from_vectors`, of rows 0..n-1. The largest of their lengths is n; without any, the index's
+            largest id says it. ``truth`` holds numbers, or with ``class_names`` texts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the index holds an id beyond the rows.
+
+        Examples
+        --------
+        >>> from cfe_faiss import IndexEvidenceFlat
+        >>> index = IndexEvidenceFlat(2)
+        >>> index.add_with_labels([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 0])
+        >>> finder = EvidenceFinder.from_index(index, ids=["ann", "ben", "cem"])
+        >>> finder.names(finder.local("ann", k=1).evidence)
+        array([['ben']], dtype=object)
+        """
+        members = index.members()
+        known = None if features is None else as_attributes(features)
+        lengths = [len(values) for values in (truth, ids) if values is not None]
+        lengths += [] if known is None else [int(known.ids.max(initial=-1)) + 1]
+        n = max(lengths, default=int(members.ids.max(initial=-1)) + 1)
+        if len(members.ids) and members.ids[-1] >= n:
+            raise ValueError(f"index must hold row numbers below {n:,}, got {members.ids[-1]}")
+        labels = np.full(n, UNKNOWN, np.int32)
+        labels[members.ids] = members.labels
+        vectors = np.zeros((n, index.d), np.float32)
+        vectors[members.ids] = index.reconstruct_batch(members.ids)
+        names = None if class_names is None else tuple(map(str, class_names))
+        return cls(
+            vectors,
+            labels,
+            index,
+            attributes=known,
+            truth=None if truth is None else true_classes(truth, n, Predictions(labels, None, names), names),
+            class_names=names,
+            ids=None if ids is None else as_row_ids("ids", ids, n),
+            sensitive=_sensitive(sensitive, known),
+        )
 
     def local(
         self,
@@ -289,7 +445,7 @@ class EvidenceFinder:
         Parameters
         ----------
         nodes
-            Node numbers, (nq,), all among the searched ones; by default all searched nodes.
+            Ids of rows, (nq,), or a mask, (n,); all among the searched ones. By default all searched rows.
         k
             Evidence wanted for each, >= 1.
         recall, exact, nprobe
@@ -309,8 +465,7 @@ class EvidenceFinder:
         """
         SearchArguments.of(nprobe, recall, bool(exact), None)  # at most one of them
         members = self.index.members()
-        ids = members.ids if nodes is None else as_ids("nodes", nodes)
-        members.find(ids, name="nodes")
+        ids = members.ids if nodes is None else self.searched("nodes", nodes)
         if recall is None and nprobe is None and exact is None and where is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
         wanted, title = (None if nodes is None else ids), "Searching" if progress else None
@@ -362,6 +517,13 @@ class EvidenceFinder:
         )
         pairs = global_evidence(self.index, k, exact=exact, per_node=per_node, progress=name, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
+
+
+def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
+    given = as_names("sensitive", names)
+    if given and attributes is None:
+        raise ValueError(f"sensitive must name attributes, which features hold, got {given[0]!r} without features")
+    return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
 
 
 def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:

@@ -15,8 +15,23 @@ from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.kinds import EvidenceIndex
 
+_ROUNDING = 1e-3
 EXACT_UP_TO = 100_000
 """Nodes that are searched exactly, unless the caller says otherwise."""
+
+
+def is_model(model: Any) -> bool:
+    """Return whether a model can be called again, rather than being predictions."""
+    return callable(model) or hasattr(model, "predict")
+
+
+def probabilities_of(predicted: Predictions) -> NDArray[np.float64] | None:
+    """Return the scores where they are probabilities: rows in [0, 1] with sum 1; None for logits and classes."""
+    if predicted.scores is None:
+        return None
+    scores = as_array("scores", predicted.scores).astype(np.float64)
+    are_shares = (scores >= 0).all() and np.abs(scores.sum(axis=1) - 1).max(initial=0) <= _ROUNDING
+    return scores if are_shares else None
 
 
 def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:

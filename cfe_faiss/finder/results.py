@@ -24,7 +24,7 @@ class LocalEvidence:
     Attributes
     ----------
     nodes
-        The nodes asked for, (nq,) int64.
+        Row numbers of the nodes asked for, (nq,) int64.
     evidence, similarity
         Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first; where there is no more, -1 and FAISS's
         padding.
@@ -74,6 +74,8 @@ class LocalEvidence:
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
 
+        ``node`` and ``evidence`` are the user's ids, where the finder has some.
+
         Parameters
         ----------
         attributes
@@ -93,7 +95,7 @@ class LocalEvidence:
         row, place = np.nonzero(self.evidence >= 0)
         sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
         similarity = self.similarity if self.finder is None else self.similarity64()
-        columns = {**sides, "rank": place + 1, "similarity": similarity[row, place]}
+        columns = {"rank": place + 1, "similarity": similarity[row, place]}
         return _frame(columns, sides, self.labels, self.finder, attributes)
 
 
@@ -139,6 +141,8 @@ class PairEvidence:
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
 
+        ``source`` and ``target`` are the user's ids, where the finder has some.
+
         Parameters
         ----------
         attributes
@@ -159,7 +163,7 @@ class PairEvidence:
         """
         sides = {"source": self.source, "target": self.target}
         similarity = self.similarity if self.finder is None else self.similarity64()
-        return _frame({**sides, "similarity": similarity}, sides, self.labels, self.finder, attributes)
+        return _frame({"similarity": similarity}, sides, self.labels, self.finder, attributes)
 
 
 def _known(finder: "EvidenceFinder | None") -> "EvidenceFinder":
@@ -178,7 +182,8 @@ def _frame(
     with extra("gnn"):
         import pandas as pd
 
-    columns |= {f"{side}_label": labels[nodes] for side, nodes in sides.items()}
+    ids = {side: nodes if finder is None else finder.names(nodes) for side, nodes in sides.items()}
+    columns = {**ids, **columns, **{f"{side}_label": labels[nodes] for side, nodes in sides.items()}}
     if attributes:
         if finder is None or (finder.attributes is None and finder.truth is None):
             raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")

@@ -1,6 +1,6 @@
 """The report of an audit: one page that can be handed over, and its numbers for programs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,15 +50,12 @@ class Report:
 
 def report(  # noqa: PLR0913
     finder: EvidenceFinder,
-    data: Any,
     path: "str | PathLike[str]",
     *,
-    sensitive: Sequence[str] = (),
-    model: Callable[..., Any] | None = None,
-    features: Any = None,
+    sensitive: Sequence[str] | None = None,
     favourable: int | str | None = None,
-    where: Constraints | None = None,
     require: Sequence[str | Condition] = (),
+    where: Constraints | None = None,
     subject: Subject | None = None,
     k: int = 10,
     pairs: int = 1000,
@@ -78,30 +75,23 @@ def report(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        The graph and its predictions; the nodes of its index are audited.
-    data
-        PyG ``Data`` or alike: ``x`` and ``edge_index``; where present ``y`` (true classes, -1 where not known),
-        ``class_names``, ``name``, ``feature_names`` and ``node_ids`` (what the user calls the nodes).
+        The rows of its index are audited, with its attributes, true classes, ids and names. Its model is called for the
+        flip test, which is left out without one.
     path
         The page to write; its name must end in ".html".
     sensitive
         Names of attributes. Their groups are compared, every two of them are crossed, and each is tested. Without any,
-        these sections say so.
-    model
-        Called as ``model(x, edge_index)`` for the flip test, which is left out without it.
-    features
-        Attributes of the nodes, anything that :func:`cfe_faiss.attributes.as_attributes` takes. By default those of the
-        finder, else of ``data``.
+        these sections say so. By default those of the finder.
     favourable
         The predicted class that counts as selected: its number or its name. None: each class is reported in turn, and
         impact ratios are no ground for a condition.
-    where
-        ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     require
         Conditions on the numbers, as texts such as "impact_ratio[sex]>=0.8" or as :class:`Condition`. Their outcomes
         stand on the page, in report.xml and in the result.
+    where
+        ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     subject
-        What the report says about data, model and command.
+        Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
         Evidence of each node; closest pairs; how many of these get a case file.
     bins
@@ -129,9 +119,9 @@ def report(  # noqa: PLR0913
 
     Notes
     -----
-    The report states what was found, with the number of cases, and judges nothing. Its sections, in order: what was
-    audited; predictions by group; discrimination scores; consistency; closest pairs; case files; balance; errors within
-    the evidence; flip test; situation test; pairs that differ in one attribute only; method and limits.
+    The first page has the scope, findings with their uncertainty, and what could not be determined. A finding is a test
+    that survives the correction for all tests of the report. Then follow the strongest case, the rates and impact ratios
+    of all groups, and the table of all tests. Details are collapsed on the screen and complete in print.
 
     Examples
     --------
@@ -141,7 +131,7 @@ def report(  # noqa: PLR0913
     >>> data = load("patients")
     >>> finder = cfe.EvidenceFinder.from_data(data, 1 - data.y)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = report(finder, data, f"{folder}/report.html", pairs=50)
+    ...     written = report(finder, f"{folder}/report.html", pairs=50)
     ...     [file.name for file in written.files]
     ['report.html', 'report.json', 'report.xml', 'report.csv']
     """
@@ -153,11 +143,12 @@ def report(  # noqa: PLR0913
         raise ValueError(f"path must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
-    settings = Settings(k, pairs, cases, bins, confidence, where)
-    inputs = checked(finder, data, sensitive, model, features, favourable, settings)
+    subject = Subject() if subject is None else subject
+    settings = Settings(k, pairs, cases, bins, confidence, where, subject.people)
+    inputs = checked(finder, sensitive, favourable, settings)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, Subject() if subject is None else subject, conditions, progress)
+    content = collect(inputs, subject, conditions, progress)
     written = write_all(content, target, None if figures is None else Path(figures))
     return Report(written, content.results, numbers(content))
 

@@ -71,10 +71,8 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     folder = tmp_path_factory.mktemp("report")
     written = audit.report(
         finder,
-        data,
         folder / "report.html",
         sensitive=["member", "sex", "race"],
-        model=model,
         favourable="granted",
         require=CONDITIONS,
         subject=audit.Subject(command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}),

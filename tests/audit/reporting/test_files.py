@@ -122,4 +122,4 @@ def _content(audited):
     from cfe_faiss.audit.reporting.inputs import Settings, checked
 
     settings = Settings(k=2, pairs=5, cases=2, bins=DEFAULT_BINS, confidence=0.95)
-    return collect(checked(audited.finder, audited.data, [], None, None, None, settings), Subject(), (), progress=False)
+    return collect(checked(audited.finder, [], None, settings), Subject(), (), progress=False)

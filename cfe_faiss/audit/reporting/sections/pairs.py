@@ -56,10 +56,7 @@ class Pairs:
 
 def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
-    finder = inputs.finder
-    if inputs.settings.where is not None and finder.attributes is not inputs.every:
-        finder = replace(finder, attributes=inputs.every)
-    found = finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
+    found = inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
     left, right = inputs.places(found.source), inputs.places(found.target)
     codes = {name: inputs.attributes[name].codes for name in inputs.attributes}
     table = {name: column[left] != column[right] for name, column in codes.items()}

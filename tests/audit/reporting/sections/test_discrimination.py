@@ -7,7 +7,7 @@ def test_scores_are_those_of_the_function(audited):
     crossed = [("member", "sex"), ("member", "race"), ("sex", "race")]
     sensitive = ["member", "sex", "race", *map(" & ".join, crossed)]
     scores = audit.discrimination_scores(
-        audited.finder.index, None, audited.people, 10, intersections=crossed, sensitive=sensitive
+        audited.finder, k=10, intersections=crossed, sensitive=sensitive
     )
     rows = table_of(audited.report, "discrimination", "discrimination_scores")["rows"]
     assert [(row["feature"], row["value"]) for row in rows] == list(

@@ -12,9 +12,9 @@ def section(people, labels, sensitive, favourable=1, y=None):
     n = len(labels)
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
-    finder = cfe.EvidenceFinder.from_data(data, labels)
+    finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    return groups_section(checked(finder, data, sensitive, None, people, favourable, settings))
+    return groups_section(checked(finder, sensitive, favourable, settings))
 
 
 def test_rates_by_hand():
