@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from cfe_faiss.audit.reporting.drawings import Neighbourhood, Plot
 
 Kind: TypeAlias = Literal[
-    "text", "long", "count", "share", "score", "signed", "number", "p-value", "similarity", "flag"
+    "text", "long", "side", "count", "share", "score", "signed", "points", "number", "p-value", "similarity", "flag"
 ]
 """How a column is written for readers, see :func:`cfe_faiss.audit.reporting.formats.written`."""
 
@@ -46,7 +46,7 @@ class Column:
     @property
     def is_value(self) -> bool:
         """Whether it holds measured numbers, rather than names or counts of cases."""
-        return self.kind not in ("text", "long", "flag")
+        return self.kind not in ("text", "long", "side", "flag")
 
 
 @dataclass(frozen=True, slots=True)

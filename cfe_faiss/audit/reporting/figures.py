@@ -18,44 +18,38 @@ with extra("audit"):
     from markupsafe import Markup
 
 _ROW, _AXIS, _EDGE = 20, 22, 4
-"""Height of a row and of the axis in pixels; margin left and right in per cent."""
+"""Height of a row in a file and of an axis in pixels; margin left and right in per cent."""
 _LABEL, _CHART, _NUMBER = 330, 400, 190
 """Widths of a chart that is a file of its own, in pixels."""
 
 
 def strip(plot: Plot, column: Column, row: Mapping[str, Any]) -> Markup:
     """Return the row of a chart: guides, interval, number."""
-    middle = _ROW / 2
-    parts = [_line(_at(plot, guide), 0, _at(plot, guide), _ROW, "guide") for guide in plot.guides]
+    parts = [_line(_at(plot, guide), "0", _at(plot, guide), "100%", "guide") for guide in plot.guides]
     low, high = (row[key] for key in column.interval or (column.key, column.key))
-    value, expected = row[column.key], row.get(plot.expected)
-    before = row.get(plot.before)
+    value, expected, before = row[column.key], row.get(plot.expected), row.get(plot.before)
     if not undefined(value) and not (undefined(low) or undefined(high)):
-        parts.append(_line(_at(plot, low), middle, _at(plot, high), middle, "interval"))
-    if not undefined(expected):
-        parts.append(_line(_at(plot, expected), 3, _at(plot, expected), _ROW - 3, "expected"))
-    if not undefined(before):
-        parts.append(_line(_at(plot, before), 6, _at(plot, before), _ROW - 6, "before"))
+        parts.append(_line(_at(plot, low), "50%", _at(plot, high), "50%", "interval"))
+    for mark_at, style in ((expected, "expected"), (before, "before")):
+        if not undefined(mark_at):
+            parts.append(_line(_at(plot, mark_at), "20%", _at(plot, mark_at), "80%", style))
     if not undefined(value):
-        parts.append(Markup('<circle class="value" cx="{}" cy="{}" r="4.5"/>').format(_at(plot, value), middle))
-    return _chart(parts, _ROW)
+        parts.append(Markup('<circle class="value" cx="{}" cy="50%" r="4"/>').format(_at(plot, value)))
+    return _chart(parts, "100%")
 
 
 def axis(plot: Plot, kind: str) -> Markup:
     """Return the axis of a chart with its ticks."""
-    parts = [_line(_at(plot, tick), _AXIS - 4, _at(plot, tick), _AXIS, "axis") for tick in plot.ticks]
-    parts.append(_line(_at(plot, plot.ticks[0]), _AXIS - 0.5, _at(plot, plot.ticks[-1]), _AXIS - 0.5, "axis"))
+    parts = [_line(_at(plot, tick), "80%", _at(plot, tick), "100%", "axis") for tick in plot.ticks]
     parts += [_text(_at(plot, tick), 12, _tick(tick, kind), "tick", "middle") for tick in plot.ticks]
-    return _chart(parts, _AXIS)
+    return _chart(parts, str(_AXIS))
 
 
 def standalone_chart(table: Table, column: Column) -> str:
     """Return a chart of a table as an SVG file of its own."""
     assert column.plot is not None
     labels = [name.key for name in table.columns if name.kind == "text" and name.key in table.rows[0]]
-    parts = [Markup('<svg x="{}" y="0" width="{}" height="{}">{}</svg>').format(
-        _LABEL, _CHART, _AXIS, axis(column.plot, column.kind)
-    )]
+    parts = [_placed(0, _AXIS, axis(column.plot, column.kind))]
     for place, row in enumerate(table.rows):
         y = _AXIS + _ROW * place
         name = " ".join(str(row[key]) for key in labels if row[key] not in (None, ""))
@@ -63,12 +57,14 @@ def standalone_chart(table: Table, column: Column) -> str:
         number = f"{written(row[column.key], column.kind)} {interval(low, high, column.kind) if column.interval else ''}"
         parts += [
             _text(_LABEL - 8, y + 14, shown(name, 46), "label", "end"),
-            Markup('<svg x="{}" y="{}" width="{}" height="{}">{}</svg>').format(
-                _LABEL, y, _CHART, _ROW, strip(column.plot, column, row)
-            ),
+            _placed(y, _ROW, strip(column.plot, column, row)),
             _text(_LABEL + _CHART + 8, y + 14, number, "label", "start"),
         ]
     return _file(_framed(table.caption, _AXIS + _ROW * len(table.rows) + 4, parts, _LABEL + _CHART + _NUMBER))
+
+
+def _placed(y: int, height: int, chart: Markup) -> Markup:
+    return Markup('<svg x="{}" y="{}" width="{}" height="{}">{}</svg>').format(_LABEL, y, _CHART, height, chart)
 
 
 def standalone_neighbourhood(drawing: Neighbourhood, name: str) -> str:
@@ -115,10 +111,10 @@ def _framed(name: str, height: float, parts: Iterable[Markup], width: float) -> 
         '<svg class="figure" role="img" viewBox="0 0 {:.0f} {:.0f}" width="{:.0f}" height="{:.0f}">'
         "<title>{}</title>{}</svg>"
     )
-    return frame.format(width, height, width, height, name, Markup("").join(parts))
+    return frame.format(width, height, width, height, shown(name, 300), Markup("").join(parts))
 
 
-def _chart(parts: Iterable[Markup], height: int) -> Markup:
+def _chart(parts: Iterable[Markup], height: str) -> Markup:
     """Return a chart that is as wide as its cell; the numbers in the other cells say the same to a screen reader."""
     return Markup('<svg class="figure" aria-hidden="true" width="100%" height="{}">{}</svg>').format(
         height, Markup("").join(parts)
@@ -142,8 +138,8 @@ def _text(x: float | str, y: float, text: str, style: str, anchor: str) -> Marku
     return Markup('<text class="{}" x="{}" y="{:.1f}" text-anchor="{}">{}</text>').format(style, place, y, anchor, text)
 
 
-def _line(x1: str, y1: float, x2: str, y2: float, style: str) -> Markup:
-    return Markup('<line class="{}" x1="{}" y1="{:g}" x2="{}" y2="{:g}"/>').format(style, x1, y1, x2, y2)
+def _line(x1: str, y1: str, x2: str, y2: str, style: str) -> Markup:
+    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(style, x1, y1, x2, y2)
 
 
 def _chord(start: tuple[float, float], end: tuple[float, float], centre: float) -> str:

@@ -197,6 +197,7 @@ _KINDS = {
     "signed": signed,
     "points": points,
     "number": number,
+    "side": number,
     "p-value": p_value,
     "similarity": similarity,
 }

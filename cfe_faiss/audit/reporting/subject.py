@@ -89,9 +89,9 @@ def _share(hits: NDArray[np.bool_], confidence: float) -> tuple[float, float, fl
 
 def _basis(inputs: Inputs) -> str:
     removed = inputs.finder.removed
-    without = "" if removed is None else f" without {listed(map(shown, removed.attributes))}"
-    graph = "" if inputs.finder.graph is None else " and connections"
-    return f"{plural(inputs.finder.vectors.shape[1], 'feature')}{without}{graph}"
+    without = "" if removed is None else f", without {listed(map(shown, removed.attributes))}"
+    graph = "" if inputs.finder.graph is None else " and the connections"
+    return f"{plural(inputs.finder.vectors.shape[1], 'feature')}{graph}{without}"
 
 
 def title_of(inputs: Inputs, subject: Subject) -> str:

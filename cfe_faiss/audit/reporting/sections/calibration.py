@@ -8,4 +8,4 @@ def calibration_section(inputs: Inputs) -> Section:
     """Return how far probabilities are right for each group, and the shares selected at other thresholds."""
     title = "Calibration and thresholds"
     purpose = "Do equal probabilities mean the same for each group, and what would other thresholds do?"
-    return Section("calibration", title, purpose, missing="The finder holds no probabilities.")
+    return Section("calibration", title, purpose, missing="No probabilities are known.")

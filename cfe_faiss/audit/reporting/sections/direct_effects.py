@@ -1,11 +1,12 @@
 """All tests that may name a finding, as one family: direct effects of the sensitive attributes, and impact ratios."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.reporting.document import Column, Section, Table
-from cfe_faiss.audit.reporting.formats import group_name, interval, p_value, points, score
+from cfe_faiss.audit.reporting.formats import group_name, interval, p_value, points, score, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 from cfe_faiss.audit.reporting.sections.groups import Rates
@@ -95,6 +96,7 @@ def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
         "test": _PAIRS if of_pairs else _NEAREST,
         "detail": detail,
         "effect": None if row["p"] is None else row["effect"],
+        "n_effective": None if row["n_effective"] is None else round(row["n_effective"], 1),
     }
 
 
@@ -102,7 +104,8 @@ def _ratio_row(inputs: Inputs, row: dict[str, Any], effects: DirectEffects) -> d
     """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
-    detail = "" if row["ratio"] is None else f"ratio {score(row['ratio'])} to {row['reference']}"
+    reference = group_name(row["feature"], row["reference"])
+    detail = "" if row["ratio"] is None else f"ratio {score(row['ratio'])}, against {reference}"
     return {
         "attribute": row["feature"],
         "value": row["value"],
@@ -152,14 +155,20 @@ def _unexplained(inputs: Inputs, named: Sequence[dict[str, Any]]) -> Iterator[st
 
 
 def _untold(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
+    """Return for each reason the groups that the direct tests cannot tell of; an attribute where it is all of them."""
+    reasons: dict[str, dict[str, set[str]]] = {}
     for row in rows:
         if row["p"] is None and row["test"] != _RATIO:
-            reasons.setdefault(row["detail"], []).append(row["group"])
+            reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
+            reasons.setdefault(reason, {}).setdefault(row["attribute"], set()).add(row["group"])
+    values = {row["attribute"]: row.get("values") for row in rows}
     for reason, groups in reasons.items():
-        names = list(dict.fromkeys(groups))
+        names = []
+        for attribute, found in groups.items():
+            whole = len(found) == values[attribute]
+            names += [f"{shown(attribute)} (all {len(found)} groups)"] if whole else sorted(found)
         more = f" and {len(names) - _LINES:,} more" if len(names) > _LINES else ""
-        yield f"Direct effect of {'; '.join(names[:_LINES])}{more}: {reason}."
+        yield f"Direct effects of {'; '.join(names[:_LINES])}{more}: {reason}."
 
 
 def _first(sentences: Iterable[str]) -> list[str]:

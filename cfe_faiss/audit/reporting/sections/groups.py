@@ -142,7 +142,7 @@ def groups_section(inputs: Inputs, rates: Rates | None) -> Section:
         f"How often is {name} decided for each group, and how far apart are the groups?",
         undetermined=tuple(_undetermined(inputs, rates)),
         tables=(shares, disparities),
-        limits=tuple(map(inputs.worded, rates.metrics.limits[:5])),
+        limits=(inputs.worded(rates.metrics.limits[0]), inputs.worded(rates.metrics.limits[4])),
         measures=tuple(_measures(inputs, rates)) if inputs.favourable is not None else (),
         is_open=True,
     )
@@ -186,6 +186,7 @@ def counts_section(inputs: Inputs, rates: Rates | None) -> Section:
         purpose,
         headline=f"{plural(len(rates.groups()), 'group')} of {listed(map(shown, inputs.sensitive))}.",
         tables=(table, *_local_law_144(inputs, rates.metrics)),
+        limits=tuple(map(inputs.worded, rates.metrics.limits)),
     )
 
 

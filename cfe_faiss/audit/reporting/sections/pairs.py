@@ -16,7 +16,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.graph import Graph
 from cfe_faiss.pairs import evidence_pairs
 
-_SHOWN = 25
+_SHOWN = 15
 _NEIGHBOURS = 12
 _COUNTED = 1_000_000
 """Pairs that are counted for a rank at most."""
@@ -304,9 +304,9 @@ def _differences(inputs: Inputs, place: int, names: tuple[str, ...], source: int
         "",
         (
             Column("attribute", "Attribute"),
-            Column("a", f"A: {inputs.node_name(source)}", "number"),
-            Column("b", f"B: {inputs.node_name(target)}", "number"),
-            Column("difference", "B − A (SD)", "signed"),
+            Column("a", f"A: {inputs.node_name(source)}", "side"),
+            Column("b", f"B: {inputs.node_name(target)}", "side"),
+            Column("difference", "B \N{MINUS SIGN} A (SD)", "signed"),
         ),
         (*(row | {"difference": None, "named": True} for row in head), *rows),
         limit=24,

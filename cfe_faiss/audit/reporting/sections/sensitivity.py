@@ -36,7 +36,8 @@ def sensitivity_section(inputs: Inputs, effects: DirectEffects | None) -> Sectio
     purpose = "Do the named findings depend on scaling, on k, or on a single attribute?"
     named = [] if effects is None else _named(effects)
     if effects is None or not named:
-        return Section("sensitivity", title, purpose, missing="No direct effect is named, so there is nothing to vary.")
+        nothing = "No direct effect is named, so there is nothing to vary."
+        return Section("sensitivity", title, purpose, headline=nothing)
     features = _features(inputs.finder)
     if features is None:
         return Section("sensitivity", title, purpose, missing="The features behind the vectors are not known.")
