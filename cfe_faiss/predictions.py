@@ -90,6 +90,7 @@ def predictions_of_rows(
 
     Examples
     --------
+    >>> import numpy as np
     >>> predictions_of_rows(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
     array([1, 0], dtype=int32)
     """

@@ -31,10 +31,8 @@ def write_report(name: str, folder: Path) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, without=sensitive, nodes=data.test_mask)
     report = audit.report(
         finder,
-        data,
         folder / f"{name}.html",
         sensitive=sensitive,
-        model=model,
         favourable=favourable,
         subject=audit.Subject(
             title=f"Audit of a GCN on {name.capitalize()}",

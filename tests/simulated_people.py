@@ -1,4 +1,4 @@
-"""Simulated people for the direct tests: vectors, an attribute, and decisions that follow the vectors or the attribute."""
+"""Simulated people for the direct tests: decisions that follow the vectors, and the attribute if it harms."""
 
 from typing import Any
 

@@ -321,7 +321,9 @@ def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _St
         codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
         values = [labels[place] for place in present]
     if len(values) < 2:
-        raise ValueError(f"name must be that of an attribute of two values at least, got {attribute!r} of {len(values)}")
+        raise ValueError(
+            f"name must be that of an attribute of two values at least, got {attribute!r} of {len(values)}"
+        )
     some, first = np.unique(codes, return_index=True)
     rows, known = x[first[some >= 0]][:, places], codes >= 0
     if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):

@@ -86,7 +86,7 @@ def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequen
     """Return true classes that go with predicted ones, both as numbers or both as texts."""
     if np.asarray(truth).dtype.kind in "biu":
         if predicted.class_names is not None and class_names is None:
-            raise ValueError("truth must be texts, as the labels are, or class_names be given, got numbers")
+            raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
         return as_labels("truth", truth, n, unknown=True)
     return as_predictions(truth, n, predicted.class_names, "truth").labels
 

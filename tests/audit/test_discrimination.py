@@ -217,7 +217,7 @@ def test_bail_as_in_table_2(data_root) -> None:
         ({"nodes": [400]}, ValueError, "nodes must lie in 0..399, got 400"),
         ({"nodes": [0.5]}, TypeError, "nodes must be integers"),
         ({"confidence": 1}, ValueError, "confidence must lie strictly between"),
-        ({"features": pd.DataFrame({"a": [1]})}, ValueError, "must describe every node, got no row for 1"),
+        ({"features": pd.DataFrame({"a": [1]})}, ValueError, "index must hold row numbers below 1, got 399"),
         ({"sensitive": ["race"]}, ValueError, "sensitive must name attributes that are scored .*, got 'race'"),
         ({"sensitive": "sex"}, TypeError, "sensitive must be a sequence of names"),
     ],

@@ -148,7 +148,11 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": lambda x, edge_index: x}, TypeError, r"finder must have a torch\.nn\.Module as its model, got function"),
+        (
+            {"model": lambda x, edge_index: x},
+            TypeError,
+            r"finder must have a torch\.nn\.Module as its model, got function",
+        ),
         ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "the finder's data must have edge_index"),
         ({"pairs": [(0, 1)]}, TypeError, "pairs must have source"),
         ({"pairs": SimpleNamespace(source=[0], target=[569])}, ValueError, r"pairs must be of nodes in 0\.\.568, got"),

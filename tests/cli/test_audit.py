@@ -101,7 +101,8 @@ def test_errors_writes_the_results_of_the_api(folder: Path, output, style: str) 
 def test_applications_on_a_data_set(patients: Path, output) -> None:
     data, index = load("patients", seed=2), cfe.read_index(patients)
     text = output("errors", patients, "--dataset", "patients", "-k", 10, 20, "--csv")
-    assert_wrote(text, "csv", audit.error_rate_by_evidence(cfe.EvidenceFinder.from_index(index, truth=data.y), ks=[10, 20]))
+    finder = cfe.EvidenceFinder.from_index(index, truth=data.y)
+    assert_wrote(text, "csv", audit.error_rate_by_evidence(finder, ks=[10, 20]))
     text = output("discrimination", patients, "--dataset", "patients", "--csv")
     assert_wrote(text, "csv", audit.discrimination_scores(of(index, data)))
 

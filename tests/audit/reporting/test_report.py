@@ -143,7 +143,6 @@ def test_favourable_by_number_and_by_name_agree(audited, tmp_path):
         ({"cases": 20, "pairs": 10}, ValueError, "cases must be at most pairs"),
         ({"confidence": 1}, ValueError, "confidence must lie strictly"),
         ({"require": [0.8]}, TypeError, "require must hold texts or Condition objects"),
-        ({"require": ["impact_ratio>=1"]}, ValueError, "must come with"),
         ({"require": [audit.Condition("flipped", at_most=0.1)]}, ValueError, "must come with"),
         ({"require": ["excess[sex]<=0.1"]}, ValueError, "must be about sensitive"),
     ],
