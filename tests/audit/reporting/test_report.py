@@ -57,13 +57,13 @@ def test_what_was_audited_is_said(audited):
 
 def test_group_rates_are_those_of_the_function(audited):
     metrics = audit.group_metrics(
-        audited.people, audited.finder.labels, ["member"], favourable=1, truth=audited.data.y.numpy()
+        y_true=audited.data.y, y_pred=audited.finder.labels, sensitive_features=audited.people["member"], favourable=1
     )
     section = audited.report.numbers["sections"][0]
     rows = next(table for table in section["tables"] if table["id"] == "selection: member")["rows"]
     expected = metrics.table[metrics.table["feature"] == "member"]
     assert [row["rate"] for row in rows[1:]] == expected["rate"].tolist()
-    assert [row["nodes"] for row in rows[1:]] == expected["nodes"].tolist()
+    assert [row["count"] for row in rows[1:]] == expected["count"].tolist()
 
 
 def test_two_audits_of_the_same_have_the_same_numbers(audited, tmp_path):

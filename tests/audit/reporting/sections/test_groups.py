@@ -22,20 +22,20 @@ def test_rates_by_hand():
     found = section(people, [1, 0, 0, 0, 1, 1, 1, 0, 0, 0], ["sex"], y=np.array([1, 1, 0, 0, 1, 0, 1, 0, 0, -1]))
     selection, errors = found.tables
     everyone, f, m = selection.rows
-    assert (everyone["value"], everyone["nodes"], everyone["rate"]) == ("all nodes", 10, 0.4)
+    assert (everyone["value"], everyone["count"], everyone["rate"]) == ("all nodes", 10, 0.4)
     assert (f["selected"], f["rate"], f["ratio"]) == (1, 0.25, 0.5)
     assert (m["selected"], m["rate"], m["ratio"], m["ratio_low"]) == (3, 0.5, 1, None)
     assert (errors.rows[1]["fnr"], errors.rows[1]["positives"], errors.rows[1]["fpr"]) == (0.5, 2, 0)
     assert (errors.rows[2]["judged"], errors.rows[2]["negatives"], errors.rows[2]["fpr"]) == (5, 3, 1 / 3)
-    assert "The least impact ratio by sex is 0.500, of the group f (n = 4;" in " ".join(found.findings)
+    assert "Impact ratio by sex: cannot tell; 0.500 for the group f (n = 4;" in " ".join(found.findings)
 
 
 def test_the_summary_names_each_attribute_and_the_intersection_with_the_least_ratio():
     people = {"sex": ["f", "f", "m", "m"] * 3, "city": ["A", "B", "A", "B"] * 3, "home": ["own"] * 6 + ["rent"] * 6}
     labels = [1, 0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1]
     text = section(people, labels, ["sex", "city", "home"]).headline
-    assert text.count("The least impact ratio by") == 4
-    assert "by sex & city is 0.333, of the group f & B (n = 3;" in text
+    assert text.count("Impact ratio by") == 4
+    assert "by sex & city: cannot tell; 0.333 for the group f & B (n = 3;" in text
 
 
 def test_measures_of_conditions():
@@ -48,11 +48,18 @@ def test_measures_of_conditions():
     assert np.isnan(values["accuracy", "sex", "f"])
 
 
+def test_a_group_that_is_not_ranked_is_not_judged():
+    found = section({"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"])
+    unjudged = {m.group: m.unjudged for m in found.measures if m.metric == "impact_ratio"}
+    assert unjudged == {"A": "", "B": "", "C": "the group is not ranked"}
+    assert all(m.unjudged == "" for m in found.measures if m.metric == "selection_rate")
+
+
 def test_unknown_attributes_are_counted_and_bound_the_ratios():
     found = section({"sex": ["f", "f", None, "m", "m", "m"]}, [1, 0, 1, 1, 1, 0], ["sex"])
     table = found.tables[0]
     unknown = [row for row in table.rows if row["unknown"]]
-    assert [row["nodes"] for row in unknown] == [1]
+    assert [row["count"] for row in unknown] == [1]
     assert {column.key for column in table.columns} >= {"ratio_least", "ratio_most"}
     assert "For 1 node the attribute is not known" in table.notes[0]
     assert not [measure for measure in found.measures if measure.group == "unknown"]
@@ -61,7 +68,7 @@ def test_unknown_attributes_are_counted_and_bound_the_ratios():
 def test_small_groups_are_shown_and_named():
     found = section({"city": ["A"] * 99 + ["B"]}, [0, 1] * 50, ["city"])
     assert [row["value"] for row in found.tables[0].rows] == ["all nodes", "A", "B"]
-    assert "Groups of less than 2% of all nodes, shown and marked: B (1)." in found.findings
+    assert "Groups that are too small to be ranked: B (1)." in found.findings
 
 
 def test_tables_of_local_law_144():
