@@ -120,8 +120,8 @@ def report(  # noqa: PLR0913
     Notes
     -----
     The first page has the scope, findings with their uncertainty, and what could not be determined. A finding is a test
-    that survives the correction for all tests of the report. Then follow the strongest case, the rates and impact ratios
-    of all groups, and the table of all tests. Details are collapsed on the screen and complete in print.
+    that survives the correction for all tests of the report. Then follow the strongest case, the rates and impact
+    ratios of all groups, and the table of all tests. Details are collapsed on the screen and complete in print.
 
     Examples
     --------

@@ -30,7 +30,8 @@ def strip(plot: Plot, column: Column, row: Mapping[str, Any]) -> Markup:
     value, expected, before = row[column.key], row.get(plot.expected), row.get(plot.before)
     if not undefined(value) and not (undefined(low) or undefined(high)):
         parts.append(_line(_at(plot, low), "50%", _at(plot, high), "50%", "interval"))
-    for mark_at, style in ((expected, "expected"), (before, "before")):
+    marks: list[tuple[Any, str]] = [(expected, "expected"), (before, "before")]
+    for mark_at, style in marks:
         if not undefined(mark_at):
             parts.append(_line(_at(plot, mark_at), "20%", _at(plot, mark_at), "80%", style))
     if not undefined(value):
@@ -54,7 +55,9 @@ def standalone_chart(table: Table, column: Column) -> str:
         y = _AXIS + _ROW * place
         name = " ".join(str(row[key]) for key in labels if row[key] not in (None, ""))
         low, high = (row[key] for key in column.interval or (column.key, column.key))
-        number = f"{written(row[column.key], column.kind)} {interval(low, high, column.kind) if column.interval else ''}"
+        number = (
+            f"{written(row[column.key], column.kind)} {interval(low, high, column.kind) if column.interval else ''}"
+        )
         parts += [
             _text(_LABEL - 8, y + 14, shown(name, 46), "label", "end"),
             _placed(y, _ROW, strip(column.plot, column, row)),

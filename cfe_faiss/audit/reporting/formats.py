@@ -5,16 +5,12 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from cfe_faiss.digits import format_similarity
-
 LONGEST = 120
 """Characters of a value that the page shows."""
 
 
 def shown(value: object, longest: int = LONGEST) -> str:
-    r"""Return any text so that it can be shown: a long one is cut in the middle, and no invisible character stays in it.
+    r"""Return a text that can be shown: a long one is cut in the middle, and no invisible character stays in it.
 
     Examples
     --------
@@ -111,7 +107,9 @@ def similarity(value: float) -> str:
     >>> similarity(0.75), similarity(1 - 1e-12), similarity(1.0)
     ('0.750000', '> 0.999999', '1')
     """
-    return format_similarity(value if value == 1 else np.float32(value))
+    if value == 1:
+        return "1"
+    return f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
 
 
 def number(value: float | None) -> str:

@@ -40,7 +40,14 @@ def consistency_section(inputs: Inputs) -> Section:
             Column("group", "Group"),
             Column("nodes", "n", "count"),
             Column("closer", "Closer to another", "count"),
-            Column("share", "Share", "share", ("low", "high"), "nodes", Plot((0.0, 0.25, 0.5, 0.75, 1.0), expected="expected")),
+            Column(
+                "share",
+                "Share",
+                "share",
+                ("low", "high"),
+                "nodes",
+                Plot((0.0, 0.25, 0.5, 0.75, 1.0), expected="expected"),
+            ),
             Column("expected", "Expected", "share", None, "nodes"),
             Column("tied", "With ties", "count"),
         ),
@@ -53,9 +60,9 @@ def consistency_section(inputs: Inputs) -> Section:
         headline=found,
         tables=(table,),
         limits=(
-            "It is one minus the consistency of Zemel et al. (2013) with one neighbour. A high share does not say which "
-            "of the two decisions is wrong.",
-            f"{people.capitalize()} share neighbours, so they are not independent: the intervals are rather too narrow.",
+            "One minus the consistency of Zemel et al. (2013) with one neighbour. A high share does not say which of "
+            "the two decisions is wrong.",
+            f"{people.capitalize()} share neighbours and are not independent: the intervals are rather too narrow.",
         ),
         measures=tuple(
             Measure.of(

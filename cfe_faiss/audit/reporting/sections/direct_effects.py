@@ -41,16 +41,17 @@ def effects_section(inputs: Inputs, effects: DirectEffects | None, rates: Rates 
         return Section("tests", title, purpose, missing=reason, is_open=True)
     rows = [_ratio_row(inputs, row, effects) for row in rates.comparisons]
     values = effects.table.groupby("attribute")["value"].nunique()
-    rows += [_row(inputs, row | {"values": int(values[row["attribute"]])}) for row in rows_of(effects.table)]
-    told = [row for row in rows if row["p"] is not None]
+    direct = [_row(inputs, row | {"values": int(values[row["attribute"]])}) for row in rows_of(effects.table)]
+    rows += _one_side(direct)
+    told = sum(row["p"] is not None for row in [*rates.comparisons, *direct])
     named = [row for row in rows if row["named"]]
     table = Table(
         "all_tests",
-        f"All {len(rows):,} tests of this report",
+        f"All {len(rates.comparisons) + len(direct):,} tests of this report",
         f"Bold: {len(named):,} that survive the correction. An effect of +5 points: of 100 {inputs.people} of the "
         f"group, 5 more are decided unfavourably than the vectors explain, or than in the reference group. q is p "
-        f"adjusted for all {len(told):,} tests that can tell (Benjamini and Hochberg); a finding needs q ≤ "
-        f"{effects.fdr:g}.",
+        f"adjusted for all {told:,} tests that can tell (Benjamini and Hochberg); a finding needs q ≤ {effects.fdr:g}. "
+        "Of an attribute with two values the one at a disadvantage is shown; the other is its mirror image.",
         (
             Column("group", "Group"),
             Column("test", "Test"),
@@ -64,14 +65,22 @@ def effects_section(inputs: Inputs, effects: DirectEffects | None, rates: Rates 
         ),
         tuple(sorted(rows, key=lambda row: (not row["named"], row["p"] is None))),
     )
-    sentences = [*_unequal(inputs, rates, effects), *_unexplained(inputs, named)]
-    if not sentences:
-        sentences = [f"None of the {len(told):,} tests that can tell survives the correction for their number."]
+    unexplained = list(_unexplained(inputs, named))
+    sentences = [*_unequal(inputs, rates, effects), *unexplained]
+    described = []
+    if not unexplained:
+        direct_told = [row["q"] for row in direct if row["q"] is not None]
+        smallest = f"; the smallest q is {min(direct_told):.2f}" if direct_told else ""
+        described = [
+            f"Beyond what the vectors explain, no group is named: of {len(direct):,} direct tests "
+            f"{len(direct_told):,} can tell, and none survives the correction{smallest}. That is no proof of absence."
+        ]
     return Section(
         "tests",
         title,
         purpose,
-        named=(*_first(sentences), *([_NOT_CAUSED] if any(row["test"] != _RATIO for row in named) else [])),
+        named=(*_first(sentences), *([_NOT_CAUSED] if unexplained else [])),
+        described=tuple(described),
         undetermined=tuple(_first(_untold(rows))),
         tables=(table,),
         limits=(
@@ -86,10 +95,22 @@ def effects_section(inputs: Inputs, effects: DirectEffects | None, rates: Rates 
     )
 
 
+def _one_side(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with one of two values of an attribute, the one at a disadvantage."""
+    kept: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = row["attribute"], row["test"], row["value"] if row["values"] != 2 else ""
+        if key not in kept or (row["statistic"] or 0) > (kept[key]["statistic"] or 0):
+            kept[key] = row
+    return list(kept.values())
+
+
 def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
     of_pairs, detail = row["test"] == "direction", inputs.worded(row["reason"] or "")
     if of_pairs and not detail:
-        detail = f"{row['against']:,.0f} pairs against, {row['in_favour']:,.0f} for; {row['expected']:.0f} expected against"
+        detail = (
+            f"{row['against']:,.0f} pairs against, {row['in_favour']:,.0f} for; {row['expected']:.0f} expected against"
+        )
         detail += "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
     return row | {
         "group": group_name(row["attribute"], row["value"]),
@@ -136,21 +157,20 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[s
 
 
 def _unexplained(inputs: Inputs, named: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Return a sentence for each named group; of two values of an attribute only the one at a disadvantage."""
+    """Return a sentence for each named group."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in named:
         if row["test"] != _RATIO:
             groups.setdefault((row["group"], row["verdict"]), []).append(row)
-    worse = {rows[0]["attribute"] for (_, verdict), rows in groups.items() if verdict == "disadvantaged"}
     for (group, verdict), rows in groups.items():
         first = rows[0]
-        if verdict == "advantaged" and first["attribute"] in worse and first["values"] == 2:
-            continue
-        tests = "; ".join(f"{row['test']}: {points(abs(row['effect'])).lstrip('+')}, q {_equals(row['q'])}" for row in rows)
+        tests = "; ".join(
+            f"{row['test']}: {points(abs(row['effect'])).lstrip('+')}, q {_equals(row['q'])}" for row in rows
+        )
         direction = "more" if verdict == "disadvantaged" else "less"
         yield (
-            f"{group}: {inputs.people} of this group (n = {first['n_carriers']:,}) are decided unfavourably {direction} "
-            f"often than the vectors explain ({tests})."
+            f"{group}: {inputs.people} of this group (n = {first['n_carriers']:,}) are decided unfavourably "
+            f"{direction} often than the vectors explain ({tests})."
         )
 
 
@@ -161,12 +181,12 @@ def _untold(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         if row["p"] is None and row["test"] != _RATIO:
             reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
             reasons.setdefault(reason, {}).setdefault(row["attribute"], set()).add(row["group"])
-    values = {row["attribute"]: row.get("values") for row in rows}
+    values = {row["attribute"]: 1 if row.get("values") == 2 else row.get("values") for row in rows}
     for reason, groups in reasons.items():
         names = []
         for attribute, found in groups.items():
             whole = len(found) == values[attribute]
-            names += [f"{shown(attribute)} (all {len(found)} groups)"] if whole else sorted(found)
+            names += [f"{shown(attribute)}"] if whole else sorted(found)
         more = f" and {len(names) - _LINES:,} more" if len(names) > _LINES else ""
         yield f"Direct effects of {'; '.join(names[:_LINES])}{more}: {reason}."
 

@@ -55,6 +55,12 @@ def errors_section(inputs: Inputs) -> Section:
             "a guide.",
         ),
         measures=(
-            Measure("overall_accuracy", None, f"all {inputs.people}", float(overall or 0), int(rows[0]["overall_nodes"] or 0)),
+            Measure(
+                "overall_accuracy",
+                None,
+                f"all {inputs.people}",
+                float(overall or 0),
+                int(rows[0]["overall_nodes"] or 0),
+            ),
         ),
     )

@@ -7,11 +7,11 @@ from typing import Any
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.reporting.document import Column, Measure, Section, Table
 from cfe_faiss.audit.reporting.drawings import Plot
-from cfe_faiss.audit.reporting.formats import group_name, interval, listed, plural, points, score, share, shown
+from cfe_faiss.audit.reporting.formats import group_name, interval, listed, plural, points, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 
-_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_SHARES, _HALVES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.0, 0.5, 1.0)
 _METRICS = {
     "selection_rate": ("rate", "count"),
     "impact_ratio": ("ratio", "count"),
@@ -132,7 +132,7 @@ def groups_section(inputs: Inputs, rates: Rates | None) -> Section:
             Column("difference", "Difference", "points", None, "count"),
             Column("verdict", "Verdict"),
         ),
-        tuple(ratios),
+        tuple(row | {"difference": None if row["reference"] else row["difference"]} for row in ratios),
         limit=_DRAWN,
         group="heading",
     )
@@ -198,7 +198,6 @@ def error_rates_section(inputs: Inputs, rates: Rates | None) -> Section:
         return Section("error_rates", title, purpose, missing=_NO_GROUPS)
     if inputs.truth is None:
         return Section("error_rates", title, purpose, missing="No true classes are known.")
-    chart = {name: Plot(_SHARES) for name in ("fpr", "fnr")}
     by_group = Table(
         "error_rates",
         "Errors by group",
@@ -209,8 +208,8 @@ def error_rates_section(inputs: Inputs, rates: Rates | None) -> Section:
             Column("group", "Group"),
             Column("judged", "n", "count"),
             Column("accuracy", "Right", "share", ("accuracy_low", "accuracy_high"), "judged"),
-            Column("fpr", "False positive", "share", ("fpr_low", "fpr_high"), "negatives", chart["fpr"]),
-            Column("fnr", "False negative", "share", ("fnr_low", "fnr_high"), "positives", chart["fnr"]),
+            Column("fpr", "False positive", "share", ("fpr_low", "fpr_high"), "negatives", Plot(_HALVES)),
+            Column("fnr", "False negative", "share", ("fnr_low", "fnr_high"), "positives", Plot(_HALVES)),
         ),
         tuple(rates.groups()),
         limit=_DRAWN,

@@ -1,6 +1,6 @@
 """Tests of the model: attributes flipped, and pairs that differ in one attribute only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,8 @@ def _only_in(inputs: Inputs, row: Mapping[str, Any]) -> str:
     )
     return (
         f"Of {plural(row['pairs'], 'pair')} that agree in every attribute but {name}, {share(row['share'])} have "
-        f"different decisions ({inputs.level} interval {interval(row['low'], row['high'], 'share')}; expected: {expected})."
+        f"different decisions ({inputs.level} interval {interval(row['low'], row['high'], 'share')}; expected: "
+        f"{expected})."
     )
 
 
@@ -138,12 +139,12 @@ def flip_section(inputs: Inputs) -> Section:
         ),
         tuple(rows),
     )
-    described = [_flipped(inputs, row) for row in rows if row["value"] == "all"]
+    described = [_flipped(inputs, name, rows) for name in dict.fromkeys(row["attribute"] for row in rows)]
     return Section(
         "flip",
         title,
         purpose,
-        headline=described[0] if described else "",
+        headline=described[0],
         described=tuple(described[:4]),
         findings=tuple(dict.fromkeys(left_out)),
         tables=(table,),
@@ -155,9 +156,7 @@ def flip_section(inputs: Inputs) -> Section:
                 else []
             ),
         ),
-        measures=tuple(
-            Measure.of("flipped", row["attribute"], _direction(row), row, "share", "nodes") for row in rows
-        ),
+        measures=tuple(Measure.of("flipped", row["attribute"], _direction(row), row, "share", "nodes") for row in rows),
     )
 
 
@@ -178,12 +177,16 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float | np.floating) else str(plain(value))
 
 
-def _flipped(inputs: Inputs, line: Mapping[str, Any]) -> str:
-    how = f", {line['how']}," if inputs.finder.graph is not None else ""
-    return (
-        f"Flipping {shown(line['attribute'])}{how} changes {line['changed']:,} of {line['nodes']:,} decisions "
-        f"({share(line['share'])}; {inputs.level} interval {interval(line['low'], line['high'], 'share')})."
-    )
+def _flipped(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many decisions change when an attribute is flipped, into any of its other values."""
+    lines = [row for row in rows if row["attribute"] == name]
+    whole = [row for row in lines if row["value"] == "all"] or lines
+    parts = [
+        f"{row['changed']:,} of {row['nodes']:,} decisions ({share(row['share'])}; {inputs.level} interval "
+        f"{interval(row['low'], row['high'], 'share')})" + (f" {row['how']}" if inputs.finder.graph is not None else "")
+        for row in whole
+    ]
+    return f"Flipping {shown(name)} changes {', '.join(parts)}."
 
 
 def _direction(line: Mapping[str, Any]) -> str:

@@ -294,7 +294,9 @@ def _differences(inputs: Inputs, place: int, names: tuple[str, ...], source: int
             row["difference"] = change / spread if spread > 0 and not np.isnan(change) else None
         rows.append(row)
     rows.sort(key=lambda row: -abs(float(row["difference"] or 0)))
-    head: list[dict[str, Any]] = [{"attribute": "Decision", "a": _predicted(inputs, source), "b": _predicted(inputs, target)}]
+    head: list[dict[str, Any]] = [
+        {"attribute": "Decision", "a": _predicted(inputs, source), "b": _predicted(inputs, target)}
+    ]
     if inputs.truth is not None:
         a, b = (_true(inputs, node) or "not known" for node in (source, target))
         head.append({"attribute": "True class", "a": a, "b": b})
@@ -357,5 +359,7 @@ def _side(inputs: Inputs, graph: Graph | None, node: int, other: int, style: Map
         edges,
     )
     same = int((labels[near] == labels[node]).sum())
-    surroundings = f"{plural(len(near), 'neighbour')}, {same:,} with the same decision" if len(near) else "no neighbours"
+    surroundings = (
+        f"{plural(len(near), 'neighbour')}, {same:,} with the same decision" if len(near) else "no neighbours"
+    )
     return Side(*described, surroundings, neighbourhood)

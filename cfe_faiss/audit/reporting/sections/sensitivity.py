@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.reporting.document import Column, Section, Table
-from cfe_faiss.audit.reporting.formats import group_name, plural, shown
+from cfe_faiss.audit.reporting.formats import group_name, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 from cfe_faiss.checks import as_dense
@@ -57,7 +57,7 @@ def sensitivity_section(inputs: Inputs, effects: DirectEffects | None) -> Sectio
     table = Table(
         "sensitivity",
         "Each named finding under other choices",
-        f"Effect in points and its p value, not adjusted. A finding holds where p ≤ {_LEVEL:g} with the same direction.",
+        f"Effect and its p value, not adjusted. A finding holds where p ≤ {_LEVEL:g} in the same direction.",
         (
             Column("choice", "Choice"),
             *(
