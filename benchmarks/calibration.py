@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from calibration_cells import CELLS, LARGE, Cell, many_values, people
-from common import RESULTS, environment, save
+from common import RESULTS, save
 from numpy.typing import NDArray
 from report import table
 
@@ -222,16 +222,16 @@ def page(results: Results) -> str:
     parts = [
         "# Calibration of the audit's tests",
         "How often the direct tests of `cfe_faiss.audit` find an effect where there is none (level), and where one was "
-        f"planted (power), at a two-sided 5 %. Measured with `EvidenceFinder.from_vectors` and `audit.direct_effects`; "
-        f"each line has its number of runs ({runs[0]} to {runs[-1]}; a share of 5 % over 100 runs has a Monte-Carlo "
-        "error of 2.2 points, over 200 runs 1.5). Seeds start at 20,000; nothing was tuned on them. n = 1,500 and d = 12 "
-        "where nothing else is said. `python benchmarks/calibration.py` writes this page.",
+        "planted (power), at a two-sided 5 %. Measured with `EvidenceFinder.from_vectors` and `audit.direct_effects`. "
+        f"Each line has its number of runs ({runs[0]} to {runs[-1]}). A share of 5 % has a Monte-Carlo error of 2.2 "
+        "points over 100 runs, and of 1.5 points over 200. Seeds start at 20,000; nothing was tuned on them. n = 1,500 "
+        "and d = 12 where nothing else is said. `python benchmarks/calibration.py` writes this page.",
         "## Level: no effect",
         levels(results, limits=False),
         "## Limits: no effect, and yet a finding",
-        "The attribute follows the decision more finely than the vectors and the number of people can teach. No test that "
-        "knows the vectors only can tell this from an effect. *Not explained by the vectors* is true here; *caused by the "
-        "attribute* would be false.",
+        "The attribute follows the decision more finely than the vectors and the number of people can teach. No test "
+        "that knows the vectors only can tell this from an effect. *Not explained by the vectors* is true here, "
+        "*caused by the attribute* would be false.",
         levels(results, limits=True),
         "## Power: a planted effect, found on the right side",
         powers(results),
@@ -239,9 +239,9 @@ def page(results: Results) -> str:
         f"At most {HIGHEST_FAMILY:g} % of the reports, and three Monte-Carlo errors, may name anything.",
         families(results),
         "## Real tables",
-        "Each binary attribute is hidden from a freshly trained model and from the vectors in turn. The models do not see "
-        "the attribute, but other columns may tell it more finely than the test can learn, so that not every finding in "
-        "the lines without a planted effect is a false alarm.",
+        "Each binary attribute is hidden from a freshly trained model and from the vectors in turn. Predictions are "
+        "those for people that the model was not fitted on. The models do not see the attribute, but other columns may "
+        "tell it more finely than the test can learn.",
         real(results),
         "## Cost of all tests of 30 values",
         costs(results),

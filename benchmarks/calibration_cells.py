@@ -190,15 +190,18 @@ CELLS |= {
     "tails_50": Cell("heavy tails (t, 2 degrees of freedom), strongly correlated", link="linear", draw=heavy_tails),
     "table_50": Cell("one-hot table sorted by the attribute, independent", draw=categories),
     "table_strong_50": Cell("one-hot table sorted, strongly correlated", link="linear", draw=categories),
-    "table_boosting_50": Cell("one-hot table sorted, correlated, learned model", link="linear", strength=0.8,
-                              rule="boosting", draw=categories),
+    "table_boosting_50": Cell(
+        "one-hot table sorted, correlated, learned model", link="linear", strength=0.8, rule="boosting", draw=categories
+    ),
     "graph_50": Cell("KS vectors of a graph with homophily in A", d=16, draw=graph),
     "strong_n3000": Cell("strongly correlated, n = 3,000", link="linear", n=3000),
     "quadratic_n3000": Cell("quadratic, n = 3,000", link="quadratic", strength=1.5, n=3000),
-    "strong_boosting_n3000": Cell("strongly correlated, learned model, n = 3,000", link="linear", rule="boosting", n=3000),
+    "strong_boosting_n3000": Cell(
+        "strongly correlated, learned model, n = 3,000", link="linear", rule="boosting", n=3000
+    ),
     "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
     "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
-}  # fmt: skip
+}
 _flip = Cell("", harm="flip")
 CELLS |= {
     "flip_50": replace(_flip, title="30 % of the border flipped, 50 % carry", floor=(76, 100)),
@@ -207,22 +210,42 @@ CELLS |= {
     "shift_10": Cell("score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15, floor=(59, 98)),
     "shift3_50": Cell("score lowered by .3 sd, 50 % carry", harm="shift"),
     "shift3_10": Cell("score lowered by .3 sd, 10 % carry", 0.1, harm="shift"),
-    "flip_moderate_50": replace(_flip, title="flipped, moderately correlated", link="linear", strength=0.8, floor=(89, 99)),
-    "flip_moderate_10": replace(_flip, title="flipped, moderately correlated, 10 % carry", share=0.1, link="linear", strength=0.8),
+    "flip_moderate_50": replace(
+        _flip, title="flipped, moderately correlated", link="linear", strength=0.8, floor=(89, 99)
+    ),
+    "flip_moderate_10": replace(
+        _flip, title="flipped, moderately correlated, 10 % carry", share=0.1, link="linear", strength=0.8
+    ),
     "flip_strong_50": replace(_flip, title="flipped, strongly correlated", link="linear", floor=(92, 100)),
-    "flip_strong_10": replace(_flip, title="flipped, strongly correlated, 10 % carry (2 people)", share=0.1, link="linear", floor=(9, 34)),
-    "flip_opposite_50": replace(_flip, title="flipped, carriers score higher", link="linear", strength=-2.0, floor=(93, 98)),
+    "flip_strong_10": replace(
+        _flip, title="flipped, strongly correlated, 10 % carry (2 people)", share=0.1, link="linear", floor=(9, 34)
+    ),
+    "flip_opposite_50": replace(
+        _flip, title="flipped, carriers score higher", link="linear", strength=-2.0, floor=(93, 98)
+    ),
     "flip_network_50": replace(_flip, title="flipped, score of a neural network", score="network"),
-    "flip_group_network_50": replace(_flip, title="flipped, groups with other features, neural network", link="group", score="network", floor=(26, 45)),
-    "flip_strong_network_50": replace(_flip, title="flipped, strongly correlated, neural network", link="linear", score="network"),
+    "flip_group_network_50": replace(
+        _flip,
+        title="flipped, groups with other features, neural network",
+        link="group",
+        score="network",
+        floor=(26, 45),
+    ),
+    "flip_strong_network_50": replace(
+        _flip, title="flipped, strongly correlated, neural network", link="linear", score="network"
+    ),
     "learned_50": Cell("model that learned the bias", rule="boosting", harm="learned", size=0.4, floor=(100, 100)),
-    "learned_strong_50": Cell("model that learned the bias, strongly correlated", link="linear", rule="boosting", harm="learned", size=0.4),
+    "learned_strong_50": Cell(
+        "model that learned the bias, strongly correlated", link="linear", rule="boosting", harm="learned", size=0.4
+    ),
     "shift3_64d": Cell("score lowered by .3 sd, d = 64", harm="shift", d=64, floor=(100, 100)),
     "flip_tails_50": replace(_flip, title="flipped, heavy tails", draw=heavy_tails),
     "flip_table_50": replace(_flip, title="flipped, one-hot table sorted", draw=categories, floor=(70, 97)),
-    "flip_graph_50": replace(_flip, title="flipped, KS vectors of a graph with homophily in A", d=16, draw=graph, floor=(70, 97)),
+    "flip_graph_50": replace(
+        _flip, title="flipped, KS vectors of a graph with homophily in A", d=16, draw=graph, floor=(70, 97)
+    ),
     "flip_n3000": replace(_flip, title="flipped, 10 % carry, n = 3,000", share=0.1, n=3000),
-}  # fmt: skip
+}
 LARGE = {
     "strong_n30000": Cell("strongly correlated, n = 30,000", link="linear", n=30_000),
     "quadratic_n30000": Cell("quadratic, n = 30,000", link="quadratic", strength=1.5, n=30_000),

@@ -67,7 +67,7 @@ def power_of_ratio(
     Examples
     --------
     >>> power_of_ratio(0.6, np.array([100, 200]), 200, critical_value(2)).round(2)
-    array([0.85, 0.96])
+    array([0.84, 0.95])
     """
     least = ratio * rate
     pooled = (cases * least + other_cases * rate) / (cases + other_cases)

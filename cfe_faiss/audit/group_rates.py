@@ -273,12 +273,12 @@ def group_metrics(  # noqa: PLR0913
     >>> sex = ["f"] * 100 + ["m"] * 100 + [None] * 10
     >>> decisions = ["granted"] * 20 + ["refused"] * 80 + ["granted"] * 50 + ["refused"] * 60
     >>> metrics = group_metrics(y_pred=decisions, sensitive_features={"sex": sex}, favourable="granted")
-    >>> metrics.table[["feature", "value", "count", "selected", "ratio", "ratio_high", "verdict"]].round(2)
-      feature    value  count  selected  ratio  ratio_high      verdict
-    0     all             210        70    NaN         NaN
-    1     sex        f    100        20    0.4        0.61    below 0.8
-    2     sex        m    100        50    1.0        1.00
-    3     sex  unknown     10         0    NaN         NaN
+    >>> metrics.table[["value", "count", "selected", "verdict", "ratio", "ratio_high"]].round(2)
+         value  count  selected    verdict  ratio  ratio_high
+    0             210        70               NaN         NaN
+    1        f    100        20  below 0.8    0.4        0.61
+    2        m    100        50               1.0        1.00
+    3  unknown     10         0               NaN         NaN
     """
     normal_quantile(confidence)  # checks it
     attributes = _attributes(sensitive_features)
