@@ -30,10 +30,10 @@ def strip(plot: Plot, column: Column, row: Mapping[str, Any]) -> Markup:
     value, expected, before = row[column.key], row.get(plot.expected), row.get(plot.before)
     if not undefined(value) and not (undefined(low) or undefined(high)):
         parts.append(_line(_at(plot, low), "50%", _at(plot, high), "50%", "interval"))
-    marks: list[tuple[Any, str]] = [(expected, "expected"), (before, "before")]
-    for mark_at, style in marks:
+    marks: list[tuple[Any, str, int]] = [(expected, "expected", 20), (before, "before", 34)]
+    for mark_at, style, top in marks:
         if not undefined(mark_at):
-            parts.append(_line(_at(plot, mark_at), "20%", _at(plot, mark_at), "80%", style))
+            parts.append(_line(_at(plot, mark_at), f"{top}%", _at(plot, mark_at), f"{100 - top}%", style))
     if not undefined(value):
         parts.append(Markup('<circle class="value" cx="{}" cy="50%" r="4"/>').format(_at(plot, value)))
     return _chart(parts, "100%")

@@ -139,6 +139,7 @@ def checked(
     if finder.attributes is None:
         finder = replace(finder, attributes=_without_names(finder))
     attributes = attributes_of(finder).take(members.ids)
+    _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     truth = None if finder.truth is None else finder.truth[members.ids]
     selected = None if favourable is None else finder.class_numbers("favourable", favourable)
@@ -157,6 +158,17 @@ def checked(
         None if selected is None else int(selected[0]),
         settings,
     )
+
+
+def _check_texts(attributes: Attributes) -> None:
+    """Raise ValueError where a name or a value holds a lone surrogate, which no file can."""
+    for name in attributes:
+        values = attributes[name].values if attributes[name].numbers is None else ()
+        try:
+            "".join([name, *map(str, values)]).encode()
+        except UnicodeEncodeError as error:
+            bad = error.object[error.start]
+            raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
 
 
 def _without_names(finder: EvidenceFinder) -> Attributes:

@@ -14,6 +14,8 @@ from cfe_faiss.audit.reporting.sections.groups import Rates
 _LINES = 6
 """Sentences of one kind on the first page, at most."""
 _PAIRS, _NEAREST, _RATIO = "closest pairs", "nearest neighbours", "impact ratio"
+TESTS = {"direction": _PAIRS, "situation": _NEAREST}
+"""Names of the direct tests on the page."""
 _NOT_CAUSED = "“Not explained by the vectors” does not mean “caused by”: what the vectors lack may explain it."
 
 
@@ -67,20 +69,18 @@ def effects_section(inputs: Inputs, effects: DirectEffects | None, rates: Rates 
     )
     unexplained = list(_unexplained(inputs, named))
     sentences = [*_unequal(inputs, rates, effects), *unexplained]
-    described = []
-    if not unexplained:
-        direct_told = [row["q"] for row in direct if row["q"] is not None]
-        smallest = f"; the smallest q is {min(direct_told):.2f}" if direct_told else ""
-        described = [
-            f"Beyond what the vectors explain, no group is named: of {len(direct):,} direct tests "
-            f"{len(direct_told):,} can tell, and none survives the correction{smallest}. That is no proof of absence."
-        ]
+    q = [row["q"] for row in direct if row["q"] is not None]
+    smallest = f"; the smallest q is {min(q):.2f}" if q else ""
+    nothing = (
+        f"{'Beyond what the vectors explain, no' if sentences else 'No'} group is named: of {len(direct):,} direct "
+        f"tests {len(q):,} can tell, and none survives the correction{smallest}. That is no proof of absence."
+    )
     return Section(
         "tests",
         title,
         purpose,
         named=(*_first(sentences), *([_NOT_CAUSED] if unexplained else [])),
-        described=tuple(described),
+        described=() if unexplained else (nothing,),
         undetermined=tuple(_first(_untold(rows))),
         tables=(table,),
         limits=(
@@ -114,7 +114,7 @@ def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
         detail += "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
     return row | {
         "group": group_name(row["attribute"], row["value"]),
-        "test": _PAIRS if of_pairs else _NEAREST,
+        "test": TESTS[row["test"]],
         "detail": detail,
         "effect": None if row["p"] is None else row["effect"],
         "n_effective": None if row["n_effective"] is None else round(row["n_effective"], 1),

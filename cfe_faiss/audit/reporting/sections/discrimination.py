@@ -39,7 +39,7 @@ def discrimination_section(inputs: Inputs) -> Section:
             Column("difference", "Difference", "signed", None, "nodes"),
         ),
         tuple(rows),
-        limit=40,
+        limit=30,
     )
     return Section(
         "discrimination",

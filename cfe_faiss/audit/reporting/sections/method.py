@@ -22,9 +22,9 @@ def method_section(inputs: Inputs) -> Section:
             f"(“Finding Counterfactual Evidences for Node Classification”, KDD 2025). {averaged} The similarity of two "
             f"{people} is the cosine of their vectors, 1 at most.",
             "Direct tests: the value is predicted from the vectors by a ridge-logistic model; a score test asks "
-            "whether unfavourable decisions go along with the rest. Ratios: Koopman's interval and Tukey's studentized range, "
-            "for all groups of an attribute at once. All p values of the report are adjusted together by Benjamini and "
-            "Hochberg. Shares have Wilson intervals, differences Newcombe's.",
+            "whether unfavourable decisions go along with the rest. Ratios: Koopman's interval and Tukey's "
+            "studentized range, for all groups of an attribute at once. All p values of the report are adjusted "
+            "together by Benjamini and Hochberg. Shares have Wilson intervals, differences Newcombe's.",
             f"Settings: {settings.k} neighbours, {settings.pairs:,} closest pairs, numbers with more than ten values "
             f"in groups (bins = {settings.bins}), confidence {inputs.level}. Ties are broken by a fixed seed. A dash "
             "stands for a number that is not defined.",

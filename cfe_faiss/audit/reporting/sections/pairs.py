@@ -16,7 +16,7 @@ from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.graph import Graph
 from cfe_faiss.pairs import evidence_pairs
 
-_SHOWN = 15
+_SHOWN, _NAMES = 15, 6
 _NEIGHBOURS = 12
 _COUNTED = 1_000_000
 """Pairs that are counted for a rank at most."""
@@ -127,7 +127,7 @@ def pairs_section(inputs: Inputs, pairs: Pairs) -> Section:
         Column("predicted_b", "Decision for B"),
         *([Column("true_a", "True class of A"), Column("true_b", "True class of B")] if known else []),
         Column("attributes_differing", "Attributes that differ", "count"),
-        Column("differing", "Which", "long"),
+        Column("which", "Which", "long"),
     ]
     table = Table(
         "closest_pairs",
@@ -210,7 +210,13 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
         "similarity": float(pairs.similarity[place]),
         "attributes_differing": len(pairs.differing[place]),
         "differing": ", ".join(pairs.differing[place]) or "none",
+        "which": _some(pairs.differing[place]),
     }
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else ""
+    return f"{', '.join(map(shown, names[:_NAMES])) or 'none'}{more}"
 
 
 def _predicted(inputs: Inputs, node: int) -> str:
@@ -311,7 +317,7 @@ def _differences(inputs: Inputs, place: int, names: tuple[str, ...], source: int
             Column("difference", "B \N{MINUS SIGN} A (SD)", "signed"),
         ),
         (*(row | {"difference": None, "named": True} for row in head), *rows),
-        limit=24,
+        limit=14,
     )
 
 

@@ -13,6 +13,7 @@ from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import group_name, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
+from cfe_faiss.audit.reporting.sections.direct_effects import TESTS
 from cfe_faiss.checks import as_dense
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.kernel import ks_vectors
@@ -52,7 +53,7 @@ def sensitivity_section(inputs: Inputs, effects: DirectEffects | None) -> Sectio
         )
         by_test = {(row["attribute"], row["value"], row["test"]): row for row in rows_of(found.table)}
         rows.append({"choice": choice} | _held(named, by_test))
-    names = [f"{group_name(row['attribute'], row['value'])}, {row['test']}" for row in named]
+    names = [f"{group_name(row['attribute'], row['value'])}, {TESTS[row['test']]}" for row in named]
     held = [sum(bool(row[f"holds_{i}"]) for row in rows) for i in range(len(named))]
     table = Table(
         "sensitivity",
