@@ -26,7 +26,8 @@ from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import bootstrap_mean, consistency, discrimination_scores, error_rate_by_evidence, jeffreys
+from cfe_faiss.audit import consistency, discrimination_scores, error_rate_by_evidence
+from cfe_faiss.audit.intervals import bootstrap_mean, jeffreys
 from cfe_faiss.audit.join_counts import Joins
 
 NODES = (30, 300, 3000)

@@ -1,7 +1,7 @@
 """What counterfactual evidence says about a model: discrimination, errors, consistency, and better training.
 
 The paper's three applications and one more, each a function over an evidence index; tables are pandas ``DataFrame``
-objects, which the extra "gnn" brings.
+objects, which the extra "audit" brings.
 """
 
 from cfe_faiss.audit.direction import DirectionTest, direction_test
@@ -22,15 +22,8 @@ from cfe_faiss.audit.graph_fairness import (
     similarity_graph,
 )
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
-from cfe_faiss.audit.intervals import (
-    bootstrap_mean,
-    clustered_wilson,
-    jeffreys,
-    newcombe,
-    risk_ratio,
-    wilson,
-)
 from cfe_faiss.audit.reporting import Check, Condition, Report, Subject, report
+from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.audit.situation import SituationTest, situation_test
 
 __all__ = [
@@ -50,8 +43,7 @@ __all__ = [
     "SituationTest",
     "Subject",
     "adjusted_p_values",
-    "bootstrap_mean",
-    "clustered_wilson",
+    "calibration_curves",
     "consistency",
     "direct_effects",
     "direction_test",
@@ -62,13 +54,10 @@ __all__ = [
     "group_disparity",
     "group_metrics",
     "individual_bias",
-    "jeffreys",
-    "newcombe",
     "only_in",
     "ranking_ndcg",
     "report",
-    "risk_ratio",
     "similarity_graph",
     "situation_test",
-    "wilson",
+    "threshold_curves",
 ]

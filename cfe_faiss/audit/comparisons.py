@@ -40,8 +40,9 @@ def is_ranked(successes: _Counts, cases: _Counts) -> NDArray[np.bool_]:
 
     A ranked group has at least 30 cases, and at least 5 of either outcome are expected of it at the overall rate.
     """
-    rate = successes.sum() / max(int(cases.sum()), 1)
-    ranked: NDArray[np.bool_] = (cases >= FEWEST_CASES) & (cases * min(rate, 1 - rate) >= _FEWEST_EXPECTED)
+    total = int(cases.sum())
+    rarer = min(int(successes.sum()), total - int(successes.sum()))
+    ranked: NDArray[np.bool_] = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
     return ranked
 
 

@@ -108,7 +108,7 @@ def discrimination_scores(  # noqa: PLR0913
       of many: 30,000 pairs may be worth no more than 300 independent ones. So the variance of the score is taken, in
       closed form, over all ways to shuffle the attribute over the nodes while the pairs stay (join counts; Cliff & Ord,
       "Spatial Processes", 1981), turned into a number of independent pairs (Kish, "Survey Sampling", 1965), and put
-      into the interval of Jeffreys, see :func:`cfe_faiss.audit.jeffreys`. For attributes drawn at random it holds
+      into the interval of Jeffreys, see ``cfe_faiss.audit.intervals.jeffreys``. For attributes drawn at random it holds
       ``expected`` in 93 to 97 % of trials (nominal 95) for 30, 300 and 3,000 nodes of which .02, .1, .5 or .9 have the
       value, hubs included: ``benchmarks/coverage.py``. The exception is .02 of 30 nodes: where two or three nodes have
       the value, a score has two or three possible values, and the interval holds it nearly always.
@@ -133,7 +133,7 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     k = as_count("k", k)

@@ -48,7 +48,7 @@ def error_rate_by_evidence(
         - ``k``, ``pairs``: pairs asked for, and pairs there are.
         - ``nodes``, ``errors``: distinct nodes of these pairs with a known true class, and how many of them are wrong.
         - ``accuracy``, ``low``, ``high``: share of right ones and its Wilson interval, see
-          :func:`cfe_faiss.audit.wilson`; NaN where there are no nodes.
+          ``cfe_faiss.audit.intervals.wilson``; NaN where there are no nodes.
         - ``overall``, ``overall_nodes``: accuracy over all nodes of the index with a known true class, and how many.
 
     Raises
@@ -76,7 +76,7 @@ def error_rate_by_evidence(
     0  1      2       1  0.500000     0.75
     1  2      3       1  0.666667     0.75
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)

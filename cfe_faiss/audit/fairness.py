@@ -66,7 +66,7 @@ def consistency(  # noqa: PLR0913
         One line for all nodes (``feature`` "all"), then one per group:
 
         - ``feature``, ``value``: the attribute and its value or bin.
-        - ``share``, ``low``, ``high``: the share and its Wilson interval, see :func:`cfe_faiss.audit.wilson`; NaN where
+        - ``share``, ``low``, ``high``: the share and its Wilson interval; NaN where
           there are no nodes.
         - ``expected``: what the share would be if classes had nothing to do with likeness, see below. In small classes
           it is large by their size alone.
@@ -108,7 +108,7 @@ def consistency(  # noqa: PLR0913
       feature  share  nodes  closer
     0     all    0.4      5       2
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     index = finder.index

@@ -181,7 +181,7 @@ class GroupMetrics:
         return self.table[self.table["class"] == chosen]
 
     def _law_table(self, table: "pd.DataFrame", feature: str, columns: tuple[str, ...]) -> "pd.DataFrame":
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         own = table[(table["feature"] == feature) & ~table["unknown"]]
@@ -281,7 +281,7 @@ def group_metrics(  # noqa: PLR0913
     3  unknown     10         0               NaN         NaN
     """
     normal_quantile(confidence)  # checks it
-    attributes = _attributes(sensitive_features)
+    attributes = sensitive_attributes(sensitive_features)
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
     classes = _classes(y_true, y_pred, class_names, len(attributes.ids))
     blocks = _blocks(favourable, classes)
@@ -291,11 +291,11 @@ def group_metrics(  # noqa: PLR0913
         if intersections is None
         else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
-    groups = [_everyone(len(attributes.ids)), *_groups(attributes, crossed, bins)]
+    groups = groups_of(attributes, crossed, bins)
     parts = {
         (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
     }
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     pairs = [(group, name, selected) for name, selected in blocks.items() for group in groups]
@@ -306,7 +306,7 @@ def group_metrics(  # noqa: PLR0913
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class Groups:
     """An attribute or an intersection: the group of each row, -1 where it is not known."""
 
     name: str
@@ -325,15 +325,12 @@ class _Classes:
     class_names: tuple[str, ...] | None
 
 
-def _everyone(n: int) -> _Group:
-    return _Group("all", [""], [()], np.zeros(n, np.int64))
-
-
-def _groups(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[_Group]:
+def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Groups]:
+    """Return all people as one group, then the groups of each attribute and of each intersection."""
     names = list(attributes)
     made = groupings(attributes, attributes.ids, names, bins, crossed)
     single = dict(zip(names, made, strict=False))
-    groups = []
+    groups = [Groups("all", [""], [()], np.zeros(len(attributes.ids), np.int64))]
     for group, own in zip(made, [[name] for name in names] + crossed, strict=True):
         unknown = np.logical_or.reduce([attributes[name].missing for name in own])
         members = np.bincount(group.codes[~unknown], minlength=len(group.values))
@@ -346,15 +343,15 @@ def _groups(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> lis
             first = np.unique(codes[codes >= 0], return_index=True)[1]
             some = np.flatnonzero(codes >= 0)[first]
             parts = [tuple(single[name].values[single[name].codes[row]] for name in own) for row in some]
-        groups.append(_Group(group.name, [group.values[g] for g in np.flatnonzero(kept)], parts, codes))
+        groups.append(Groups(group.name, [group.values[g] for g in np.flatnonzero(kept)], parts, codes))
     return groups
 
 
 def _table(
-    group: _Group, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
+    group: Groups, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
 ) -> "pd.DataFrame":
     """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     g, whole = len(group.values), group.name == "all"
@@ -378,7 +375,7 @@ def _table(
         "count": counts,
         "share": counts / max(len(places), 1),
         "selected": selected,
-        **_with_interval("rate", selected, counts, each),
+        **with_interval("rate", selected, counts, each),
     }
     known = (selected[:g], counts[:g])
     compared = compare_rates(*known, confidence)
@@ -390,8 +387,8 @@ def _table(
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {"judged": count(judged), "TP": tp, "FP": fp, "TN": tn, "FN": fn}
-    columns |= _with_interval("accuracy", count(judged & (classes.labels == classes.true)), count(judged), each)
-    columns |= _with_interval("fpr", fp, fp + tn, each) | _with_interval("fnr", fn, fn + tp, each)
+    columns |= with_interval("accuracy", count(judged & (classes.labels == classes.true)), count(judged), each)
+    columns |= with_interval("fpr", fp, fp + tn, each) | with_interval("fnr", fn, fn + tp, each)
     table = pd.DataFrame(columns)
     return table if counts[g] else table.iloc[:g]
 
@@ -423,9 +420,10 @@ def _summary(table: "pd.DataFrame", confidence: float) -> dict[str, Any]:
     return line
 
 
-def _with_interval(
+def with_interval(
     name: str, successes: NDArray[np.int64], cases: NDArray[np.int64], confidence: float
 ) -> dict[str, NDArray[np.float64]]:
+    """Return a share and its Wilson interval as columns: the name, with "_low" and with "_high"."""
     low, high = wilson(successes, cases, confidence)
     share = np.divide(successes, cases, out=np.full(len(cases), np.nan), where=cases > 0)
     return {name: share, f"{name}_low": low, f"{name}_high": high}
@@ -449,7 +447,7 @@ def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classe
     return {" or ".join(class_name(classes, int(c)) for c in selected): selected}
 
 
-def _attributes(values: Any) -> Attributes:
+def sensitive_attributes(values: Any) -> Attributes:
     """Return the sensitive features by name, row i that of place i."""
     if isinstance(values, Attributes) or hasattr(values, "columns"):
         features: Any = values
@@ -500,7 +498,7 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
 
 def _column(name: str, values: Any, n: int) -> Attribute:
     """Return one class for each row, in the form of an attribute."""
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     if np.shape(values) != (n,):

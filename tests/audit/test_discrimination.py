@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from reference import Stored, clustered, evidence, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import discrimination_scores, jeffreys
+from cfe_faiss.audit import discrimination_scores
+from cfe_faiss.audit.intervals import jeffreys
 from cfe_faiss.audit.join_counts import Joins
 
 COLUMNS = [

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import error_rate_by_evidence, wilson
+from cfe_faiss.audit import error_rate_by_evidence
+from cfe_faiss.audit.intervals import wilson
 
 
 def curve(index: Any, y: Any, **options: Any) -> Any:

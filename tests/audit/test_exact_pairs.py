@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.exact_pairs import _combined
+from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.datasets import load
 
 VALUES = st.sampled_from(["a", "b", "c", None])
@@ -118,7 +119,7 @@ def test_a_set_of_nodes_is_one_case_for_the_interval() -> None:
     sex = np.tile([0, 0, 1, 1], 6)
     found = only_in({"sex": sex, "job": job}, ["sex"], np.where(job < 3, 0, sex))
     assert (found.pairs, found.different, found.share) == (24, 12, 0.5)
-    naive_low, naive_high = audit.wilson([12], [24])
+    naive_low, naive_high = wilson([12], [24])
     assert found.low < naive_low[0] < naive_high[0] < found.high
     assert found.table["share"].tolist() == [0.5, 0]
     assert found.table["groups"].tolist() == [6, 12]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from reference import Stored, clustered, similarities, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import consistency, wilson
+from cfe_faiss.audit import consistency
+from cfe_faiss.audit.intervals import wilson
 
 
 def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import bootstrap_mean, fine_tune
+from cfe_faiss.audit import fine_tune
+from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 

@@ -14,6 +14,7 @@ from torch_geometric.nn import APPNP, GCNConv, PairNorm
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
 from cfe_faiss.attributes import as_attributes
+from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
 from cfe_faiss.datasets import load
 
@@ -230,7 +231,7 @@ def test_rates_by_direction_and_group() -> None:
     assert rates.loc[("all", "all", 0, 1), ["nodes", "changed"]].tolist() == [3, 2]
     assert rates.loc[("age", "5", 1, 0), ["nodes", "changed", "share"]].tolist() == [1, 1, 1]
     assert rates.loc[("age", "9", "all", "all"), ["nodes", "changed"]].tolist() == [2, 0]
-    low, high = audit.wilson([3], [5])
+    low, high = wilson([3], [5])
     assert rates.loc[("all", "all", "all", "all"), ["low", "high"]].tolist() == [low[0], high[0]]
     assert test.transitions.values.tolist() == [[0, 1, 1, 0, 2], [0, 1, 1, 1, 1], [1, 0, 0, 1, 1], [1, 0, 1, 1, 1]]
     assert test.changed_nodes.tolist() == [0, 1, 4]
@@ -247,7 +248,7 @@ def test_an_estimator_sees_its_own_features_only() -> None:
     np.testing.assert_array_equal(test.after, model.predict(changed))
     assert test.hops == 0
     assert test.changed.any()
-    with pytest.raises(ValueError, match="hops must not be given for an estimator"):
+    with pytest.raises(ValueError, match="hops must not be given for a model that sees"):
         flip(model, bare, "sex", hops=1)
     with pytest.raises(ValueError, match="finder must have a model"):
         flip(None, bare, "sex")

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, binomtest
 
-from cfe_faiss.audit import (
+from cfe_faiss.audit.intervals import (
     bootstrap_mean,
     clustered_wilson,
     jeffreys,
     newcombe,
+    normal_quantile,
     risk_ratio,
     wilson,
 )
-from cfe_faiss.audit.intervals import normal_quantile
 
 LEVELS = st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99])
 

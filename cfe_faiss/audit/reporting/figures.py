@@ -13,6 +13,7 @@ from cfe_faiss.audit.reporting.document import Column, Table
 from cfe_faiss.audit.reporting.drawings import STYLES, Neighbourhood, Plot
 from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
 from cfe_faiss.extras import extra
+from cfe_faiss.files.outputs import MARK
 
 with extra("audit"):
     from markupsafe import Markup
@@ -106,7 +107,8 @@ def _file(drawing: Markup) -> str:
     style = files("cfe_faiss.audit.reporting").joinpath("templates", "figure.css").read_text(encoding="utf-8")
     inline = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     start = inline.index(">") + 1
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{inline[:start]}<style>{style}</style>{inline[start:]}\n'
+    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n'
+    return f"{head}{inline[:start]}<style>{style}</style>{inline[start:]}\n"
 
 
 def _framed(name: str, height: float, parts: Iterable[Markup], width: float) -> Markup:
