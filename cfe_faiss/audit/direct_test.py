@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.parallel import single_threaded_blas
 from cfe_faiss.summary import summary
 
 Floats = NDArray[np.float64]
@@ -75,7 +74,6 @@ def cannot_tell(reason: str, n_effective: float = 0.0) -> ScoreTest:
     return ScoreTest(math.nan, math.nan, n_effective, math.nan, reason)
 
 
-@single_threaded_blas()  # matrices are small: waiting for threads would take longer
 def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
     """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
 
@@ -104,13 +102,11 @@ def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
     return np.column_stack([columns, _standardised(np.column_stack([logit, hinges]))])
 
 
-@single_threaded_blas()
 def propensity(B: Floats, carries: Bools) -> Floats:
     """Return the probability of carrying the value given the basis, (n,)."""
     return _logistic(B, carries, B)
 
 
-@single_threaded_blas()
 def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats]) -> list[ScoreTest]:
     """Return one score test for each contrast, given the propensity of :func:`propensity`."""
     from scipy.stats import norm

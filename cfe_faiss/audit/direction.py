@@ -14,6 +14,7 @@ from cfe_faiss.audit.sample import Sample, attribute_groups, carriers, sample, t
 from cfe_faiss.checks import UNKNOWN, as_names, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,6 +163,7 @@ def question(
     return Question(people, group.name, tuple(given), bad_names, of_people, int((~known).sum()))
 
 
+@single_threaded_blas()
 def direction_test(
     finder: EvidenceFinder,
     *,
@@ -244,7 +246,7 @@ def direction_test(
 
 
 def _frame(finder: EvidenceFinder, asked: Question) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     people = asked.sample

@@ -15,6 +15,7 @@ from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
 from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_names, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +108,7 @@ def adjusted_p_values(p: ArrayLike) -> NDArray[np.float64]:
     return adjusted
 
 
+@single_threaded_blas()  # many small matrices: waiting for threads would take longer
 def direct_effects(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
@@ -179,7 +181,7 @@ def direct_effects(  # noqa: PLR0913
     2     m  situation     advantaged
     3     m  direction     advantaged
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)

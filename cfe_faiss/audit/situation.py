@@ -16,6 +16,7 @@ from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
+from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +72,7 @@ class SituationTest(DirectTest):
         return len(self.table)
 
 
+@single_threaded_blas()
 def situation_test(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
@@ -161,7 +163,7 @@ def situation_test(  # noqa: PLR0913
 
 
 def _table(finder: EvidenceFinder, asked: Question, k: int, threshold: float) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     people, carriers = asked.sample, np.flatnonzero(asked.carries)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,11 +47,11 @@ Source = Path | str
 """What a file is called in an error."""
 
 
-def write(index: EvidenceIndex, file: BinaryIO, source: Source, write_stock: Callable[[Any, BinaryIO], None]) -> None:
-    """Write an evidence index, checked by :func:`kind_of`, to an empty file; ``write_stock`` writes FAISS's part."""
+def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
+    """Write an evidence index, checked by :func:`kind_of`, to an empty file."""
     with index._lock.reading():
         stock, parameters, arrays = index._parts()
-        write_stock(stock, file)
+        faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS itself overlooks that a disk is full
         _append_footer(file, kind_of(index), parameters, arrays)
         _check_written(file, source)
 

@@ -179,7 +179,7 @@ def _frame(
     finder: "EvidenceFinder | None",
     attributes: bool,
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     ids = {side: nodes if finder is None else finder.names(nodes) for side, nodes in sides.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import faiss
@@ -45,6 +46,7 @@ class EvidenceMixin(Generic[StateT]):
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     _refusal: str = ""  # why the index cannot be changed
+    _origins: tuple[Path, ...] = ()  # where the index was first read from or written to, and where it was last written
     _table: Table = None  # type: ignore[assignment]
     _state: StateT | None = None
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used

@@ -16,12 +16,10 @@ from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.shard_files import MANIFEST, manifest_of
+from cfe_faiss.scale.shard_files import INDEX, MANIFEST, manifest_of
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.splitting import owners_of
 from cfe_faiss.scale.work import Work
-
-INDEX = "index"
 
 
 def vectors(work: Work, block: int) -> NDArray[np.float32]:
@@ -78,7 +76,7 @@ def shard(work: Work, number: int) -> Mapping[str, Any]:
     index._take_centroids(np.array(work.read("train", 0, "centroids"))[None])
     codes = _gathered(work, ids).view(np.uint8)
     index._append(index._faiss_lists(), codes, None, labels, ids, np.concatenate(lists)[None], [])
-    write_index(index, work.new(shard_path(work.folder, number)))
+    write_index(index, work.new(shard_path(work.folder, number)), overwrite=True)
     return {"vectors": len(ids)}
 
 
@@ -92,7 +90,7 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
     settings = work.settings
     shards = int(np.asarray(work.read("place", 0, "owners")).max()) + 1
     path = work.new(work.folder / INDEX / MANIFEST)
-    with new_file(path) as file:
+    with new_file(path, overwrite=True) as file:
         file.write(manifest_of([shard_path(work.folder, number) for number in range(shards)]))
     index = ShardedEvidenceIndex.open(path.parent)
     recall = settings.recall

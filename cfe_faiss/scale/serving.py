@@ -35,6 +35,11 @@ class ServedEvidenceIndex:
         How many processes are waited for so long, before the call fails.
     address
         Of the cluster; None for one that this process is connected to, or else a new one on this machine.
+
+    Notes
+    -----
+    Whoever reaches a port of a Ray cluster can run code on its machines. A new cluster listens on the loopback
+    interface only. One that was started otherwise listens where it was told to, by default on every interface.
     """
 
     def __init__(

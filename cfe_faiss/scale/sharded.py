@@ -77,7 +77,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Parameters
         ----------
         path
-            Folder that :func:`write_shards` has written.
+            Folder that :func:`write_shards` has written, or that of a job, whose index is opened.
 
         Returns
         -------
@@ -91,14 +91,14 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ValueError
             If one of them is damaged, of another version, or does not belong to the others.
         """
-        shards = shard_files.read(Path(path).resolve())
+        shards = shard_files.read(shard_files.folder_of(Path(path).resolve()))
         parameters = shards.manifest["parameters"]
         settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
         index = cls.__new__(cls)
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
         index._take_centroids(shards.centroids)
         index.nprobe = parameters["nprobe"]
-        index._files = shards
+        index._files, index._origins = shards, (shards.folder,)
         call_steps(index._taking(shards), [])
         index._refusal = (
             f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "

@@ -15,6 +15,8 @@ from cfe_faiss.store.values import are_flat, copied
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
 """What filters call the columns that are no metadata."""
+_MOST_COLUMNS = 16
+"""Columns that are kept for filters: each takes memory, and time in every change."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Table:
     labels
         Class number of each row, or -1, (n,) int32.
     columns
-        Columns that a filter has asked for, by name; they are kept up to date from then on.
+        The last columns that filters have asked for, by name, 16 at most; changes keep them up to date.
     is_flat
         Whether no metadata has a list or mapping in it, so that a plain copy is one of all of it.
     """
@@ -125,10 +127,13 @@ class Table:
 
     def column(self, name: str) -> Column:
         """Return a column for filters: of a metadata key, or ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) the first time."""
-        found = self.columns.get(name)
+        found = self.columns.pop(name, None)
         if found is None:
             everything = NewRows(self.ids.tolist(), self.labels, self.metadata.tolist(), self.documents.tolist())
-            self.columns[name] = found = Column.of(self._values(name, everything))
+            found = Column.of(self._values(name, everything))
+        self.columns[name] = found  # as the last one that was asked for
+        for oldest in list(self.columns)[:-_MOST_COLUMNS]:  # a copy: other threads ask, too
+            self.columns.pop(oldest, None)
         return found
 
     def _values(self, name: str, rows: NewRows) -> list[Any]:

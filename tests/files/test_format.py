@@ -821,6 +821,44 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+import cfe_faiss as cfe
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writes fail as on a full disk
+most = resource.RLIM_INFINITY
+for path in map(Path, sys.argv[1:]):
+    index = cfe.read_index(path)
+    for limit in range(1, path.stat().st_size, 97):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+        try:
+            cfe.write_index(index, path)
+            print("written")
+        except OSError:
+            pass
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+"""
+
+
+def test_a_disk_that_is_full_at_any_byte_is_an_oserror(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{kind}.index" for kind in ("flat", "ivf")]
+    for path in paths:
+        cfe.write_index(built(path.stem), path)
+    before = [path.read_bytes() for path in paths]
+    done = subprocess.run([sys.executable, "-c", FULL, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert [path.read_bytes() for path in paths] == before
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (cfe.read_index, cfe.verify_index, read_header):
+        with pytest.raises(ValueError, match="pipe must be a regular file"):
+            read(tmp_path / "pipe")
+
+
 def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:
     index = built("ivf")
     index.quantizer.add(np.eye(12, dtype=np.float32))  # type: ignore[union-attr]

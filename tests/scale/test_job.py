@@ -88,6 +88,38 @@ def test_results_are_those_of_one_index(finished: Path, index: cfe.IndexEvidence
     assert_array_equal(I_found, expected[1])
 
 
+def test_the_index_of_a_job_is_opened_by_the_folder_of_the_job(
+    finished: Path, index: cfe.IndexEvidenceIVF, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    opened = ShardedEvidenceIndex.open(finished)
+    for one, other in zip(opened.search_members(k=K), index.search_members(k=K), strict=True):
+        assert_array_equal(one, other)
+    Job(tmp_path / "new", **inputs, **SETTINGS)
+    with pytest.raises(FileNotFoundError, match=r"index/shards\.json"):  # it has none yet
+        ShardedEvidenceIndex.open(tmp_path / "new")
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from cfe_faiss.scale import Job
+
+print("started")
+rng = np.random.default_rng(0)
+job = Job(sys.argv[1], rng.normal(size=(50, 4)), rng.integers(0, 50, (2, 90)), rng.integers(0, 2, 50), k=2, pairs=0)
+job.run(executor="local", workers=1)
+print(job.evidence().count_rows())
+"""
+
+
+def test_a_script_without_a_guard_runs_a_job(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py", tmp_path / "job"], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == (["started", "100"], "")
+
+
 def test_it_says_how_far_it_is(finished: Path) -> None:
     stages = {stage.name: stage for stage in Job(finished).status()}
     assert list(stages)[:3] == ["sort", "graph", "step-0"]

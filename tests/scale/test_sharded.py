@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -183,6 +184,16 @@ def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_
         manifest.write_text(changed)
         with pytest.raises(ValueError, match=message):
             ShardedEvidenceIndex.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["shards.json", "*.index"])
+def test_a_pipe_in_place_of_a_file_is_refused(index: cfe.IndexEvidenceIVF, tmp_path: Path, name: str) -> None:
+    write_shards(index, tmp_path, 2)
+    path = next(tmp_path.glob(name))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=path.name):
+        ShardedEvidenceIndex.open(tmp_path)
 
 
 def test_arguments_are_checked(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path) -> None:
