@@ -12,19 +12,19 @@ Rates draw the counts of G groups. Samples of a cell are computed together from 
 Neighbours draw classes, or errors, that depend on place only, and ask `audit.consistency` and
 `audit.error_rate_by_evidence` whether the number lies within its range. Wanted: 95 %.
 
-    python benchmarks/calibration_rates.py [--runs 2000] [--neighbour-runs 300]
+    python benchmarks/calibration_rates.py [--runs 2000] [--neighbour-runs 200] [--parts level power odds neighbours]
 
 writes results/calibration_rates.json and results/calibration_rates.md.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
-from multiprocessing import Pool
 from typing import Any
 
 import numpy as np
-from common import RESULTS, save
+from common import RESULTS, environment, save
 from numpy.typing import NDArray
 from report import percent, table
 from scipy.special import ndtr
@@ -286,25 +286,33 @@ def _lines(rows: list[dict[str, Any]], names: tuple[str, ...], shares: tuple[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--neighbour-runs", type=int, default=300)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--neighbour-runs", type=int, default=200)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS, help="the others stay as they are")
     given = parser.parse_args()
-    runs = given.runs
     gaps = ((0.8, 0.2, 0.0), (0.8, 0.2, 0.1), (0.6, 0.4, 0.2))
-    with Pool(given.processes) as pool:
-        result = {
-            "runs": runs,
-            "level": pool.map(level, [(name, rate, runs) for name in SIZES for rate in RATES], 1),
-            "power": pool.map(power, [(*cell, runs) for cell in product(POWER_RATES, (2, 5, 10), (100, 200, 500))], 1),
-            "odds": pool.map(odds, [(name, gap, runs) for name in SIZES for gap in gaps], 1),
-            "neighbours": pool.map(
-                neighbours,
-                [(p, n, d, given.neighbour_runs) for n, d in ((300, 3), (300, 12), (1500, 3)) for p in PLACES],
-                1,
-            ),
-        }
-    print(f"written to {save('calibration_rates', result)}")
+    cells: dict[str, Iterable[tuple[Any, ...]]] = {
+        "level": product(SIZES, RATES, [given.runs]),
+        "power": product(POWER_RATES, (2, 5, 10), (100, 200, 500), [given.runs]),
+        "odds": product(SIZES, gaps, [given.runs]),
+        "neighbours": (
+            (place, n, d, given.neighbour_runs) for n, d in ((300, 3), (300, 12), (1500, 3)) for place in PLACES
+        ),
+    }
+    before = RESULTS / "calibration_rates.json"
+    result = json.loads(before.read_text()) if before.exists() else {}
+    result["runs"] = given.runs
+    for part in given.parts:
+        result[part] = [PARTS[part](cell) for cell in cells[part]]
+        print(f"{part}: written to {save('calibration_rates', result | {'environment': environment()})}")
     (RESULTS / "calibration_rates.md").write_text(page(result))
+
+
+PARTS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "level": level,
+    "power": power,
+    "odds": odds,
+    "neighbours": neighbours,
+}
 
 
 if __name__ == "__main__":
