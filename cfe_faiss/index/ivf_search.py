@@ -122,7 +122,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
                 return found
         X = as_unit_rows("xq", xq, self.d)
         labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
-        arguments = SearchArguments.of(nprobe, recall, exact, memory)
+        arguments, sel = SearchArguments.of(nprobe, recall, exact, memory), self._asked(sel)
         with self._lock.reading():
             state = self._snapshot()
             return self._of_vectors(state, X, labels, k, arguments.among(allowed_by(sel, state)), progress)
@@ -188,6 +188,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             If an argument is not as described, or an id is not in the index.
         """
         k, arguments = as_count("k", k), SearchArguments.of(nprobe, recall, exact, memory)
+        sel = self._asked(sel)
         with self._lock.reading():
             state = self._snapshot()
             return self._members_evidence(state, ids, k, arguments.among(allowed_by(sel, state)), progress)
@@ -248,6 +249,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
         search, this takes as long as to compare every query with every centroid.
         """
         k, arguments = as_count("k", k), SearchArguments.of(nprobe, None, False, memory)
+        sel = self._asked(sel)
         with self._lock.reading():
             state = self._snapshot()
             storage, members = state.storage, state.members

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from cfe_faiss import metrics
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.derived import once
 from cfe_faiss.lists.storage import Storage, lists_of
 from cfe_faiss.search import batch, searcher
 from cfe_faiss.search.engine import Engine, Plan
@@ -32,28 +33,29 @@ def nprobe_for(
     What is found for (k, recall, batched) among all rows is kept as long as ``lists`` is valid.
     """
     known = lists.calibrations if allowed is None else {}
-    key = (k, recall, batched)
-    if key not in known:
-        routes = lists.routes if batched else None
-        sample = _vectors(lists.storage) if routes is None else _groups(lists.storage, routes)
-        if not sample:
-            return lists.number
-        engine = Engine.BATCHED if batched else Engine.SINGLE
+    return once(known, (k, recall, batched), lambda: _measured(lists, k, recall, batched, allowed))
 
-        def search(nprobe: int) -> Results:
-            made = Plan(engine, nprobe, batch.MEMORY, allowed)
-            complete = nprobe < lists.number
-            parts = [searcher.search(lists, queries, k, made, complete=complete) for queries in sample]
-            D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
-            return D, I
 
-        exact = search(lists.number)
+def _measured(lists: InvertedLists, k: int, recall: float, batched: bool, allowed: NDArray[np.bool_] | None) -> int:
+    routes = lists.routes if batched else None
+    sample = _vectors(lists.storage) if routes is None else _groups(lists.storage, routes)
+    if not sample:
+        return lists.number
+    engine = Engine.BATCHED if batched else Engine.SINGLE
 
-        def reaches(nprobe: int) -> bool:
-            return _lower_bound(search(nprobe), exact) >= recall
+    def search(nprobe: int) -> Results:
+        made = Plan(engine, nprobe, batch.MEMORY, allowed)
+        complete = nprobe < lists.number
+        parts = [searcher.search(lists, queries, k, made, complete=complete) for queries in sample]
+        D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return D, I
 
-        known[key] = _smallest(reaches, lists.number)
-    return known[key]
+    exact = search(lists.number)
+
+    def reaches(nprobe: int) -> bool:
+        return _lower_bound(search(nprobe), exact) >= recall
+
+    return _smallest(reaches, lists.number)
 
 
 def _vectors(storage: Storage) -> list[Queries]:

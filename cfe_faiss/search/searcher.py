@@ -1,7 +1,6 @@
 """Search in an inverted file: rank the lists for each query, scan the nearest, and go on while a row is incomplete."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ListScan, ReadWriteLock, Searcher, SingleSearch
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import WORTH_CLUSTERS, Ranking, Routes, nearest_lists
+from cfe_faiss.derived import derived, once
 from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
@@ -25,6 +25,7 @@ from cfe_faiss.search.taken_over import Before, TakenOver
 
 _CHUNK = 256
 _WIDER = 4  # times as many lists, if those before did not hold enough
+_MOST_BYTES = 1 << 24  # of a row: products of more do not fit into 32 bits
 _EVERYTHING = np.empty(0, bool)
 
 
@@ -68,7 +69,7 @@ class InvertedLists:
     in_memory: bool
     calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
     kept: dict[Element, Blocks | None] = field(default_factory=dict)
-    own_groups: list[Groups] = field(default_factory=list)
+    own_groups: dict[str, Groups] = field(default_factory=dict)
     before: Before = field(default_factory=Before)
 
     @property
@@ -76,12 +77,12 @@ class InvertedLists:
         """The means that lists are ranked by; None for routing to the nearest centroids."""
         return None if self.ranking is None else self.ranking.routes
 
-    @cached_property
+    @derived
     def number(self) -> int:
         """How many lists there are in all partitions together."""
         return len(self.centroids) * len(self.centroids[0])
 
-    @cached_property
+    @derived
     def places(self) -> Places:
         """The rows of all lists."""
         storage = self.storage
@@ -96,11 +97,9 @@ class InvertedLists:
         """Return the groups of queries; kept where they are all rows, in order of lists."""
         if queries.order is None:
             return grouping.group(queries, routes)
-        if not self.own_groups:
-            self.own_groups.append(grouping.group(queries, routes))
-        return self.own_groups[0]
+        return once(self.own_groups, "all rows", lambda: grouping.group(queries, routes))
 
-    @cached_property
+    @derived
     def element(self) -> Element:
         """What the numbers of blocks for many queries are to be: what a sample of the rows is searched faster with."""
         kinds = self._usable
@@ -112,7 +111,7 @@ class InvertedLists:
         sample = Sample(self.storage, self.ranking)
         return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
-    @cached_property
+    @derived
     def alone_by_blocks(self) -> bool:
         """Whether a sample of the rows, as single queries, is searched clearly faster in blocks of bytes than without.
 
@@ -129,6 +128,8 @@ class InvertedLists:
 
     @property
     def _usable(self) -> tuple[Element, ...]:
+        if self.storage.d >= _MOST_BYTES:
+            return ("float",)
         return usable(batch.bytes_of_all(self.storage.d, self.places, "float"), batch.MEMORY)
 
     @property
@@ -147,15 +148,17 @@ class InvertedLists:
         return self._all_blocks(self.element) if self._may_keep else None
 
     def _all_blocks(self, element: Element) -> Blocks | None:
-        if element not in self.kept:
-            self.kept[element] = batch.all_blocks(self.storage, self.places, element)
-            before = self.before.taken_over
-            if element == "byte" or before is None or before.blocks is None:  # its blocks are for single queries
-                self.before.let_go()
-                vars(self).pop("single", None)  # with blocks of before
-        return self.kept[element]
+        return once(self.kept, element, lambda: self._new_blocks(element))
 
-    @cached_property
+    def _new_blocks(self, element: Element) -> Blocks | None:
+        blocks = batch.all_blocks(self.storage, self.places, element)
+        before = self.before.taken_over
+        if element == "byte" or before is None or before.blocks is None:  # its blocks are for single queries
+            self.before.let_go()
+            vars(self).pop("single", None)  # with blocks of before
+        return blocks
+
+    @derived
     def single(self) -> Searcher | None:
         """What searches queries that are each ranked alone; None where codes of a quantizer or centroids decide."""
         if self.ranking is None or self.screening is not None:
@@ -187,7 +190,7 @@ class InvertedLists:
         blocks = None if alone_by_blocks is False else before.blocks  # nothing but single queries would search them
         return TakenOver(element, alone_by_blocks, blocks, before.not_in_blocks, centroids, changed).after(lists)
 
-    @cached_property
+    @derived
     def _scan(self) -> ListScan:
         return ListScan(self.storage.native, self.references, self.reference_starts)
 
