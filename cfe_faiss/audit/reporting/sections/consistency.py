@@ -29,13 +29,13 @@ def consistency_section(inputs: Inputs) -> Section:
     found = (
         f"{share(whole['share'])} of {whole['nodes']:,} {people} are decided differently from their nearest neighbour "
         f"({inputs.level} interval {interval(whole['low'], whole['high'], 'share')}; expected if decisions were "
-        f"exchanged at random: {share(whole['expected'])})."
+        f"exchanged among near neighbours: {share(whole['expected'])})."
     )
     table = Table(
         "consistency",
         f"{people.capitalize()} closer to one with another decision than to any with the same",
         "0 says that everyone is decided as the nearest neighbour is. Upright bar and “expected”: the share if "
-        "decisions were exchanged at random.",
+        "decisions were exchanged among near neighbours.",
         (
             Column("group", "Group"),
             Column("nodes", "n", "count"),
@@ -48,7 +48,7 @@ def consistency_section(inputs: Inputs) -> Section:
                 "nodes",
                 Plot((0.0, 0.25, 0.5, 0.75, 1.0), expected="expected"),
             ),
-            Column("expected", "Expected", "share", None, "nodes"),
+            Column("expected", "Expected", "share", ("expected_low", "expected_high"), "nodes"),
             Column("tied", "With ties", "count"),
         ),
         tuple(rows),

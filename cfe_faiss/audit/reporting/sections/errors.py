@@ -23,21 +23,23 @@ def errors_section(inputs: Inputs) -> Section:
     first, overall = rows[min(3, len(rows) - 1)], rows[0]["overall"]
     found = (
         f"Within the {first['pairs']:,} closest pairs {share(first['accuracy'])} of {first['nodes']:,} decisions are "
-        f"right ({inputs.level} interval {interval(first['low'], first['high'], 'share')}; all: {share(overall)})."
+        f"right ({inputs.level} interval {interval(first['low'], first['high'], 'share')}; expected if errors were "
+        f"exchanged among near neighbours: {share(first['expected'])}; all: {share(overall)})."
     )
-    low = min(row["low"] for row in rows)
+    ends = [row[key] for row in rows for key in ("low", "expected")]
+    scale = Plot.around([*ends, 1.0], (float(overall or 0),), expected="expected")
     table = Table(
         "errors_by_evidence",
         "Share of right decisions within the closest pairs",
-        f"Each line takes more pairs than the one before, the closest first. The dashed line is the share over all "
-        f"{rows[0]['overall_nodes']:,} {inputs.people} with a known true class.",
+        f"Each line takes more pairs than the one before, the closest first. Dashed line: the share over all "
+        f"{rows[0]['overall_nodes']:,} {inputs.people} with a known true class. Upright bar and “expected”: the share "
+        "if errors were exchanged among near neighbours.",
         (
             Column("pairs", "Closest pairs", "count"),
             Column("nodes", "n with true class", "count"),
             Column("errors", "Errors", "count"),
-            Column(
-                "accuracy", "Right", "share", ("low", "high"), "nodes", Plot.around([low, 1.0], (float(overall or 0),))
-            ),
+            Column("accuracy", "Right", "share", ("low", "high"), "nodes", scale),
+            Column("expected", "Expected", "share", ("expected_low", "expected_high"), "nodes"),
         ),
         tuple(rows),
     )
