@@ -264,6 +264,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
+        x = self._asked(x, "x")
         with self._alone():
             with self._lock.reading():
                 gone = selected(x, self._snapshot(), "x")
