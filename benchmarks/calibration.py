@@ -256,8 +256,8 @@ def page(results: Results | None = None) -> str:
         "## Real tables",
         "Each binary attribute is hidden from a freshly trained model and from the vectors in turn. Predictions are "
         f"those for people that the model was not fitted on; at most {MOST_PEOPLE:,} people are drawn. The models do "
-        "not see the attribute, but other columns may tell it more finely than the test can learn. Planted effect: 30 % "
-        "of the carriers near the border are refused. Findings on the right side count there.",
+        "not see the attribute, but other columns may tell it more finely than the test can learn. The planted effect: "
+        "30 % of the carriers near the border are refused. Only findings on the right side count there.",
         real(results),
         "## Cost of all tests of 30 values",
         costs(results),
