@@ -272,6 +272,7 @@ def main(argv: list[str] | None = None) -> None:
         for recall, modes in rows[-1]["asked for"].items():
             for mode, cell in modes.items():
                 print(f"{one.name}: {recall}, {mode}: {cell}", flush=True)
+        save(args.name, {"k": K, "unfinished": True, "summary": summary(rows), "sets": rows})
     print(f"written to {save(args.name, {'k': K, 'summary': summary(rows), 'sets': rows})}")
     if args.name == "recall_kept":
         import report

@@ -503,9 +503,11 @@ def memory() -> str:
 
 
 def recall_kept() -> str:
+    content = result("recall_kept")
+    unfinished = "**The run is not finished: sets of some kinds are missing.**\n\n" if "unfinished" in content else ""
     cells = [
         (kind, mode, wanted, told)
-        for kind, modes in result("recall_kept")["summary"].items()
+        for kind, modes in content["summary"].items()
         for mode, by_recall in modes.items()
         for wanted, told in by_recall.items()
     ]
