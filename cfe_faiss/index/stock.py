@@ -17,6 +17,7 @@ def reading(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         with self._lock.reading():
+            self._check_mapped()
             return getattr(self._stock, name)(self, *args, **kwargs)
 
     of_faiss = getattr(faiss.IndexIVFFlat, name)

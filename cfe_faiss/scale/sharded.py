@@ -36,7 +36,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     It does what an ``IndexEvidenceIVF`` that is mapped from one file does, with the same results to the last bit:
     searches of evidence at an ``nprobe``, at a recall, exact and certified, pairs, ranges, plain FAISS searches. The
     system reads what is searched, so the files together may be larger than memory; what is held of each vector is its
-    label and, after the first search of stored vectors, its place among the ids (28 bytes). ``write_index`` writes it
+    label and, after the first search of stored vectors, its place among the ids (28 bytes). A list is compared with its
+    checksum when it is first read; a damaged one is a ValueError that names the file. ``write_index`` writes the index
     into one file. Pickled, it is a path, and is opened again there.
 
     ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel`` and ``remove_ids`` change the files and the index
@@ -92,6 +93,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             If one of them is damaged, of another version, or does not belong to the others.
         """
         shards = shard_files.read(shard_files.folder_of(Path(path).resolve()))
+        shard_files.warn_of_unchecked(shards)
         parameters = shards.manifest["parameters"]
         settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
         index = cls.__new__(cls)
@@ -125,6 +127,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             (raw.IndexIVF_replace_invlists, (self, stacked, True)),
             *self._forgetting(),
             setting(self, "_files", shards),
+            setting(self, "_checks", shards.checks()),
             setting(self, "_table", Table(shards.sizes, 0, 0, self.code_size, shards.labels(), None, None)),
             setting(self, "_from_file", routes),
             total(self, shards.ntotal),
@@ -223,6 +226,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             new = shard_changes.sorted_into(file, blocks, self._files, self._all_centroids()[0])
             with self._lock.reading():
+                self._snapshot().storage.native.check_ids()
                 self._new_ids(self._faiss_lists(), new.ids, len(new.ids))
             self._rewrite(new.edits())
 
