@@ -14,7 +14,7 @@ from cfe_faiss import metrics
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
-from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder import EvidenceFinder, InputWarning
 from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -43,6 +43,7 @@ __all__ = [
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
     "IndexEvidenceIVFScalarQuantizer",
+    "InputWarning",
     "Pairs",
     "Tuning",
     "__version__",

@@ -157,7 +157,7 @@ class Attributes(Mapping[str, Attribute]):
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a DataFrame, one line for each node, indexed by node: numbers, and texts with None where missing."""
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         columns = {}
@@ -252,7 +252,7 @@ def _of_pandas(frame: "pd.DataFrame", name: str) -> Attributes:
 
 
 def _of_series(series: "pd.Series[Any]") -> _Column:
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 

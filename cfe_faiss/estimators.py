@@ -55,7 +55,7 @@ def _input(model: Any, data: Any, features: Any) -> Any:
             f"model was fitted on columns that neither features nor data.feature_names hold, {', '.join(missing[:8])}: "
             "give features with all its columns"
         )
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     return pd.DataFrame(x, columns=known)[names]

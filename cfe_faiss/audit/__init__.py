@@ -1,7 +1,7 @@
 """What counterfactual evidence says about a model: discrimination, errors, consistency, and better training.
 
 The paper's three applications and one more, each a function over an evidence index; tables are pandas ``DataFrame``
-objects, which the extra "gnn" brings.
+objects, which the extra "audit" brings.
 """
 
 from cfe_faiss.audit.direction import DirectionTest, direction_test

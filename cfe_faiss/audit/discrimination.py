@@ -133,7 +133,7 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     k = as_count("k", k)

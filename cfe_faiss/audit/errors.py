@@ -76,7 +76,7 @@ def error_rate_by_evidence(
     0  1      2       1  0.500000     0.75
     1  2      3       1  0.666667     0.75
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)

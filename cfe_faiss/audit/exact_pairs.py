@@ -157,7 +157,7 @@ class OnlyIn:
         return OnlyInPairs(source, target, similarity, self.different, self._table_of(source, target, similarity))
 
     def _table_of(self, source: _Ids, target: _Ids, similarity: NDArray[np.float64]) -> "pd.DataFrame":
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         found = self._found
@@ -323,7 +323,7 @@ class _Groups:
 
 
 def _table(groups: _Groups, names: str, confidence: float) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     lines = []

@@ -108,7 +108,7 @@ def consistency(  # noqa: PLR0913
       feature  share  nodes  closer
     0     all    0.4      5       2
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     index = finder.index

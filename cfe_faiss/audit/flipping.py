@@ -4,12 +4,14 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from cfe_faiss.attributes import as_attributes
 from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
@@ -19,7 +21,8 @@ from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.estimators import is_estimator
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.predictions import predictions_of
+from cfe_faiss.finder.table import call_on_table, codes_of, known_column
+from cfe_faiss.predictions import predictions_of, predictions_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +108,7 @@ class FlipTest:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one line per entry: node, value, flipped, before, after, changed."""
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         names = ("node", "value", "flipped", "before", "after", "changed")
@@ -134,11 +137,12 @@ def flip(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Has a model, which is called again, and its data: PyG ``Data`` or alike with ``x``, (n, d). Values are named in
-        the units of ``x_raw`` where there is one, and the two values of ``x`` that go with them are exchanged.
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or alike with ``x``, (n, d).
+        Values are named in the units of ``x_raw`` where there is one, and the two values of ``x`` that go with them are
+        exchanged.
     name
-        A feature of ``data.feature_names``; or an attribute of several columns, as ``data.feature_attributes`` or
-        ``columns`` say.
+        A column of the table; a feature of ``data.feature_names``; or an attribute of several columns, as
+        ``data.feature_attributes`` or ``columns`` say.
     values
         Values to give to the nodes, among those that occur; by default each other one, of 10 at most. A node's own
         value is no change and has no entry.
@@ -196,21 +200,30 @@ def flip(  # noqa: PLR0913
     model, data = finder.model, finder.data
     if model is None:
         raise ValueError("finder must have a model, which can be called again: it was made with ready predictions")
-    if is_estimator(model) and hops is not None:
-        raise ValueError("hops must not be given for an estimator, which sees a node's own features only")
+    has_graph = getattr(data, "x", None) is not None and not is_estimator(model)
+    if not has_graph and hops is not None:
+        raise ValueError("hops must not be given for a model that sees a node's own features only")
     if at_once and hops is not None:
         raise ValueError("hops must not be given with at_once, where all nodes change together")
-    states = _states(data, name, columns)
+    is_frame = hasattr(data, "iloc")
+    if is_frame and columns is not None:
+        raise ValueError(f"columns must not be given for a table, got {columns!r}")
+    if isinstance(data, np.ndarray):
+        data = SimpleNamespace(x=data, feature_names=getattr(model, "feature_names_in_", None))
+    states = _frame_states(data, name) if is_frame else _states(data, name, columns)
     rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     known = rows[states.codes[rows] != UNKNOWN]
     targets = _targets(states, values)
     groups = _groups(finder, by, bins)
-    run = _Run(model, data, states)
+    run = _FrameRun(finder, states) if is_frame else _Run(finder, data, states)
     before = run.predictions()
     if at_once:
         node, target, after = _all_at_once(run, known, targets, values is None)
     else:
-        batches, hops = _batches(run, known, targets, hops)
+        if has_graph and isinstance(run, _Run):
+            batches, hops = _batches(run, known, targets, hops)
+        else:
+            batches, hops = ([known] if len(known) else []), 0
         node, target, after = _one_at_a_time(run, known, targets, batches, progress)
     names = np.empty(len(states.values), dtype=object)
     names[:] = states.values
@@ -251,8 +264,9 @@ class _States:
 class _Run:
     """A model and its data, with features that can be changed and put back."""
 
-    def __init__(self, model: Any, data: Any, states: _States) -> None:
-        self.model, self.states = model, states
+    def __init__(self, finder: EvidenceFinder, data: Any, states: _States) -> None:
+        self.model, self.class_names, self.states = finder.model, finder.class_names, states
+        self.is_matrix = isinstance(finder.data, np.ndarray)
         self.x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
         if dataclasses.is_dataclass(data) and not isinstance(data, type):
             self.data: Any = dataclasses.replace(data, x=self.x)
@@ -261,6 +275,8 @@ class _Run:
             self.data.x = self.x
 
     def predictions(self) -> NDArray[np.int64]:
+        if self.is_matrix:
+            return predictions_of_rows(self.model, self.x, self.class_names).labels.astype(np.int64)
         return predictions_of(self.model, self.data).labels.astype(np.int64)
 
     def changed(self, nodes: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -293,6 +309,46 @@ class _Run:
     def _set(self, nodes: NDArray[np.int64], rows: NDArray[Any]) -> None:
         values = rows if isinstance(self.x, np.ndarray) else self.x.new_tensor(rows)
         self.x[nodes[:, None], self.states.columns] = values
+
+
+class _FrameRun:
+    """A model and its table, of which one column can be changed and put back."""
+
+    def __init__(self, finder: EvidenceFinder, states: _States) -> None:
+        self.model, self.frame, self.states = finder.model, finder.data, states
+        self.class_names = finder.class_names or ()
+
+    def predictions(self) -> NDArray[np.int64]:
+        return self._of(self.frame)
+
+    def changed(self, nodes: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the predictions with another value for these nodes."""
+        place = int(self.states.columns[0])
+        column = self.frame.iloc[:, place].copy()
+        column.iloc[nodes] = column.iloc[self.states.rows[targets, 0]].array
+        return self._of(self.frame.assign(**{str(self.frame.columns[place]): column}))
+
+    def _of(self, frame: Any) -> NDArray[np.int64]:
+        texts, _, _ = call_on_table(self.model, frame)
+        return codes_of("the model's output", texts, self.class_names).astype(np.int64)
+
+
+def _frame_states(frame: Any, name: str) -> _States:
+    """Return the values of a column; ``rows`` hold a row with each of them."""
+    known_column("name", name, frame)
+    attribute = as_attributes(frame[[name]])[name]
+    codes = attribute.codes.astype(np.int64)
+    some, first = np.unique(codes[codes >= 0], return_index=True)
+    if len(some) < 2:
+        raise ValueError(f"name must be that of an attribute of two values at least, got {name!r} of {len(some)}")
+    places = np.flatnonzero(codes >= 0)[first]
+    values = (
+        np.array(attribute.values, object)[some].tolist()
+        if attribute.numbers is None
+        else [float(attribute.values[code]) for code in some]
+    )
+    codes = np.where(codes >= 0, np.searchsorted(some, codes), UNKNOWN)
+    return _States(np.array([list(frame.columns).index(name)]), values, codes, places[:, None])
 
 
 def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _States:
@@ -368,7 +424,7 @@ def _targets(states: _States, values: Sequence[Any] | None) -> NDArray[np.int64]
 
 
 def _all_at_once(
-    run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], exchange: bool
+    run: _Run | _FrameRun, nodes: NDArray[np.int64], targets: NDArray[np.int64], exchange: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     codes = run.states.codes
     everyone = np.flatnonzero(codes != UNKNOWN)
@@ -387,8 +443,6 @@ def _batches(
     run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], hops: int | None
 ) -> tuple[list[NDArray[np.int64]], int | None]:
     """Return nodes that may change in one pass, and the hops that this rests on."""
-    if is_estimator(run.model):
-        return ([nodes] if len(nodes) else []), 0  # it sees a node's own features only
     joined = adjacency(run.data, len(run.x))
     wanted = hops
     hops = measured_hops(run.unknown_at, joined) if wanted is None else as_count("hops", wanted, 0)
@@ -409,7 +463,11 @@ def _batches(
 
 
 def _one_at_a_time(
-    run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], batches: list[NDArray[np.int64]], progress: bool
+    run: _Run | _FrameRun,
+    nodes: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    batches: list[NDArray[np.int64]],
+    progress: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     parts = []
     disable = None if progress else True
@@ -457,7 +515,7 @@ def _rates(
     changed: NDArray[np.bool_],
     confidence: float,
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     source = states.codes[node]
@@ -494,7 +552,7 @@ def _rates(
 def _transitions(
     value: NDArray[Any], flipped: NDArray[Any], before: NDArray[np.int64], after: NDArray[np.int64]
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     names = ["value", "flipped", "before", "after"]

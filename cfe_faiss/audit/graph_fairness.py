@@ -259,7 +259,7 @@ def group_disparity(
     >>> found.disparity
     2.0
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     z = normal_quantile(confidence)

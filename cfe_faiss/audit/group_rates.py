@@ -181,7 +181,7 @@ class GroupMetrics:
         return self.table[self.table["class"] == chosen]
 
     def _law_table(self, table: "pd.DataFrame", feature: str, columns: tuple[str, ...]) -> "pd.DataFrame":
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         own = table[(table["feature"] == feature) & ~table["unknown"]]
@@ -295,7 +295,7 @@ def group_metrics(  # noqa: PLR0913
     parts = {
         (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
     }
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     pairs = [(group, name, selected) for name, selected in blocks.items() for group in groups]
@@ -351,7 +351,7 @@ def _table(
     group: Groups, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
 ) -> "pd.DataFrame":
     """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     g, whole = len(group.values), group.name == "all"
@@ -498,7 +498,7 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
 
 def _column(name: str, values: Any, n: int) -> Attribute:
     """Return one class for each row, in the form of an attribute."""
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     if np.shape(values) != (n,):

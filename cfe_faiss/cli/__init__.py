@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from cfe_faiss.cli.own import check_files
 from cfe_faiss.cli.parser import parser
 
 
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser().parse_args(argv)
         arguments.argv = sys.argv[1:] if argv is None else list(argv)
+        check_files(arguments)
         status: int | None = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -45,6 +45,12 @@ def add_sources(parser: argparse.ArgumentParser, *, required: bool = True, what:
     return sources
 
 
+def add_overwrite(parser: Any, *outputs: str) -> None:
+    """Add --overwrite, and note which arguments name files or folders that the command writes."""
+    parser.add_argument("--overwrite", action="store_true", help="replace files that cfe-faiss has not written")
+    parser.set_defaults(outputs=outputs)
+
+
 def add_data_root(parser: argparse.ArgumentParser) -> None:
     """Add --data-root."""
     parser.add_argument(

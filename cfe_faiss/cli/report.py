@@ -12,9 +12,11 @@ from typing import Any
 from cfe_faiss import audit
 from cfe_faiss.attributes import Attributes, as_attributes
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
+from cfe_faiss.audit.reporting.files import report_files
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, class_number, left_out, read_case
 from cfe_faiss.constraints import Constraints
+from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 _BLOCK = 1 << 20
@@ -43,6 +45,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     if not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"{arguments.out.parent}: there is no such folder to write the report in")
+    check_outputs(report_files(arguments.out), own.inputs(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments, "edges")
     assert case.predicted is not None
     attributes = as_attributes(case.attributes)
@@ -72,6 +75,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         cases=arguments.cases,
         confidence=arguments.confidence,
         figures=arguments.figures,
+        overwrite=arguments.overwrite,
         **options,
     )
     for path in report.files:

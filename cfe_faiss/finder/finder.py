@@ -1,7 +1,7 @@
 """Counterfactual evidence of a graph, of vectors or of a stored index in one object."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from cfe_faiss.finder.inputs import (
 )
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
+from cfe_faiss.finder.table import Roles, table_parts
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -43,7 +44,7 @@ _RECALL = 0.99
 class EvidenceFinder:
     """Counterfactual evidence of one data set under one model.
 
-    Made by :meth:`from_data`, :meth:`from_vectors` or :meth:`from_index`.
+    Made by :meth:`from_data`, :meth:`from_table`, :meth:`from_vectors` or :meth:`from_index`.
 
     Attributes
     ----------
@@ -73,7 +74,7 @@ class EvidenceFinder:
     model
         The model that was called; None where predictions were given.
     data
-        What the model is called with: PyG ``Data`` or a matrix; None where it is not known.
+        What the model is called with: PyG ``Data``, a pandas frame or a matrix; None where it is not known.
     sensitive
         Names of the attributes that audits take as sensitive by default.
 
@@ -372,6 +373,83 @@ class EvidenceFinder:
         )
 
     @classmethod
+    def from_table(  # noqa: PLR0913
+        cls,
+        frame: Any,
+        model: Any,
+        *,
+        truth: Any = None,
+        id: Any = None,  # noqa: A002
+        sensitive: Sequence[str] = (),
+        without: Sequence[str] = (),
+        probabilities: Any = None,
+        encoder: Any = None,
+        class_names: Sequence[str] | None = None,
+        index: str | EvidenceIndex | None = None,
+        nodes: Any = None,
+    ) -> Self:
+        """Index the rows of a table, people for example, and the classes that a model predicts for them.
+
+        There is no graph, as in :meth:`from_vectors`. Ids, column names and class names are those of the table.
+
+        Parameters
+        ----------
+        frame
+            A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
+        model
+            Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
+            called with a pandas frame of its ``feature_names_in_``, else of all columns but those of ``id``, ``truth``
+            and ``probabilities``.
+        truth
+            Column of the true classes, or these classes, (n,). Missing ones are unknown.
+        id
+            Column of the ids, or the ids, (n,): each once. By default the index of a pandas frame, if it is not
+            0..n-1, else row numbers.
+        sensitive
+            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors.
+        without
+            Other columns that stay out of the vectors, and remain attributes.
+        probabilities
+            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes, that
+            of the second will do. By default those of ``predict_proba``.
+        encoder
+            Makes vectors of the other columns: a scikit-learn transformer, which is fitted here unless it is fitted
+            already, or a callable. By default :func:`cfe_faiss.finder.table_encoder`.
+        class_names
+            Names of the classes, in their order; by default ``classes_`` of the model, or ascending.
+        index, nodes
+            As in :meth:`from_data`; ``nodes`` are ids or a mask.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or predictions and truth have no class in common.
+        ImportError
+            If pandas is missing.
+
+        Warns
+        -----
+        InputWarning
+            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> people = pd.DataFrame({"person": ["ann", "ben", "cem", "dan"], "income": [30, 31, 50, 80]})
+        >>> people["sex"], people["loan"] = list("fmfm"), ["no", "yes", "no", "yes"]
+        >>> finder = EvidenceFinder.from_table(people, "loan", id="person", sensitive=["sex"])
+        >>> finder.top_pairs(1).to_frame(attributes=True)[["source", "target", "source_class", "target_sex"]]
+          source target source_class target_sex
+        0    ann    ben           no          m
+        """
+        roles = Roles(id, truth, as_names("sensitive", sensitive), as_names("without", without))
+        parts = table_parts(frame, model, roles, probabilities=probabilities, encoder=encoder, class_names=class_names)
+        n = len(parts.labels)
+        searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts.ids, n))
+        built = filled(index, parts.vectors, parts.labels, searched)
+        return cls(index=built, **{field.name: getattr(parts, field.name) for field in fields(parts)})
+
+    @classmethod
     def from_index(
         cls,
         index: EvidenceIndex,
@@ -451,7 +529,7 @@ class EvidenceFinder:
         recall, exact, nprobe
             How hard to search, one of them at most: for a recall@k in (0, 1]; exactly; or in so many lists, where the
             index has lists. By default exactly among up to 100,000 nodes, and for a recall of 0.99 among more. The
-            result says which.
+            result says which, and by ``recall_by_class`` what recall was measured for each class.
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
             ``recall`` and ``nprobe`` must be left out: a row is short where no more evidence meets them.
@@ -469,20 +547,25 @@ class EvidenceFinder:
         if recall is None and nprobe is None and exact is None and where is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
         wanted, title = (None if nodes is None else ids), "Searching" if progress else None
+        of_classes: dict[int, float] | None = dict.fromkeys(
+            np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
+        )
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             conditions = _numbered(where, self.class_names)
             found = self.index._members_under(conditions, wanted, as_count("k", k), self.attributes, self.graph, title)
-            return LocalEvidence(ids, found[0][1], found[0][0], self.labels, 1.0, None, self, found[1])
+            return LocalEvidence(ids, found[0][1], found[0][0], self.labels, 1.0, None, self, found[1], of_classes)
         if isinstance(self.index, IndexEvidenceFlat):
             if nprobe is not None:
                 raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self.index!r}")
             D, I = self.index.search_members(wanted, k, progress=title)
-            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self)
+            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, {}, of_classes)
         if nprobe is None and recall is None and not exact:
             nprobe = self.index.nprobe
         D, I = self.index.search_members(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
-        return LocalEvidence(ids, I, D, self.labels, 1.0 if exact else recall, nprobe, self)
+        if not exact:
+            of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
+        return LocalEvidence(ids, I, D, self.labels, 1.0 if exact else recall, nprobe, self, {}, of_classes)
 
     def top_pairs(
         self,

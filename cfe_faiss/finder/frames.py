@@ -22,7 +22,7 @@ def class_columns(sides: _Sides, suffix: str, classes: NDArray[np.int32], names:
 
     ``classes`` are those of all nodes, (n,); a class that is not known (-1) is None, or missing.
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     columns: _Columns = {}

@@ -248,7 +248,7 @@ def test_an_estimator_sees_its_own_features_only() -> None:
     np.testing.assert_array_equal(test.after, model.predict(changed))
     assert test.hops == 0
     assert test.changed.any()
-    with pytest.raises(ValueError, match="hops must not be given for an estimator"):
+    with pytest.raises(ValueError, match="hops must not be given for a model that sees"):
         flip(model, bare, "sex", hops=1)
     with pytest.raises(ValueError, match="finder must have a model"):
         flip(None, bare, "sex")

@@ -144,7 +144,8 @@ def _vectors(inputs: Inputs) -> list[tuple[str, str]]:
 
 
 def _data(inputs: Inputs, subject: Subject) -> str:
-    return subject.data or str(getattr(inputs.data, "name", None) or "data without a name")
+    name = getattr(inputs.data, "name", None)  # of a table, this may be a column
+    return subject.data or (name if isinstance(name, str) and name else "data without a name")
 
 
 def _model(inputs: Inputs, subject: Subject) -> str:

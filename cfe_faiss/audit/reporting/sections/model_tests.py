@@ -243,6 +243,8 @@ def _situation(row: Mapping[str, Any]) -> str:
 
 def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
     """Return the features that hold an attribute: none for one of its own name, None where there are none."""
+    if hasattr(data, "iloc"):
+        return {} if name in data.columns else None
     features = [str(feature) for feature in getattr(data, "feature_names", None) or []]
     if name in features or name in (getattr(data, "feature_attributes", None) or ()):
         return {}

@@ -160,8 +160,7 @@ def _graph(inputs: Inputs) -> Graph:
     """Return the graph that pictures show, edges counting in both directions; vectors may come without any."""
     if inputs.finder.graph is not None:
         return inputs.finder.graph.undirected()
-    known = any(getattr(inputs.data, name, None) is not None for name in ("edge_index", "adj_t"))
-    return as_graph(inputs.data if known else np.empty((2, 0), np.int64), len(inputs.finder.labels))
+    return as_graph(np.empty((2, 0), np.int64), len(inputs.finder.labels))
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
