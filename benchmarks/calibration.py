@@ -260,6 +260,8 @@ def page(results: Results | None = None) -> str:
         "30 % of the carriers near the border are refused. Only findings on the right side count there.",
         real(results),
         "## Cost of all tests of 30 values",
+        "Neighbours, pairs and the basis are computed once for all values. The clock also counts the time that other "
+        "work on the machine takes; processor seconds do not.",
         costs(results),
         "Rates of groups have [their own page](calibration_rates.md).",
     ]
