@@ -406,7 +406,8 @@ class EvidenceFinder:
             Column of the ids, or the ids, (n,): each once. By default the index of a pandas frame, if it is not
             0..n-1, else row numbers.
         sensitive
-            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors.
+            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors, with
+            copies of them, see ``removed``.
         without
             Other columns that stay out of the vectors, and remain attributes.
         probabilities

@@ -67,7 +67,7 @@ def groups_section(inputs: Inputs) -> Section:
         sensitive_features=inputs.attributes.select(inputs.sensitive),
         favourable=inputs.favourable,
         intersections=inputs.crossed,
-        bins=inputs.settings.bins,
+        bins=inputs.sensitive_bins,
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
     )
