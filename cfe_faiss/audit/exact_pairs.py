@@ -254,8 +254,8 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     Numbers are compared as they are. An attribute that no two nodes share (a name, an exact income) leaves no pairs;
     round it, or leave it out of the attributes.
 
-    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one set share nodes and are
-    not independent, pairs of different sets share none.
+    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one set share nodes and
+    are not independent, pairs of different sets share none.
 
     Time O(n log n) for each attribute, memory O(n) and the attributes' codes: the number of pairs does not matter.
 
