@@ -848,6 +848,23 @@ class GroupedSearcher:
 
 # --- letting searches and changes into an index ---
 
+def before_fork() -> None:
+    """Wait for commits that have begun, and keep new ones from beginning."""
+
+def after_fork_in_parent() -> None:
+    """Let commits go on."""
+
+def after_fork_in_child() -> None:
+    """Let commits go on, and open all locks: the threads that held them are no more."""
+
+class Unforked:
+    """A section for ``with``, which a fork waits for; it must be short, and wait for nothing but the GIL."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
 class Reading:
     """What ``with`` holds while it reads; the lock is left at the latest when this object goes."""
 
@@ -867,8 +884,9 @@ class Writing:
 class ReadWriteLock:
     """Any number of readers at once, or one writer; a waiting writer goes before new readers.
 
-    Not reentrant: a thread that is inside must not enter again. Who waits can be interrupted; an exception between any
-    two lines leaves the lock as it should be.
+    A thread that reads may enter for reading once more, even if a writer waits. RuntimeError where a thread would wait
+    for itself. A thread that waits can be interrupted; an exception between any two lines leaves the lock as it should
+    be. In the child of a fork the lock is open, whoever held it in the parent.
     """
 
     def reading(self) -> Reading:

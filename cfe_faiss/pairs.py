@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.constraints import Constraints
+from cfe_faiss.derived import derived
 from cfe_faiss.digits import format_similarity
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
@@ -205,7 +206,7 @@ class _Compared:
     def missing(self) -> Mapping[str, int]:
         return {} if self.made is None else self.made.missing
 
-    @cached_property
+    @derived
     def work(self) -> float:
         """About how many multiplications it takes to compare all pairs."""
         storage = self.state.storage
@@ -213,7 +214,7 @@ class _Compared:
             return len(storage.by_label) ** 2 / 2 * storage.d
         return constrained.pairs_work(storage, self.made)
 
-    @cached_property
+    @derived
     def blocks(self) -> Blocks | None:
         return blocks_of(self.state.storage) if self.work > _WORTH_BLOCKS else None
 

@@ -5,15 +5,20 @@ OpenMP runtime they may be started from any number of callers at once, and a key
 """
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import faiss
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
+
+from cfe_faiss import _native
 
 Task = TypeVar("Task")
 
@@ -94,6 +99,32 @@ def _set_blas_threads(number: int | None) -> None:
     thread = threading.Thread(target=set_all)
     thread.start()
     thread.join()
+
+
+def _after_fork_in_child() -> None:
+    """Forget what other threads of the parent held: they are no more, nor are the threads of FAISS's OpenMP."""
+    global _lock, _callers
+    _native.after_fork_in_child()
+    faiss.omp_set_num_threads(1)  # with more, OpenMP would wait for the parent's threads
+    _lock = threading.Lock()
+    tqdm.set_lock(threading.RLock())
+    if _callers:
+        _callers = 0
+        _set_blas_threads(None)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_native.before_fork,
+        after_in_parent=_native.after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
+
+
+def product(X: NDArray[Any], Y: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Return ``X @ Y``. A fork waits for it: during a product on several threads of OpenBLAS a fork would never end."""
+    with _native.Unforked():
+        return np.matmul(X, Y, out=out)
 
 
 @contextmanager

@@ -25,11 +25,10 @@ LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
 FINDINGS = ("disadvantaged", "advantaged")
 _RIDGE = 0.1
 _FOLDS, _PRODUCTS, _KNOTS = 5, 6, 14
-_CLIP = 1e-4  # of cross-fitted probabilities
 _NEGLIGIBLE = 1e-6  # standard deviation of a principal component, relative to the largest: rounding of float32 rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTest:
     """Result of one score test.
 
@@ -47,10 +46,10 @@ class ScoreTest:
         Why the test cannot tell; empty where it can.
     """
 
-    statistic: float
-    p_value: float
-    n_effective: float
-    effect: float
+    statistic: float = math.nan
+    p_value: float = math.nan
+    n_effective: float = 0.0
+    effect: float = math.nan
     reason: str = ""
 
     __repr__ = summary
@@ -60,18 +59,12 @@ class ScoreTest:
         """Whether fewer than 10 decisive people are left: p values below .005 are then too frequent."""
         return not self.reason and self.n_effective < FEW_EFFECTIVE
 
-    def verdict(self, p: float, alpha: float) -> str:
-        """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
-        if self.reason:
-            return "cannot tell"
-        if not p <= alpha:
-            return "no finding"
-        return FINDINGS[0] if self.statistic > 0 else FINDINGS[1]
 
-
-def cannot_tell(reason: str, n_effective: float = 0.0) -> ScoreTest:
-    """Return the result of a test without an answer."""
-    return ScoreTest(math.nan, math.nan, n_effective, math.nan, reason)
+def verdict(statistic: float, p: float, alpha: float) -> str:
+    """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
+    if math.isnan(p):
+        return "cannot tell"
+    return "no finding" if p > alpha else FINDINGS[0] if statistic > 0 else FINDINGS[1]
 
 
 def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
@@ -92,11 +85,9 @@ def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
     a, b = np.triu_indices(first.shape[1])
     columns = np.column_stack([components, _standardised(first[:, a] * first[:, b])])
     fold = np.arange(len(X)) % _FOLDS
-    chance = np.empty(len(X))
+    logit = np.empty(len(X))
     for k in range(_FOLDS):
-        chance[fold == k] = _logistic(columns[fold != k], unfavourable[fold != k], columns[fold == k])
-    chance = chance.clip(_CLIP, 1 - _CLIP)
-    logit = np.log(chance / (1 - chance))
+        logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
     knots = np.unique(np.quantile(logit, np.linspace(0.05, 0.95, _KNOTS)))
     hinges = np.maximum(logit[:, None] - knots, 0)
     return np.column_stack([columns, _standardised(np.column_stack([logit, hinges]))])
@@ -104,7 +95,10 @@ def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
 
 def propensity(B: Floats, carries: Bools) -> Floats:
     """Return the probability of carrying the value given the basis, (n,)."""
-    return _logistic(B, carries, B)
+    from scipy.special import expit
+
+    chance: Floats = expit(_logits(B, carries, B))
+    return chance
 
 
 def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats]) -> list[ScoreTest]:
@@ -126,24 +120,13 @@ def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[F
     for score, variance, power in zip(scores.tolist(), variances.tolist(), fourth.tolist(), strict=True):
         effective = variance**2 / power if power > 0 else 0.0
         if effective < LEAST_EFFECTIVE:
-            tests.append(cannot_tell(f"{effective:.1f} decisive people are fewer than {LEAST_EFFECTIVE}", effective))
+            reason = f"{effective:.1f} decisive people are fewer than {LEAST_EFFECTIVE}"
+            tests.append(ScoreTest(n_effective=effective, reason=reason))
             continue
         z = score / math.sqrt(variance * n / (n - columns.shape[1]))
-        tests.append(ScoreTest(z, float(2 * norm.sf(abs(z))), effective, score / w.sum()))
+        p = float(2 * norm.sf(abs(z)))
+        tests.append(ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=score / w.sum()))
     return tests
-
-
-def situation_contrast(neighbours: Ints, unfavourable: Bools) -> Floats:
-    """Return each person's decision less the mean decision of the neighbours, (n, k) without the person, (n,)."""
-    contrast: Floats = unfavourable - unfavourable[neighbours].mean(axis=1)
-    return contrast
-
-
-def evidence_contrast(refused: Ints, granted: Ints, n: int) -> Floats:
-    """Return 1 for the unfavourable side of each pair, -1 for the other, 0 for people in no pair, (n,)."""
-    contrast = np.zeros(n)
-    contrast[refused], contrast[granted] = 1, -1
-    return contrast
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +139,8 @@ class PairCounts:
         Pairs in which the carrier has the unfavourable decision, or the other one.
     expected
         Expected number of pairs against the carrier, given the propensities of both sides.
+    effect
+        Share of these pairs that are against the carrier beyond the expected ones; NaN without pairs.
     gamma
         The largest odds of a hidden difference within the pairs at which a finding stands, >= 1.
     """
@@ -163,13 +148,8 @@ class PairCounts:
     against: int
     in_favour: int
     expected: float
+    effect: float
     gamma: float
-
-    @property
-    def effect(self) -> float:
-        """Share of these pairs that lie against the carrier beyond the expected ones; NaN without pairs."""
-        pairs = self.against + self.in_favour
-        return (self.against - self.expected) / pairs if pairs else math.nan
 
 
 def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float) -> PairCounts:
@@ -199,8 +179,9 @@ def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, al
         while above(highest) > 0 and highest < 64:
             highest *= 2
         gamma = math.exp(brentq(above, 0.0, highest)) if highest < 64 else math.inf
-    count = int(against.sum())
-    return PairCounts(count, len(against) - count, float(expit(odds).sum()), gamma)
+    count, expected = int(against.sum()), float(expit(odds).sum())
+    effect = (count - expected) / len(against) if len(against) else math.nan
+    return PairCounts(count, len(against) - count, expected, effect, gamma)
 
 
 def _principal_components(X: NDArray[np.float32]) -> Floats:
@@ -223,12 +204,12 @@ def _standardised(columns: Floats) -> Floats:
     return scaled
 
 
-def _logistic(B: Floats, y: Bools, at: Floats) -> Floats:
-    """Return P(y | at) of a ridge-logistic regression of y on B, whose intercept is not penalised."""
+def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
+    """Return the logit of P(y | at) of a ridge-logistic regression of y on B, whose intercept is not penalised."""
     from sklearn.linear_model import LogisticRegression
 
     if y.all() or not y.any():
-        return np.full(len(at), float(y[0]))
+        return np.full(len(at), 20.0 if y[0] else -20.0)  # one class only: any large value
     model = LogisticRegression(C=1 / _RIDGE, solver="newton-cholesky", tol=1e-6, max_iter=100)
-    chance: Floats = model.fit(B, y).predict_proba(at)[:, 1]
-    return chance
+    logits: Floats = model.fit(B, y).decision_function(at)
+    return logits

@@ -1,7 +1,7 @@
 """Direction test: which side of the closest pairs with different decisions carries a value."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,29 +29,9 @@ LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DirectTest:
-    """Common part of the results of :func:`direction_test` and :func:`situation_test`.
-
-    Attributes
-    ----------
-    attribute, value, unfavourable
-        Attribute, the values that make a carrier, and the classes that count as unfavourable, by name.
-    n_carriers, n_others, unknown
-        People who carry the value, who do not, and whose value is missing. The last are left out.
-    statistic, p_value
-        z of the score test, positive where carriers are disadvantaged, and its two-sided p value; NaN where the verdict
-        is "cannot tell".
-    n_effective, few
-        Effective number of decisive people, and whether it lies between 5 and 10: p values below .005 are then about
-        twice too frequent.
-    verdict, reason
-        "disadvantaged", "advantaged", "no finding" or "cannot tell", and why the test cannot tell.
-    effect
-        Size of the effect beyond what the vectors explain, positive where carriers are disadvantaged.
-    limits
-        What the numbers cannot say.
-    """
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class DirectTest(ScoreTest):
+    """Common part of the results of :func:`direction_test` and :func:`situation_test`."""
 
     attribute: str
     value: tuple[str, ...]
@@ -59,14 +39,8 @@ class DirectTest:
     n_carriers: int
     n_others: int
     unknown: int
-    statistic: float
-    p_value: float
-    n_effective: float
-    few: bool
     verdict: str
-    reason: str
-    effect: float
-    limits: tuple[str, ...]
+    limits: tuple[str, ...] = LIMITS
 
     def __repr__(self) -> str:
         answer = f"cannot tell, {self.reason}" if self.reason else f"{self.verdict}, p={self.p_value:.2g}"
@@ -74,7 +48,7 @@ class DirectTest:
         return f"{type(self).__name__}({self.attribute} = {' or '.join(self.value)}: {answer}{few})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class DirectionTest(DirectTest):
     """Result of :func:`direction_test`; see :class:`cfe_faiss.audit.SituationTest` for the other direct test.
 
@@ -109,38 +83,6 @@ class DirectionTest(DirectTest):
     pairs: "pd.DataFrame"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One value of one attribute: who is tested, and who carries it."""
-
-    sample: Sample
-    attribute: str
-    value: tuple[str, ...]
-    unfavourable: tuple[str, ...]
-    carries: Bools
-    unknown: int
-
-    def answer(self, test: ScoreTest, effect: float, alpha: float) -> dict[str, Any]:
-        """Return the fields of :class:`DirectTest`."""
-        n_carriers = int(self.carries.sum())
-        return {
-            "attribute": self.attribute,
-            "value": self.value,
-            "unfavourable": self.unfavourable,
-            "n_carriers": n_carriers,
-            "n_others": len(self.carries) - n_carriers,
-            "unknown": self.unknown,
-            "statistic": test.statistic,
-            "p_value": test.p_value,
-            "n_effective": test.n_effective,
-            "few": test.few,
-            "verdict": test.verdict(test.p_value, alpha),
-            "reason": test.reason,
-            "effect": effect,
-            "limits": LIMITS,
-        }
-
-
 def question(
     finder: EvidenceFinder,
     attribute: str | Sequence[str],
@@ -148,19 +90,28 @@ def question(
     unfavourable: Any,
     nodes: Any,
     bins: Bins,
-) -> Question:
-    """Return what a test is asked; ``values`` are the name of the argument and the value or values."""
+) -> tuple[Sample, Bools, dict[str, Any]]:
+    """Return who is tested, who of them carries the value, and the fields of the result that say so.
+
+    ``values`` are the name of the argument and the value or values.
+    """
     bad = finder.class_numbers("unfavourable", unfavourable)
     rows = tested_rows(finder, nodes)
     names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
     single, crossed = (names, []) if len(names) == 1 else ([], [names])
     group = attribute_groups(finder, rows, single, bins, crossed)[0]
-    given, carries = carriers(*values[:1], group, values[1])
+    given, carries = carriers(values[0], group, values[1])
     known = group.codes != UNKNOWN
+    fields = {
+        "attribute": group.name,
+        "value": tuple(given),
+        "unfavourable": tuple(finder.class_name(int(label)) for label in bad),
+        "n_carriers": int(carries.sum()),
+        "n_others": int((known & ~carries).sum()),
+        "unknown": int((~known).sum()),
+    }
     people = sample(finder, rows[known], bad)
-    of_people = carries[np.searchsorted(rows, people.rows)]
-    bad_names = tuple(finder.class_name(int(label)) for label in bad)
-    return Question(people, group.name, tuple(given), bad_names, of_people, int((~known).sum()))
+    return people, carries[np.searchsorted(rows, people.rows)], fields
 
 
 @single_threaded_blas()
@@ -176,9 +127,9 @@ def direction_test(
 ) -> DirectionTest:
     """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
 
-    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one pair. There are as
-    many pairs as a fifth of the people, but at most half of the smaller side. The test asks whether the value lies on
-    the unfavourable side more often than the vectors explain.
+    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one pair, at most a
+    fifth as many pairs as people. The test asks whether the unfavourable side carries the value more often than the
+    vectors explain.
 
     Parameters
     ----------
@@ -230,33 +181,22 @@ def direction_test(
     'disadvantaged'
     """
     alpha = as_number("alpha", alpha, 0, 1)
-    asked = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
-    people = asked.sample
-    chance, (test,) = people.test(asked.carries, [people.evidence_contrast])
-    counts = direct_test.pair_counts(*people.sides, asked.carries, chance, alpha)
-    answer = asked.answer(test, counts.effect, alpha)
-    return DirectionTest(
-        **answer,
-        against=counts.against,
-        in_favour=counts.in_favour,
-        expected=counts.expected,
-        gamma=counts.gamma if answer["verdict"] in direct_test.FINDINGS else np.nan,
-        pairs=_frame(finder, asked),
-    )
-
-
-def _frame(finder: EvidenceFinder, asked: Question) -> "pd.DataFrame":
+    people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
     with extra("audit"):
         import pandas as pd
 
-    people = asked.sample
-    refused, granted = people.sides
-    return pd.DataFrame(
-        {
-            "unfavourable": finder.names(people.rows[refused]),
-            "favourable": finder.names(people.rows[granted]),
-            "similarity": people.pairs.similarity,
-            "unfavourable_carries": asked.carries[refused],
-            "favourable_carries": asked.carries[granted],
-        }
-    )
+    refused, granted, similarity = people.pairs
+    chance, (test,) = people.test(carries, [people.evidence_contrast])
+    counts = direct_test.pair_counts(refused, granted, carries, chance, alpha)
+    fields |= asdict(test) | asdict(counts)
+    fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
+    if fields["verdict"] not in direct_test.FINDINGS:
+        fields["gamma"] = np.nan
+    pairs = {
+        "unfavourable": finder.names(people.rows[refused]),
+        "favourable": finder.names(people.rows[granted]),
+        "similarity": similarity,
+        "unfavourable_carries": carries[refused],
+        "favourable_carries": carries[granted],
+    }
+    return DirectionTest(**fields, pairs=pd.DataFrame(pairs))

@@ -1,14 +1,14 @@
 """Both direct tests for all values of several attributes, as one family of hypotheses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import Bools, Floats, ScoreTest
+from cfe_faiss.audit.direct_test import Bools, Floats
 from cfe_faiss.audit.direction import LIMITS
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
@@ -20,10 +20,9 @@ from cfe_faiss.parallel import single_threaded_blas
 if TYPE_CHECKING:
     import pandas as pd
 
-_OF_PAIRS = ("against", "in_favour", "expected", "gamma")
 _COLUMNS = (
     *("attribute", "value", "test", "n_carriers", "n_others", "effect", "statistic", "p", "q", "n_effective", "few"),
-    *("verdict", "reason", *_OF_PAIRS, "named"),
+    *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named"),
 )
 
 
@@ -202,14 +201,17 @@ def direct_effects(  # noqa: PLR0913
         people, contrast = samples[key]
         codes = group.codes[np.searchsorted(rows, people.rows)]
         for code in np.unique(codes):
-            base = {"attribute": group.name, "value": group.values[code]}
-            lines += [base | line for line in _lines(people, contrast, codes == code, fdr)]
-    table = pd.DataFrame(lines, columns=[*_COLUMNS])
+            value = {"attribute": group.name, "value": group.values[code]}
+            lines += [value | line for line in _lines(people, contrast, codes == code, fdr)]
     further = {} if others is None else {str(name): float(p) for name, p in others.items()}
-    q = adjusted_p_values([*table["p"], *further.values()])
+    q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
+    for line, adjusted in zip(lines, q.tolist(), strict=False):
+        line["q"], line["verdict"] = adjusted, direct_test.verdict(line["statistic"], adjusted, fdr)
+        line["named"] = line["verdict"] in direct_test.FINDINGS
+        line["gamma"] = line["gamma"] if line["named"] else np.nan
     return DirectEffects(
-        _judged(table, q[: len(table)], fdr),
-        dict(zip(further, q[len(table) :].tolist(), strict=True)),
+        pd.DataFrame(lines, columns=[*_COLUMNS]),
+        dict(zip(further, q[len(lines) :].tolist(), strict=True)),
         tuple(finder.class_name(int(label)) for label in bad),
         len(rows),
         {group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
@@ -219,33 +221,10 @@ def direct_effects(  # noqa: PLR0913
 
 
 def _lines(people: Sample, contrast: Floats, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
-    chance, (situation, direction) = people.test(carries, [contrast, people.evidence_contrast])
-    counts = direct_test.pair_counts(*people.sides, carries, chance, fdr)
-    pairs = {name: float(getattr(counts, name)) for name in _OF_PAIRS}
-    yield _line("situation", carries, situation, situation.effect)
-    yield _line("direction", carries, direction, counts.effect) | pairs
-
-
-def _line(name: str, carries: Bools, test: ScoreTest, effect: float) -> dict[str, Any]:
-    n_carriers = int(carries.sum())
-    return {
-        "test": name,
-        "n_carriers": n_carriers,
-        "n_others": len(carries) - n_carriers,
-        "effect": effect,
-        "statistic": test.statistic,
-        "p": test.p_value,
-        "n_effective": test.n_effective,
-        "few": test.few,
-        "reason": test.reason,
-    }
-
-
-def _judged(table: "pd.DataFrame", q: Floats, fdr: float) -> "pd.DataFrame":
-    """Return the table with adjusted p values and the verdicts by them."""
-    findings = direct_test.FINDINGS
-    verdict = np.where(q <= fdr, np.where(table["statistic"] > 0, *findings), "no finding")
-    verdict = np.where(np.isnan(q), "cannot tell", verdict)
-    judged = table.assign(q=q, verdict=verdict, named=np.isin(verdict, findings))
-    judged.loc[~judged["named"], "gamma"] = np.nan
-    return judged
+    """Yield the situation test and the direction test of one value."""
+    chance, tests = people.test(carries, [contrast, people.evidence_contrast])
+    counts = asdict(direct_test.pair_counts(*people.pairs[:2], carries, chance, fdr))
+    no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
+    for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
+        numbers = {"test": name, "n_carriers": int(carries.sum()), "n_others": int((~carries).sum())}
+        yield numbers | {"p": test.p_value, "few": test.few} | asdict(test) | pairs

@@ -16,7 +16,7 @@ from cfe_faiss.constraints import Constraints
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
-from cfe_faiss.pairs import Pairs, global_evidence
+from cfe_faiss.pairs import global_evidence
 
 _SEED = 20
 _ANY = 2  # label of queries that leaves no row out: decisions are labelled 0 and 1
@@ -58,25 +58,24 @@ class Sample:
         return direct_test.basis(self.vectors, self.unfavourable)
 
     @cached_property
-    def pairs(self) -> Pairs:
-        """The most similar pairs with different decisions, greedily, each person in at most one."""
-        fewer = min(int(self.unfavourable.sum()), int((~self.unfavourable).sum()))
-        return global_evidence(self.index, max(1, min(len(self) // 5, fewer // 2)), where=Constraints(replace=False))
+    def pairs(self) -> tuple[Ints, Ints, NDArray[np.float32]]:
+        """The most similar pairs with different decisions, greedily, each person in at most one.
 
-    @cached_property
-    def sides(self) -> tuple[Ints, Ints]:
-        """Positions of the unfavourable and of the other side of each pair."""
-        is_first = self.unfavourable[self.pairs.source]
-        return (
-            np.where(is_first, self.pairs.source, self.pairs.target),
-            np.where(is_first, self.pairs.target, self.pairs.source),
-        )
+        Positions of the unfavourable and of the other side, and the similarity.
+        """
+        found = global_evidence(self.index, max(1, len(self) // 5), where=Constraints(replace=False))
+        both = np.stack([found.source, found.target])
+        refused, granted = np.where(self.unfavourable[found.source], both, both[::-1])
+        return refused, granted, found.similarity
 
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest people of either group, (n, k), without the person."""
         positions = np.arange(len(self)) if positions is None else positions
         found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=_ANY))[1]
-        return without_self(found, positions)
+        is_self = found == positions[:, None]
+        is_self[~is_self.any(axis=1), -1] = True  # many people are alike: one too many was found
+        others: Ints = found[~is_self].reshape(len(found), -1)
+        return others
 
     def obstacle(self, carries: Bools) -> str:
         """Return why no test of this value can be made; empty if one can."""
@@ -92,20 +91,23 @@ class Sample:
     def test(self, carries: Bools, contrasts: Sequence[Floats]) -> tuple[Floats, list[ScoreTest]]:
         """Return the propensity of carrying the value, NaN if nothing can be tested, and a test for each contrast."""
         if reason := self.obstacle(carries):
-            return np.full(len(self), np.nan), [direct_test.cannot_tell(reason)] * len(contrasts)
+            return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
         chance = direct_test.propensity(self.basis, carries)
         return chance, direct_test.score_tests(self.basis, carries, chance, contrasts)
 
     def situation_contrast(self, k: int) -> Floats:
-        """Return each decision less the mean decision of the k nearest people."""
+        """Return each decision less the mean decision of the k nearest people, (n,)."""
         if len(self) < 2:
             return np.zeros(len(self))
-        return direct_test.situation_contrast(self.neighbours(min(k, len(self) - 1)), self.unfavourable)
+        near: Floats = self.unfavourable[self.neighbours(min(k, len(self) - 1))].mean(axis=1)
+        return self.unfavourable - near
 
     @cached_property
     def evidence_contrast(self) -> Floats:
-        """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair."""
-        return direct_test.evidence_contrast(*self.sides, len(self))
+        """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair, (n,)."""
+        contrast = np.zeros(len(self))
+        contrast[self.pairs[0]], contrast[self.pairs[1]] = 1, -1
+        return contrast
 
 
 def sample(finder: EvidenceFinder, rows: Ints, unfavourable: NDArray[np.int32]) -> Sample:
@@ -168,14 +170,6 @@ def carriers(argument: str, group: Grouping, values: Any) -> tuple[list[str], Bo
             hint = did_you_mean(name, group.values)
             raise ValueError(f"{argument} must be among the values of {group.name!r} ({known}), got {name!r}{hint}")
     return names, np.isin(group.codes, [group.values.index(name) for name in names])
-
-
-def without_self(found: Ints, positions: Ints) -> Ints:
-    """Return lists of neighbours without the person, one shorter: without the last one if the person is not found."""
-    is_self = found == positions[:, None]
-    is_self[~is_self.any(axis=1), -1] = True
-    others: Ints = found[~is_self].reshape(len(found), -1)
-    return others
 
 
 def _name(value: Any) -> str:

@@ -1,16 +1,16 @@
 """Situation test: people compared with their nearest neighbours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.direct_test import Bools, Floats, Ints
-from cfe_faiss.audit.direction import DirectTest, Question, question
+from cfe_faiss.audit.direct_test import Bools, Floats, Ints, verdict
+from cfe_faiss.audit.direction import DirectTest, question
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.sample import Sample, without_self
+from cfe_faiss.audit.sample import Sample
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
@@ -26,7 +26,7 @@ _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach
 _DRAWS, _DRAWN_ROWS, _DEPTH = 100, 1_000, 2_000  # of the attribute, for `expected`
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class SituationTest(DirectTest):
     """Result of :func:`situation_test`; see :class:`cfe_faiss.audit.DirectionTest` for the other direct test.
 
@@ -144,13 +144,14 @@ def situation_test(  # noqa: PLR0913
     """
     k, alpha = as_count("k", k), as_number("alpha", alpha, 0, 1)
     threshold = as_number("threshold", threshold, 0, 1)
-    asked = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins)
-    people, carries = asked.sample, asked.carries
+    people, carries, fields = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins)
     chance, (test,) = people.test(carries, [people.situation_contrast(k)])
-    table = _table(finder, asked, k, threshold)
+    table = _table(finder, people, carries, k, threshold)
     judged = table[people.unfavourable[carries] & table["difference"].notna().to_numpy()]
     return SituationTest(
-        **asked.answer(test, test.effect, alpha),
+        **fields,
+        **asdict(test),
+        verdict=verdict(test.statistic, test.p_value, alpha),
         share_carriers=_mean(people.unfavourable[carries]),
         share_others=_mean(people.unfavourable[~carries]),
         k=k,
@@ -162,29 +163,27 @@ def situation_test(  # noqa: PLR0913
     )
 
 
-def _table(finder: EvidenceFinder, asked: Question, k: int, threshold: float) -> "pd.DataFrame":
+def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> "pd.DataFrame":
     with extra("audit"):
         import pandas as pd
 
-    people, carriers = asked.sample, np.flatnonzero(asked.carries)
+    carriers = np.flatnonzero(carries)
+    rows = people.rows[carriers]
     by_group = IndexEvidenceFlat(people.vectors.shape[1])
-    by_group.add_with_labels(people.vectors, asked.carries.astype(np.int32))
-    columns: dict[str, Any] = {
-        "node": finder.names(people.rows[carriers]),
-        "label": finder.labels[people.rows[carriers]],
-    }
-    similarities = {}
+    by_group.add_with_labels(people.vectors, carries.astype(np.int32))
+    columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
+    shares, similarities = [], {}
     for code, name in ((_PROTECTED, "protected"), (_REST, "rest")):
         only = EvidenceParameters(labels=_ANY, targets=[code])
-        D, I = by_group.search(people.vectors[carriers], k + (code == _PROTECTED), params=only)
-        if code == _PROTECTED:
-            D = np.take_along_axis(D, np.argsort(carriers[:, None] == I, axis=1, kind="stable")[:, :k], axis=1)
-            I = without_self(I, carriers)
+        D, I = by_group.search(people.vectors[carriers], k + 1, params=only)
+        # Carriers are found in their own group: move them to the last place, which is dropped.
+        places = np.argsort(carriers[:, None] == I, axis=1, kind="stable")[:, :k]
+        D, I = np.take_along_axis(D, places, axis=1), np.take_along_axis(I, places, axis=1)
         found = I >= 0
-        columns[f"n_{name}"] = found.sum(axis=1)
-        columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
-        similarities[f"similarity_{name}"] = _share(np.where(found, D, 0).sum(axis=1), found.sum(axis=1))
-    shares = [_share(columns[f"unfavourable_{name}"], columns[f"n_{name}"]) for name in ("protected", "rest")]
+        n = columns[f"n_{name}"] = found.sum(axis=1)
+        bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
+        shares.append(_share(bad, n))
+        similarities[f"similarity_{name}"] = _share(np.where(found, D, 0).sum(axis=1), n)
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
     return pd.DataFrame({**columns, "difference": difference, **similarities, "flagged": flagged})

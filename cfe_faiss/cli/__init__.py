@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from cfe_faiss.cli.own import check_files
 from cfe_faiss.cli.parser import parser
 from cfe_faiss.datasets.own.table import text_format
 from cfe_faiss.finder import InputWarning
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser().parse_args(argv)
         arguments.argv = sys.argv[1:] if argv is None else list(argv)
+        check_files(arguments)
         status = _run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -47,6 +47,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
         pairs=arguments.pairs,
         nodes=arguments.nodes,
         folder=arguments.out,
+        overwrite=arguments.overwrite,
         seed=arguments.seed,
         output=sys.stdout,
     )
@@ -63,7 +64,7 @@ def run_build(arguments: argparse.Namespace) -> None:
         index = _from_matrix(arguments)
     else:
         index = _from_case(arguments)
-    write_index(index, arguments.out)
+    write_index(index, arguments.out, overwrite=arguments.overwrite)
     classes = len(np.unique(index.members().labels))
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
 

@@ -69,6 +69,12 @@ def add_text_format(parser: Any) -> None:
     parser.add_argument("--decimal", choices=(".", ","), help='decimal mark of numbers in text files; default: "."')
 
 
+def add_overwrite(parser: Any, *outputs: str) -> None:
+    """Add --overwrite, and note which arguments name files or folders that the command writes."""
+    parser.add_argument("--overwrite", action="store_true", help="replace files that cfe-faiss has not written")
+    parser.set_defaults(outputs=outputs)
+
+
 def add_data_root(parser: argparse.ArgumentParser) -> None:
     """Add --data-root."""
     parser.add_argument(

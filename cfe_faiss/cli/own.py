@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import did_you_mean
 from cfe_faiss.cli.output import note
+from cfe_faiss.datasets.files import files_of
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import read_classes
 from cfe_faiss.datasets.own.graph import read_ids
 from cfe_faiss.datasets.own.nodes import read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
+from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.kinds import EvidenceIndex
 
@@ -147,6 +149,23 @@ def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
             f"--predictions must be what the index was built from, got another class for {other:,} of "
             f"{len(members.ids):,} nodes"
         )
+
+
+def check_files(arguments: argparse.Namespace) -> None:
+    """Raise ValueError where an output of a command is one of its inputs, or a file of somebody else."""
+    outputs = [path for name in getattr(arguments, "outputs", ()) if (path := getattr(arguments, name)) is not None]
+    check_outputs(outputs, inputs(arguments), overwrite=getattr(arguments, "overwrite", False))
+
+
+def inputs(arguments: argparse.Namespace) -> list[Path]:
+    """Return the files and folders that a command reads: those that its options name, and those of its data set."""
+    values = [value for name, value in vars(arguments).items() if name not in getattr(arguments, "outputs", ())]
+    nodes = getattr(arguments, "nodes", None)
+    values.append(as_file([nodes] if isinstance(nodes, str) else nodes or ()))
+    parts = [part for value in values for part in (value if isinstance(value, list | tuple) else [value])]
+    named = [part.path if isinstance(part, Source) else part for part in parts]
+    of_dataset = files_of(getattr(arguments, "dataset", None), getattr(arguments, "data_root", None))
+    return [path for path in named if isinstance(path, Path)] + of_dataset
 
 
 def paths(arguments: argparse.Namespace) -> list[Path]:

@@ -49,6 +49,7 @@ def _add_demo(commands: Any) -> None:
         metavar="DIR",
         help="folder of the picture; default: demo-output",
     )
+    shared.add_overwrite(demo, "out")
     shared.add_seed(demo, "the split, the model and its training")
     demo.set_defaults(run=build.run_demo)
 
@@ -70,6 +71,7 @@ def _add_audit(commands: Any) -> None:
     written = audited.add_argument_group("what is written")
     written.add_argument("--out", type=Path, metavar="FILE", default=Path("report.html"), help="default: report.html")
     written.add_argument("--figures", type=Path, metavar="DIR", help="folder for the figures as files")
+    shared.add_overwrite(written, "out", "figures")
     written.add_argument("--title", default="", metavar="TEXT", help="of the page")
     written.add_argument("--mask-ids", action="store_true", help="row numbers in place of --id")
     shared.add_confidence(audited)
@@ -128,6 +130,7 @@ def _add_build(commands: Any) -> None:
     )
     built = commands.add_parser("build", help="build an index file", description=text)
     built.add_argument("out", type=Path, metavar="OUT", help="the index file to write")
+    shared.add_overwrite(built, "out")
     sources = shared.add_sources(built, what="a known data set; a model is trained unless --predictions is given")
     sources.add_argument("--vectors", type=Path, metavar="FILE", help="ready vectors: .npy, .csv or .txt")
     shared.add_data_root(built)
@@ -206,6 +209,7 @@ def _add_plot(commands: Any) -> None:
     shared.add_index(plot)
     plot.add_argument("pair", nargs="*", metavar="NODE", help="two nodes, by id or number")
     plot.add_argument("--out", type=Path, default=Path("evidence.png"), metavar="FILE", help="default: evidence.png")
+    shared.add_overwrite(plot, "out")
     shared.add_sources(plot, what="the data set that the index was built from")
     shared.add_data_root(plot)
     shared.add_model(plot)

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from cfe_faiss.cli.case import Case, compare, read_case, trained
 from cfe_faiss.cli.search import similarity64
 from cfe_faiss.extras import extra
 from cfe_faiss.files.format import read_index
-from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 
@@ -44,10 +43,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
         max_neighbors=arguments.max_neighbours,
         features=arguments.rows,
     )
-    drawn = BytesIO()
-    figure.savefig(drawn, format=arguments.out.suffix[1:] or "png", dpi=150)
-    with new_file(arguments.out) as file:
-        file.write(drawn.getvalue())
+    write_picture(figure, arguments.out, overwrite=arguments.overwrite)
     names = case.ids.names
     sys.stdout.write(f"{arguments.out}: nodes {names[source]} and {names[target]}\n")
 

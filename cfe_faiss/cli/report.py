@@ -11,9 +11,11 @@ from typing import Any
 from cfe_faiss import audit
 from cfe_faiss.attributes import as_attributes
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
+from cfe_faiss.audit.reporting.files import report_files
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, class_number, left_out, read_case, table_finder
 from cfe_faiss.cli.constraints import constraints, named, number
+from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 _BLOCK = 1 << 20
@@ -30,6 +32,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     if not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"{arguments.out.parent}: there is no such folder to write the report in")
+    check_outputs(report_files(arguments.out), own.inputs(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
     assert case.predicted is not None
     attributes = as_attributes(case.attributes)
@@ -69,6 +72,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         cases=arguments.cases,
         confidence=arguments.confidence,
         figures=arguments.figures,
+        overwrite=arguments.overwrite,
         **options,
     )
     for path in report.files:

@@ -8,7 +8,6 @@ of every list and, for every class with a share in it that matters, the mean of 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from cfe_faiss._native import ClassCentroids, ListScan
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.derived import derived
+from cfe_faiss.lists.storage import Storage, read_only
 from cfe_faiss.parallel import num_threads
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
@@ -242,7 +242,7 @@ class Routes:
         self.native.rank_all(X, labels, found, threads)
         return found
 
-    @cached_property
+    @derived
     def native(self) -> ClassCentroids:
         """The means in blocks, as the compiled core ranks lists by them."""
         clusters = self.second_level
@@ -281,12 +281,14 @@ class Ranking:
     before: ClassCentroids | None = None
     changed: NDArray[np.bool_] | None = None
 
-    @cached_property
+    @derived
     def routes(self) -> Routes:
-        """The means of all lists."""
-        return self.from_file or Routes.of(self.storage, self.references, self.reference_starts)
+        """The means of all lists, in read-only arrays."""
+        routes = self.from_file or Routes.of(self.storage, self.references, self.reference_starts)
+        read_only(*routes.arrays().values(), routes.filled, routes.class_filled)
+        return routes
 
-    @cached_property
+    @derived
     def native(self) -> ClassCentroids:
         """What the compiled core ranks all lists by."""
         if self.before is None or self.changed is None:

@@ -1,11 +1,11 @@
 """The paper's graphs, a small one that needs no files, and random ones of the shape of the large ones."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss.checks import as_count
 from cfe_faiss.datasets import synthetic
+from cfe_faiss.datasets.files import root_folder
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -100,7 +100,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     if name not in NAMES:
         raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
     seed = as_count("seed", seed, 0)
-    folder = Path(os.environ.get("CFE_DATA", "data") if root is None else root).expanduser()
+    folder = root_folder(root)
 
     # Imported here because they load torch, which takes seconds.
     data: Any

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cfe_faiss.datasets.files import missing_files, not_found
+from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
 from cfe_faiss.extras import extra
 
 with extra("gnn"):
@@ -38,10 +38,9 @@ _CORA_TOPICS = (
 
 @dataclass(frozen=True)
 class Source:
-    """A PyG class (``build``, called with its root), its root below ours, its raw folder below that, its files."""
+    """A PyG class (``build``, called with its root), its raw folder below that root, and its files."""
 
     build: Callable[[str], Any]
-    home: str
     raw: str
     files: tuple[str, ...]
     origin: str
@@ -53,7 +52,6 @@ _PLANETOID_ORIGIN = "Planetoid, https://github.com/kimiyoung/planetoid, folder d
 SOURCES = {
     "cora": Source(
         build=lambda root: Planetoid(root, "Cora"),
-        home="planetoid",
         raw="Cora/raw",
         files=tuple(f"ind.cora.{part}" for part in _PLANETOID),
         origin=_PLANETOID_ORIGIN,
@@ -62,7 +60,6 @@ SOURCES = {
     ),
     "pubmed": Source(
         build=lambda root: Planetoid(root, "PubMed"),
-        home="planetoid",
         raw="PubMed/raw",
         files=tuple(f"ind.pubmed.{part}" for part in _PLANETOID),
         origin=_PLANETOID_ORIGIN,
@@ -70,14 +67,12 @@ SOURCES = {
     ),
     "facebook": Source(
         build=FacebookPagePage,
-        home="FacebookPagePage",
         raw="raw",
         files=("facebook.npz",),
         origin=f"MUSAE, in PyG's form: {FacebookPagePage.url}",
     ),
     "amazon": Source(
         build=AmazonProducts,
-        home="AmazonProducts",
         raw="raw",
         files=("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
         origin="GraphSAINT, https://github.com/GraphSAINT/GraphSAINT, its data set Amazon",
@@ -88,7 +83,7 @@ SOURCES = {
 def read(name: str, root: Path) -> Data:
     """Read or download a graph; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
     source = SOURCES[name]
-    folder = root / source.home / source.raw
+    folder = root / FOLDERS[name]
     missing = missing_files(folder, source.files)
     # PyG writes a processed copy beside the raw files, so it gets a folder of its own, and theirs through a link. It
     # also changes the warning filters while it reads old pickles.

@@ -9,13 +9,14 @@ import faiss
 
 from cfe_faiss.files import footer, validate
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.kinds import EvidenceIndex
 
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 
 
-def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
+def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write an evidence index to a file that stock ``faiss.read_index`` opens, too.
 
     The file takes its name when it is complete and synced: an interrupted write leaves what was at ``path`` before, and
@@ -26,14 +27,19 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     index
         Evidence index of any kind. The lists of a mapped inverted file are loaded into memory for it.
     path
-        Where to. An existing file is replaced; of a symbolic link, the file that it points to.
+        Path of the file. The file of another evidence index is replaced; of a symbolic link, the file that it points
+        to.
+    overwrite
+        Whether to replace a file that this package has not written.
 
     Raises
     ------
     TypeError
         If ``index`` is not an evidence index.
     ValueError
-        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer.
+        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer. If
+        this package has not written the file at ``path``, and ``overwrite`` is False. If another index, or an array, is
+        mapped from it; the index that was read from ``path`` may be written back.
     OSError
         If the file cannot be written.
     """
@@ -41,8 +47,10 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
-    with new_file(target) as file:
+    check_outputs([target], overwrite=overwrite, origins=index._origins)
+    with new_file(target, overwrite=overwrite) as file:
         footer.write(index, file, target)
+    index._origins = (*index._origins[:1], target)
 
 
 def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
@@ -89,6 +97,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     source = Path(path)
     with open_regular(source) as file:
         index = footer.read(file, source, partial(_read_stock, mapped=mapped), mapped=mapped)
+    index._origins = (source.resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
         index._refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"

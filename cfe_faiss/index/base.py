@@ -1,7 +1,9 @@
 """What every evidence index does: a class that stands before FAISS's own among the bases of an index."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import faiss
@@ -12,14 +14,14 @@ from cfe_faiss._native import Change, FaissLists, ReadWriteLock, Table, Writing,
 from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
-from cfe_faiss.index.selection import allowed_by, selected
+from cfe_faiss.index.selection import accepted, allowed_by, calls_python, selected, selector_of, with_ids
 from cfe_faiss.index.state import State
 from cfe_faiss.index.stock import as_numeric, like, reading, written
 from cfe_faiss.lists import codecs, id_map
 from cfe_faiss.lists.faiss_functions import Step, raw, setting
 from cfe_faiss.lists.id_map import Members, UnknownIdError
 from cfe_faiss.lists.mapped import in_memory
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.storage import Storage, StorageOutside
 from cfe_faiss.search import constrained, exact, greedy
 from cfe_faiss.search.conditions import conditions
 from cfe_faiss.search.constrained import Queries
@@ -44,7 +46,9 @@ class EvidenceMixin(Generic[StateT]):
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
+    _deriving: ReadWriteLock = None  # type: ignore[assignment] # of readers, while one of them makes the state
     _refusal: str = ""  # why the index cannot be changed
+    _origins: tuple[Path, ...] = ()  # where the index was first read from or written to, and where it was last written
     _table: Table = None  # type: ignore[assignment]
     _state: StateT | None = None
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
@@ -119,28 +123,41 @@ class EvidenceMixin(Generic[StateT]):
 
     def _set_up(self, table: Table) -> None:
         """Give a new index what only it has."""
-        self._lock = ReadWriteLock()
+        self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
         self._table, self._state, self._refusal = table, None, ""
 
     def _snapshot(self) -> StateT:
         """Return the index as it is; for whoever is inside of the lock."""
         id_map.check_unchanged(self.ntotal, len(self._table))
-        check = self._unchecked
-        if check is not None:
-            check()
-            self._unchecked = None
         state = self._state
-        if state is None or not self._is_current(state):
-            self._state = state = self._worked_out()
-        return state
+        if state is not None and self._unchecked is None and self._is_current(state):
+            return state
+        with self._deriving.writing():
+            check = self._unchecked
+            if check is not None:
+                check()
+                self._unchecked = None
+            state = self._state
+            if state is None or not self._is_current(state):
+                self._state = state = self._worked_out()
+            return state
 
     def _is_current(self, state: StateT) -> bool:
         return True
 
     def storage(self) -> Storage:
-        """Return where the vectors lie; valid until the index changes."""
+        """Return the stored rows, read-only; they keep the index alive, and raise RuntimeError after it has changed."""
         with self._lock.reading():
-            return self._snapshot().storage
+            own = self._snapshot().storage
+            return StorageOutside(own.native, own.d, own.codec, own.levels, still=self._still)
+
+    @contextmanager
+    def _still(self, storage: Storage) -> Iterator[None]:
+        """Keep the index as it is; RuntimeError unless its rows still lie where ``storage`` says."""
+        with self._lock.reading():
+            if self._snapshot().storage.native is not storage.native:
+                raise RuntimeError("the index has changed since storage() was called; call it again")
+            yield
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
@@ -250,6 +267,7 @@ class EvidenceMixin(Generic[StateT]):
         TypeError, ValueError
             If ``x`` is none of these; nothing is removed then.
         """
+        x = self._asked(x, "x")
         with self._changing():
             state = self._snapshot()
             gone = selected(x, state, "x")
@@ -314,6 +332,25 @@ class EvidenceMixin(Generic[StateT]):
         one, two = self._snapshot().storage, other._snapshot().storage
         return bool(one.codec == two.codec != codecs.FLAT and np.array_equal(one.levels, two.levels))
 
+    def _asked(self, sel: Any, name: str = "sel") -> Any:
+        """Return ``sel``; a selector that calls Python is asked here, outside the lock, and becomes an array of ids."""
+        if not calls_python(sel):
+            return sel
+        with self._lock.reading():
+            ids = self._snapshot().storage.row_ids
+        return accepted(sel, ids, name)
+
+    def _asked_parameters(self, params: Any) -> Any:
+        """Return search parameters, of FAISS or for evidence, with a selector that does not call Python."""
+        own = isinstance(params, EvidenceParameters)
+        if not own and not isinstance(params, faiss.SearchParameters):
+            return params
+        sel = params.sel if own else selector_of(params)
+        if not calls_python(sel):
+            return params
+        ids = self._asked(sel, "params.sel")
+        return replace(params, sel=ids) if own else with_ids(params, ids)
+
     # --- searching it -----------------------------------------------------------------------------------------------
 
     def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
@@ -342,7 +379,7 @@ class EvidenceMixin(Generic[StateT]):
         """
         X = as_unit_rows("xq", xq, self.d)
         labels = as_labels("labels_q", labels_q, len(X))
-        number = as_number("threshold", threshold, -np.inf, np.inf)
+        number, sel = as_number("threshold", threshold, -np.inf, np.inf), self._asked(sel)
         with self._lock.reading():
             state = self._snapshot()
             return exact.range_search(state.storage, X, labels, number, allowed=allowed_by(sel, state))
@@ -373,6 +410,7 @@ class EvidenceMixin(Generic[StateT]):
         TypeError, ValueError
             If an argument is not as described.
         """
+        params = self._asked_parameters(params)
         if not isinstance(params, EvidenceParameters):
             with self._lock.reading():
                 found: Results = self._of_stock("search", x, params)(
@@ -410,6 +448,7 @@ class EvidenceMixin(Generic[StateT]):
         D, I, R
             Similarities, ids and vectors, (nq, k, d) float32; NaN where there is no result, as in FAISS.
         """
+        params = self._asked_parameters(params)
         if not isinstance(params, EvidenceParameters):
             with self._lock.reading():
                 search = self._of_stock("search_and_reconstruct", x, params)
@@ -438,6 +477,7 @@ class EvidenceMixin(Generic[StateT]):
         As in FAISS, a plain search returns similarities > ``thresh``, in no order; with ``EvidenceParameters`` evidence
         comes as from :meth:`range_search_evidence`, with similarity >= ``thresh`` and best first.
         """
+        params = self._asked_parameters(params)
         if not isinstance(params, EvidenceParameters):
             with self._lock.reading():
                 found: Ranges = self._of_stock("range_search", x, params)(

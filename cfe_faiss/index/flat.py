@@ -169,7 +169,7 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         nq * n * d multiplications at most, in blocked matrix products; O(nq * k) memory and a fixed amount per thread.
         """
         X = as_unit_rows("xq", xq, self.d)
-        labels, k = as_labels("labels_q", labels_q, len(X)), as_count("k", k)
+        labels, k, sel = as_labels("labels_q", labels_q, len(X)), as_count("k", k), self._asked(sel)
         with self._lock.reading():
             state = self._snapshot()
             return exact.search(state.storage, X, labels, k, allowed=allowed_by(sel, state), progress=progress)
@@ -196,7 +196,7 @@ class IndexEvidenceFlat(EvidenceMixin[State], faiss.IndexIDMap2):  # type: ignor
         TypeError, ValueError
             If an argument is not as described, or an id is not in the index.
         """
-        k = as_count("k", k)
+        k, sel = as_count("k", k), self._asked(sel)
         with self._lock.reading():
             state = self._snapshot()
             return self._members_evidence(state, ids, k, allowed_by(sel, state), progress)

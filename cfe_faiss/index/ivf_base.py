@@ -22,7 +22,7 @@ from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.lists.mapped import in_memory, is_mapped
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.storage import Storage, read_only
 from cfe_faiss.search.pq_codes import Screening
 from cfe_faiss.search.taken_over import Before, TakenOver
 
@@ -69,7 +69,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         self.nprobe = min(_NPROBE, self.nlist or _NPROBE)
         self.is_trained = False  # FAISS takes an index without lists as trained
         self.cp.spherical = True
-        self._supplementary = np.zeros((as_count("partitions", partitions) - 1, self.nlist, self.d), np.float32)
+        self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
         self._centroids = None
         self._set_up(self._table_of(np.zeros(self.nlist, np.int64), None, None, None))
 
@@ -134,7 +134,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         return len(self._supplementary) + 1
 
     def centroids(self) -> NDArray[np.float32]:
-        """Return the centroids of all partitions, (partitions, nlist, d) float32; not to be written to."""
+        """Return the centroids of all partitions, (partitions, nlist, d) float32, read-only."""
         with self._lock.reading():
             return self._all_centroids()
 
@@ -142,7 +142,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         known = self._centroids
         if known is None:
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
-            self._centroids = known = np.concatenate([first[None], self._supplementary])
+            self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[0]
         return known
 
     def _share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
@@ -158,7 +158,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
             return self._snapshot().routes
 
     def _is_current(self, state: ListsState) -> bool:
-        return state.storage.n > 0 or not self.is_trained  # FAISS may train an empty index
+        return state.storage.n > 0 or state.is_trained == self.is_trained  # FAISS may train an empty index
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
@@ -187,6 +187,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
             *(table.references() or (np.empty(0, np.int32), np.zeros(1, np.int64))),
             self._screening() if trained else None,
             not is_mapped(self),
+            self.is_trained,
             from_file,
             Before(before),
         )
@@ -266,6 +267,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         else:  # another one that the user has put there
             rows = faiss.swig_ptr(np.ascontiguousarray(centroids[0]))
             trained = [(raw.Index_reset, (quantizer,)), (raw.Index_add, (quantizer, len(centroids[0]), rows))]
+        read_only(centroids)
         return [
             *trained,
             *((raw.Index_is_trained_set, (one, True)) for one in (quantizer, self)),
@@ -285,7 +287,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
         centroids = self._all_centroids()
-        if self.partitions > 1 and not self._supplementary.any() and centroids[0].any():
+        if np.isnan(self._supplementary).any():  # as before training
             raise ValueError(
                 "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
                 "holds this one; call train(x) of this one"
@@ -391,7 +393,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
         starts = state.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
             "labels": state.storage.labels,
-            "centroids": self._supplementary,
+            "centroids": np.nan_to_num(self._supplementary),
             "references": state.references.reshape(further, n),
             "reference_starts": starts,
         }
@@ -404,6 +406,8 @@ class EvidenceIVFMixin(IVFSearchMixin):
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
         self.complete, self.routing = parameters["complete"], parameters["routing"]
         self._supplementary, self._centroids = arrays["centroids"], None
+        if not self.is_trained:
+            self._supplementary = np.full_like(arrays["centroids"], np.nan)
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
         table = self._table_of(list_sizes(self), arrays["labels"], arrays.get("vectors"), references)
         self._set_up(table)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes import as_attributes
 from cfe_faiss.checks import as_array, as_labels
 from cfe_faiss.constraints import Constraints
-from cfe_faiss.index.selection import selected
+from cfe_faiss.index.selection import selected, selector_of
 from cfe_faiss.index.state import State
 from cfe_faiss.lists.id_map import Members
 from cfe_faiss.lists.storage import Storage
@@ -158,7 +158,7 @@ class Excluding:
 
     def _parameters(self, params: Any) -> EvidenceParameters:
         nprobe = params.nprobe if isinstance(params, faiss.SearchParametersIVF) else None
-        return EvidenceParameters(self.label, nprobe, None if params is None else params.sel)
+        return EvidenceParameters(self.label, nprobe, None if params is None else selector_of(params))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("index", "label"):

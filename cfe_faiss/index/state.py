@@ -1,16 +1,16 @@
-"""What is worked out from the rows of an index as they lie: made anew after a change, and never changed itself.
+"""Immutable data derived from the stored rows. Every change replaces it as a whole.
 
-A reader takes such an object once, inside of the index's lock, and uses nothing else. What is worked out later still is
-kept in the object: two threads may both work it out, and either result is as good.
+A reader takes such an object once, inside the index's lock, and uses nothing else. The object keeps what is derived
+later; threads that need the same value wait for the first one to make it.
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.coarse.class_centroids import Ranking, Routes
+from cfe_faiss.derived import derived, once
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.id_map import Members
 from cfe_faiss.lists.storage import Storage
@@ -31,7 +31,7 @@ class State:
 
     storage: Storage
 
-    @cached_property
+    @derived
     def members(self) -> Members:
         """The ids in ascending order, and the storage row and label of each."""
         return id_map.of(self.storage)
@@ -51,6 +51,8 @@ class ListsState(State):
         For screening vectors by their codes; None where vectors have none.
     in_memory
         Whether the rows are in memory, not mapped from a file.
+    is_trained
+        Whether the index was trained.
     from_file
         What routes queries to the evidence of their class, if the index came with it.
     before
@@ -63,11 +65,12 @@ class ListsState(State):
     reference_starts: NDArray[np.int64]
     screening: Screening | None
     in_memory: bool
+    is_trained: bool
     from_file: Routes | None = None
     before: Before = field(default_factory=Before)
     searchers: dict[str, InvertedLists] = field(default_factory=dict)
 
-    @cached_property
+    @derived
     def ranking(self) -> Ranking:
         """What lists are ranked by for the evidence of a class."""
         before = self.before.taken_over
@@ -92,19 +95,20 @@ class ListsState(State):
 
         ``k_factor`` says how many vectors are scored for each result, where they are screened by their codes.
         """
-        kept = self.searchers.get(routing)
-        if kept is None:
-            kept = InvertedLists(
-                self.storage,
-                self.centroids,
-                self.references,
-                self.reference_starts,
-                self.ranking if routing == "evidence" else None,
-                self.screening,
-                self.in_memory,
-                before=self.before if routing == "evidence" else Before(),
-            )
+        kept = once(self.searchers, routing, lambda: self._new_searcher(routing))
         if kept.screening is not None and k_factor is not None and kept.screening.k_factor != k_factor:
-            kept = replace(kept, screening=replace(kept.screening, k_factor=k_factor))
-        self.searchers[routing] = kept
+            screening = replace(kept.screening, k_factor=k_factor)
+            self.searchers[routing] = kept = replace(kept, screening=screening, calibrations={})
         return kept
+
+    def _new_searcher(self, routing: str) -> InvertedLists:
+        return InvertedLists(
+            self.storage,
+            self.centroids,
+            self.references,
+            self.reference_starts,
+            self.ranking if routing == "evidence" else None,
+            self.screening,
+            self.in_memory,
+            before=self.before if routing == "evidence" else Before(),
+        )

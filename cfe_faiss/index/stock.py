@@ -16,6 +16,8 @@ def reading(name: str) -> Callable[..., Any]:
     """Return FAISS's method of that name as a method that nothing changes the index under."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if "params" in kwargs:
+            kwargs["params"] = self._asked_parameters(kwargs["params"])
         with self._lock.reading():
             return getattr(self._stock, name)(self, *args, **kwargs)
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.lists.layout import stock_codes
-from cfe_faiss.lists.storage import Storage
+from cfe_faiss.lists.storage import Storage, read_only
 from cfe_faiss.summary import summary
 
 
@@ -20,7 +20,7 @@ class UnknownIdError(ValueError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The ids of an index in ascending order.
+    """The ids of an index in ascending order; the arrays are read-only.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ def of(storage: Storage) -> Members:
     rows = rows_by_id(ids)
     places = np.empty_like(rows)
     places[rows] = np.arange(len(rows))
-    return Members(ids[rows], rows, storage.labels[rows], places)
+    return Members(*read_only(ids[rows], rows, storage.labels[rows], places))
 
 
 def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:

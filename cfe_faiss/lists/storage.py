@@ -1,13 +1,16 @@
 """Where an index keeps its vectors: FAISS's own lists, each sorted by label, seen as one long sequence of rows."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Rows
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.derived import derived
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.layout import stable_order
 
@@ -36,17 +39,20 @@ class Storage:
     codec: int = codecs.FLAT
     levels: NDArray[np.float32] = field(default_factory=lambda: codecs.NO_LEVELS)
 
-    @cached_property
+    def __post_init__(self) -> None:
+        read_only(self.levels)
+
+    @derived
     def starts(self) -> NDArray[np.int64]:
         """First storage row of each list and, last, the number of rows: (nlist + 1,) int64."""
         return self.native.starts()
 
-    @cached_property
+    @derived
     def labels(self) -> NDArray[np.int32]:
         """Label of each storage row, ascending within a list: (n,) int32."""
         return self.native.labels()
 
-    @cached_property
+    @derived
     def margin(self) -> float:
         """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
@@ -67,25 +73,29 @@ class Storage:
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
                 return view[0], view[1].view(np.int64)  # of two integers of 64 bits NumPy prints one without its name
-        X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
-        self.native.gather(np.ascontiguousarray(rows, np.int64), X, copied_ids)
-        return X, copied_ids
+        return self.copied(rows)
 
-    @cached_property
+    def copied(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return copies of the vectors and ids of storage rows."""
+        X, ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
+        self.native.gather(np.ascontiguousarray(rows, np.int64), X, ids)
+        return X, ids
+
+    @derived
     def by_label(self) -> NDArray[np.int64]:
         """The storage rows whose label is known, sorted by label."""
         order = stable_order(self.labels)
-        return order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
+        return read_only(order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :])[0]
 
-    @cached_property
+    @derived
     def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The known labels in ascending order, and how many rows each has."""
         return _class_counts(self.labels)
 
-    @cached_property
+    @derived
     def row_ids(self) -> NDArray[np.int64]:
-        """The id of each storage row, (n,) int64."""
-        return self.ids()
+        """The id of each storage row, (n,) int64, read-only."""
+        return read_only(self.ids())[0]
 
     def ids(self) -> NDArray[np.int64]:
         """Return the id of each storage row, (n,) int64."""
@@ -120,8 +130,40 @@ class Storage:
         return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class StorageOutside(Storage):
+    """The rows of an index for code that does not hold its lock: it copies, and never reads where rows no longer lie.
+
+    Attributes
+    ----------
+    still
+        Returns a context in which the index does not change, of this storage; RuntimeError if it has changed.
+    """
+
+    still: Callable[[Storage], AbstractContextManager[None]] = field(kw_only=True)
+
+    def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return copies of the vectors and ids of storage rows."""
+        with self.still(self):
+            return self.copied(rows)
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return the id of each storage row, (n,) int64."""
+        with self.still(self):
+            return super().ids()
+
+
+def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return arrays that cannot be written to."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
 def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    return np.unique(labels[labels != UNKNOWN], return_counts=True)
+    classes, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
+    read_only(classes, counts)
+    return classes, counts
 
 
 def lists_of(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from cfe_faiss.models.checkpoint import load, save
 from cfe_faiss.models.evaluation import Evaluation, evaluate
-from cfe_faiss.models.fair import FairGNN, fairgnn, train_fair
 from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
 from cfe_faiss.models.loop import TrainingReport
 from cfe_faiss.models.prediction import predict
@@ -11,11 +10,9 @@ from cfe_faiss.models.training import train
 __all__ = [
     "NAMES",
     "Evaluation",
-    "FairGNN",
     "TrainingReport",
     "build",
     "evaluate",
-    "fairgnn",
     "gat",
     "gcn",
     "gin",
@@ -25,5 +22,4 @@ __all__ = [
     "sage",
     "save",
     "train",
-    "train_fair",
 ]

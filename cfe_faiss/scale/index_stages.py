@@ -76,7 +76,7 @@ def shard(work: Work, number: int) -> Mapping[str, Any]:
     index._take_centroids(np.array(work.read("train", 0, "centroids"))[None])
     codes = _gathered(work, ids).view(np.uint8)
     index._append(index._faiss_lists(), codes, None, labels, ids, np.concatenate(lists)[None], [])
-    write_index(index, work.new(shard_path(work.folder, number)))
+    write_index(index, work.new(shard_path(work.folder, number)), overwrite=True)
     return {"vectors": len(ids)}
 
 
@@ -90,7 +90,7 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
     settings = work.settings
     shards = int(np.asarray(work.read("place", 0, "owners")).max()) + 1
     path = work.new(work.folder / INDEX / MANIFEST)
-    with new_file(path) as file:
+    with new_file(path, overwrite=True) as file:
         file.write(manifest_of([shard_path(work.folder, number) for number in range(shards)]))
     index = ShardedEvidenceIndex.open(path.parent)
     recall = settings.recall

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import has_format, is_ours, path_within, refusal
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.scale.manifest import Manifest
@@ -146,6 +147,13 @@ def writing(folder: Path) -> Iterator[None]:
             _remove_unnamed(folder, before)
 
 
+def check_target(folder: Path, *, overwrite: bool) -> None:
+    """Raise ValueError if a folder holds a list of shards that this package has not written."""
+    path = folder / MANIFEST
+    if path.exists() and not (overwrite or has_format(path, _FORMAT)):
+        raise ValueError(f"{path} {refusal()}")
+
+
 def new_paths(folder: Path, shards: int) -> list[Path]:
     """Return paths of new files for so many shards."""
     token = secrets.token_hex(4)
@@ -154,14 +162,14 @@ def new_paths(folder: Path, shards: int) -> list[Path]:
 
 def write_manifest(folder: Path, paths: Sequence[Path]) -> None:
     """Let a folder hold these shards in place of those that it holds."""
-    with new_file(folder / MANIFEST) as file:
+    with new_file(folder / MANIFEST, overwrite=True) as file:
         file.write(manifest_of(paths))
 
 
 def prepared_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
     """Write a manifest under another name, from which it can be renamed; return its path, and what it says."""
     content = manifest_of(paths)
-    with new_file(folder / _PREPARED) as file:
+    with new_file(folder / _PREPARED, overwrite=True) as file:
         file.write(content)
     return folder / _PREPARED, _parsed(folder, content)
 
@@ -185,7 +193,8 @@ def _remove_unnamed(folder: Path, before: set[str]) -> None:
     except (FileNotFoundError, ValueError):
         named = before
     for path in list(folder.iterdir()):
-        if path.name not in named and fullmatch(rf"{_SHARD}|{_TEMPORARY}|{_PREPARED}", path.name):
+        left = fullmatch(_TEMPORARY, path.name) or (fullmatch(_SHARD, path.name) and is_ours(path))
+        if path.name not in named and (left or (path.name == _PREPARED and has_format(path, _FORMAT))):
             with suppress(OSError):
                 path.unlink()
 
@@ -210,11 +219,13 @@ def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
         )
     try:
         checked = {name: manifest["parameters"][name] for name in _PARAMETERS}
-        shards = [{"file": Path(s["file"]).name, "size": s["size"], "crc32": s["crc32"]} for s in manifest["shards"]]
+        shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
     except (KeyError, TypeError) as error:
         raise _damaged(folder, f"{MANIFEST} is not complete: {error!r}") from error
     if not shards:
         raise _damaged(folder, f"{MANIFEST} names no shard")
+    for number, shard in enumerate(shards):
+        path_within(folder, shard["file"], f"{folder / MANIFEST}, shard {number},")
     return {"parameters": checked, "shards": shards}
 
 

@@ -98,7 +98,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
         index._take_centroids(shards.centroids)
         index.nprobe = parameters["nprobe"]
-        index._files = shards
+        index._files, index._origins = shards, (shards.folder,)
         call_steps(index._taking(shards), [])
         index._refusal = (
             f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
@@ -264,6 +264,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
+        x = self._asked(x, "x")
         with self._alone():
             with self._lock.reading():
                 gone = selected(x, self._snapshot(), "x")

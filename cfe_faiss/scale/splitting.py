@@ -8,12 +8,15 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import as_count
 from cfe_faiss.files.format import write_index
+from cfe_faiss.files.outputs import check_not_mapped, is_one_of
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.state import ListsState
 from cfe_faiss.scale import shard_files
 
 
-def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: int) -> None:
+def write_shards(
+    index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: int, *, overwrite: bool = False
+) -> None:
     """Write an inverted file into several files, each with some of its lists.
 
     Lists that are near each other go into the same shard, and shards hold about as many vectors each, so that most
@@ -28,11 +31,14 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
         Folder; made if it does not exist.
     shards
         How many files, 1 to the number of lists that hold vectors.
+    overwrite
+        Whether to replace a file ``shards.json`` that this package has not written.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument is not as described; if there is another ``shards.json``, and ``overwrite`` is False; or if
+        another object than ``index`` maps the shards in the folder.
     OSError
         If a file cannot be written.
 
@@ -46,6 +52,9 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
         raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
     number, folder = as_count("shards", shards), Path(path).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    shard_files.check_target(folder, overwrite=overwrite)
+    if not is_one_of(folder, index._origins):
+        check_not_mapped(folder.iterdir())
     with shard_files.writing(folder):
         paths = shard_files.new_paths(folder, number)
         with index._lock.reading():
@@ -58,6 +67,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
             for shard, file in enumerate(paths):
                 write_index(_part(index, state, owners == shard), file)
         shard_files.write_manifest(folder, paths)
+    index._origins = (*index._origins[:1], folder)
 
 
 def _part(index: IndexEvidenceIVF, state: ListsState, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:

@@ -16,7 +16,7 @@ from cfe_faiss._native import Blocks, GroupedSearcher
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import native_progress, num_native_threads, num_threads, run
+from cfe_faiss.parallel import native_progress, num_native_threads, num_threads, product, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.element import Element
 from cfe_faiss.search.engine import Plan
@@ -129,7 +129,7 @@ def _rotation(storage: Storage, places: Places, lists: NDArray[np.int64]) -> NDA
 def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
     """Return the principal directions of rows, (d, d), and the share of their squares after the prefix."""
     with np.errstate(invalid="ignore", over="ignore"):
-        squares = (X.T @ X).astype(np.float64)
+        squares = product(X.T, X).astype(np.float64)
     if not np.isfinite(squares).all():
         return np.empty((0, X.shape[1]), np.float32), math.inf
     values, directions = np.linalg.eigh(squares)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import nearest_lists
 from cfe_faiss.lists import codecs
-from cfe_faiss.parallel import run
+from cfe_faiss.parallel import product, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.engine import Plan
 from cfe_faiss.search.exact import slices
@@ -52,7 +52,7 @@ def certified(
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
         own = probed[cut] if probed is not None else _ranked_alone(lists, X, labels, nprobe)
-        bounds = _bounds(X @ lists.centroids[0].T, closeness, bound, lists.storage.margin)
+        bounds = _bounds(product(X, lists.centroids[0].T), closeness, bound, lists.storage.margin)
         bounds[only[None] == labels[:, None]] = -np.inf
         if lists.screening is None:
             row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))

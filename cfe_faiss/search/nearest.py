@@ -11,7 +11,7 @@ from cfe_faiss import _native
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import num_threads, run
+from cfe_faiss.parallel import num_threads, product, run
 from cfe_faiss.search.exact import CHUNK, TILE, Results, padded, slices, work_of
 
 _WORTH_COPYING = 4
@@ -53,7 +53,7 @@ def _is_sparse(storage: Storage, allowed: NDArray[np.bool_], nq: int) -> bool:
 def _products(X: NDArray[np.float32], Y: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
     """Return the products of queries and rows, (nq, n); -inf for rows that the mask leaves out."""
     if len(X) > 1:
-        S = X @ Y.T
+        S = product(X, Y.T)
         if mask is not None:
             S[:, ~mask] = -np.inf
         return S

@@ -9,12 +9,12 @@ what comes back has the similarity of the stored vectors themselves.
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import PqCodes
+from cfe_faiss.derived import derived
 
 CODEWORDS = 256
 
@@ -37,7 +37,7 @@ class Screening:
     centroids: NDArray[np.float32]
     k_factor: float
 
-    @cached_property
+    @derived
     def codes(self) -> PqCodes:
         """What the core compares codes with."""
         return PqCodes(np.ascontiguousarray(self.codewords), np.ascontiguousarray(self.centroids))

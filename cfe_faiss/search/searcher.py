@@ -1,7 +1,7 @@
 """Search in an inverted file: rank the lists for each query, scan the nearest, and go on while a row is incomplete."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ListScan, ReadWriteLock, Searcher, SingleSearch
 from cfe_faiss.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import WORTH_CLUSTERS, Ranking, Routes, nearest_lists
+from cfe_faiss.derived import derived, once
 from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
@@ -17,7 +18,7 @@ from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch, grouping
 from cfe_faiss.search.batch import Places, Wanted
 from cfe_faiss.search.element import Element, Sample, faster, usable, worth_blocks
-from cfe_faiss.search.engine import Plan
+from cfe_faiss.search.engine import Calibration, Plan
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries
 from cfe_faiss.search.pq_codes import Screening
@@ -25,6 +26,7 @@ from cfe_faiss.search.taken_over import Before, TakenOver
 
 _CHUNK = 256
 _WIDER = 4  # times as many lists, if those before did not hold enough
+_MOST_BYTES = 1 << 24  # of a row: products of more do not fit into 32 bits
 _EVERYTHING = np.empty(0, bool)
 
 
@@ -49,7 +51,7 @@ class InvertedLists:
     in_memory
         Whether the rows are in memory, not mapped from a file.
     calibrations
-        Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.search.recall`.
+        Lists probed for a recall, by (k, recall, whether in groups); see :mod:`cfe_faiss.search.recall`.
     kept
         Blocks of all lists, by what they hold, once they were made; None where they take too much memory.
     own_groups
@@ -66,9 +68,9 @@ class InvertedLists:
     ranking: Ranking | None
     screening: Screening | None
     in_memory: bool
-    calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
+    calibrations: dict[tuple[int, float, bool], Calibration] = field(default_factory=dict)
     kept: dict[Element, Blocks | None] = field(default_factory=dict)
-    own_groups: list[Groups] = field(default_factory=list)
+    own_groups: dict[str, Groups] = field(default_factory=dict)
     before: Before = field(default_factory=Before)
 
     @property
@@ -76,12 +78,12 @@ class InvertedLists:
         """The means that lists are ranked by; None for routing to the nearest centroids."""
         return None if self.ranking is None else self.ranking.routes
 
-    @cached_property
+    @derived
     def number(self) -> int:
         """How many lists there are in all partitions together."""
         return len(self.centroids) * len(self.centroids[0])
 
-    @cached_property
+    @derived
     def places(self) -> Places:
         """The rows of all lists."""
         storage = self.storage
@@ -96,11 +98,9 @@ class InvertedLists:
         """Return the groups of queries; kept where they are all rows, in order of lists."""
         if queries.order is None:
             return grouping.group(queries, routes)
-        if not self.own_groups:
-            self.own_groups.append(grouping.group(queries, routes))
-        return self.own_groups[0]
+        return once(self.own_groups, "all rows", lambda: grouping.group(queries, routes))
 
-    @cached_property
+    @derived
     def element(self) -> Element:
         """What the numbers of blocks for many queries are to be: what a sample of the rows is searched faster with."""
         kinds = self._usable
@@ -112,7 +112,7 @@ class InvertedLists:
         sample = Sample(self.storage, self.ranking)
         return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
-    @cached_property
+    @derived
     def alone_by_blocks(self) -> bool:
         """Whether a sample of the rows, as single queries, is searched clearly faster in blocks of bytes than without.
 
@@ -129,6 +129,8 @@ class InvertedLists:
 
     @property
     def _usable(self) -> tuple[Element, ...]:
+        if self.storage.d >= _MOST_BYTES:
+            return ("float",)
         return usable(batch.bytes_of_all(self.storage.d, self.places, "float"), batch.MEMORY)
 
     @property
@@ -147,15 +149,17 @@ class InvertedLists:
         return self._all_blocks(self.element) if self._may_keep else None
 
     def _all_blocks(self, element: Element) -> Blocks | None:
-        if element not in self.kept:
-            self.kept[element] = batch.all_blocks(self.storage, self.places, element)
-            before = self.before.taken_over
-            if element == "byte" or before is None or before.blocks is None:  # its blocks are for single queries
-                self.before.let_go()
-                vars(self).pop("single", None)  # with blocks of before
-        return self.kept[element]
+        return once(self.kept, element, lambda: self._new_blocks(element))
 
-    @cached_property
+    def _new_blocks(self, element: Element) -> Blocks | None:
+        blocks = batch.all_blocks(self.storage, self.places, element)
+        before = self.before.taken_over
+        if element == "byte" or before is None or before.blocks is None:  # its blocks are for single queries
+            self.before.let_go()
+            vars(self).pop("single", None)  # with blocks of before
+        return blocks
+
+    @derived
     def single(self) -> Searcher | None:
         """What searches queries that are each ranked alone; None where codes of a quantizer or centroids decide."""
         if self.ranking is None or self.screening is not None:
@@ -187,7 +191,7 @@ class InvertedLists:
         blocks = None if alone_by_blocks is False else before.blocks  # nothing but single queries would search them
         return TakenOver(element, alone_by_blocks, blocks, before.not_in_blocks, centroids, changed).after(lists)
 
-    @cached_property
+    @derived
     def _scan(self) -> ListScan:
         return ListScan(self.storage.native, self.references, self.reference_starts)
 
@@ -242,15 +246,37 @@ def search(
     With ``complete``, the search of a row goes on in four times as many lists until it holds min(k, eligible) results;
     those that are left then are searched alone.
     """
-    width, nprobe, allowed = min(k, lists.storage.n), made.nprobe, made.allowed
-    mask = _EVERYTHING if allowed is None else allowed
-    pending = np.arange(len(queries)) if queries.order is None else queries.order
+    width = min(k, lists.storage.n)
     # What threads write soon is not written here first; no step writes the rows of queries with an unknown label.
     D, I = np.empty((len(queries), width), np.float32), np.empty((len(queries), width), np.int64)
     unknown = queries.labels == UNKNOWN
     D[unknown], I[unknown] = PADDING, -1
+    for nprobe, pending in _shares(lists, queries, made):
+        _search_share(lists, Wanted(queries, pending, nprobe, D, I), made, complete, progress)
+    return padded(D, I, k)
+
+
+def _shares(lists: InvertedLists, queries: Queries, made: Plan) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each number of lists that is probed, and the queries that probe so many; a group probes its largest."""
+    pending = np.arange(len(queries)) if queries.order is None else queries.order
+    if made.calibration is None:
+        yield made.nprobe, pending
+        return
+    probes = made.calibration.of(queries.labels)
+    if made.batched and lists.routes is not None:
+        groups = lists.group(queries, lists.routes)
+        largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
+        probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
+    for nprobe in np.unique(probes).tolist():
+        yield nprobe, pending[probes[pending] == nprobe]
+
+
+def _search_share(lists: InvertedLists, wanted: Wanted, made: Plan, complete: bool, progress: str | None) -> None:
+    queries, pending, nprobe, D, I = wanted.queries, wanted.pending, wanted.nprobe, wanted.D, wanted.I
+    allowed = made.allowed
+    mask = _EVERYTHING if allowed is None else allowed
     if made.batched and len(pending):
-        _search_in_groups(lists, Wanted(queries, pending, nprobe, D, I), made, progress)
+        _search_in_groups(lists, wanted, made, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
         widen = complete and nprobe < lists.number
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
@@ -260,7 +286,6 @@ def search(
         widen = complete and nprobe < lists.number and lists.single is None
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
         nprobe *= _WIDER
-    return padded(D, I, k)
 
 
 def _search_in_groups(lists: InvertedLists, wanted: Wanted, made: Plan, progress: str | None) -> None:

@@ -29,6 +29,7 @@ from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import MARK, check_not_mapped, has_format, is_one_of, is_ours, path_within, refusal
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.store.growing import objects
 from cfe_faiss.store.table import Table
@@ -50,21 +51,34 @@ class _DamageError(ValueError):
     """What is wrong with a directory, without its name."""
 
 
-def write(path: str | os.PathLike[str], index: Any, table: Table, next_key: int) -> None:
-    """Write a store into a directory, in place of one that is there."""
+def write(
+    path: str | os.PathLike[str],
+    index: Any,
+    table: Table,
+    next_key: int,
+    *,
+    overwrite: bool,
+    origins: tuple[Path, ...],
+) -> None:
+    """Write a store into a directory, in place of one that is there.
+
+    ``overwrite`` and ``origins`` (directories) are those of :func:`cfe_faiss.files.outputs.check_outputs`.
+    """
     with extra("store"):
         import pyarrow.parquet  # noqa: F401
     folder = Path(path).resolve()
-    _check_target(folder, path)
+    _check_target(folder, path, overwrite=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
+    if not is_one_of(folder, origins):
+        check_not_mapped(folder.iterdir())
     with alone_in(folder):
-        old = {entry.name for entry in folder.iterdir() if _is_ours(entry.name)}
+        old = {entry.name for entry in folder.iterdir() if _is_part(entry)} | _named_files(folder)
         version = secrets.token_hex(8)
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
             write_index(index, folder / names["index"])
             _write_rows(table, folder / names["rows"])
-            with new_file(folder / _MANIFEST) as file:
+            with new_file(folder / _MANIFEST, overwrite=True) as file:
                 file.write(json.dumps(_manifest(folder, names, index, table, next_key), indent=1).encode())
         except BaseException:
             if _named_files(folder) != set(names.values()):  # else the error came once all was done
@@ -102,14 +116,15 @@ def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
 
 
 def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any, Table, int]:
-    names = {part: file["name"] for part, file in manifest["files"].items()}
+    paths = {}
     for part, file in manifest["files"].items():
-        if {"name": file["name"], **_sums(folder / file["name"], part)} != file:
+        paths[part] = path_within(folder, file["name"], f"{folder / _MANIFEST}, {part},")
+        if {"name": file["name"], **_sums(paths[part], part)} != file:
             raise _DamageError(f"the checksum of {file['name']} does not match")
-    index: Any = read_index(folder / names["index"], faiss.IO_FLAG_MMAP if mmap else 0)
+    index: Any = read_index(paths["index"], faiss.IO_FLAG_MMAP if mmap else 0)
     if index.d != manifest["d"] or index.ntotal < manifest["rows"]:  # so the rows are not more than the files can hold
         raise _DamageError(f"its index is of {index.ntotal} vectors of {index.d} dimensions")
-    table = _read_rows(folder / names["rows"], manifest)
+    table = _read_rows(paths["rows"], manifest)
     members = index.members()
     # Rows that an interrupted change has left in the index are not in the table.
     here = table.rows_of(members.ids) >= 0
@@ -132,10 +147,11 @@ def _write_rows(table: Table, path: Path) -> None:
             "label": table.labels,
             "document": pa.array(table.documents.tolist(), pa.large_string()),
             "metadata": pa.array(_encoded(table.metadata.tolist()), pa.large_string()),
-        }
+        },
+        metadata={"generator": MARK},
     )
     for how in ({"compression": "zstd", "compression_level": 1}, {"compression": "none"}):
-        with new_file(path) as file:
+        with new_file(path, overwrite=True) as file:
             pq.write_table(rows, file, use_dictionary=["label"], **how)
         if rows.nbytes <= _most_unpacked(path.stat().st_size):  # else a reader would refuse it
             return
@@ -304,19 +320,27 @@ def _sums(path: Path, part: str) -> dict[str, int]:
         return {"size": size, "crc32": checksum(file, max(0, size - _TRAILER) if part == "index" else 0)}
 
 
-def _is_ours(name: str) -> bool:
-    return bool(_FILES.fullmatch(name) or _TEMPORARY.fullmatch(name))
+def _is_part(path: Path) -> bool:
+    """Return whether a file belongs to a version of a store, or was left by a killed writer."""
+    return bool(_TEMPORARY.fullmatch(path.name) or (_FILES.fullmatch(path.name) and is_ours(path)))
 
 
-def _check_target(folder: Path, path: Any) -> None:
-    """Raise an error if there is something else than a store, or what a killed writer has left of its first one."""
+def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
+    """Raise an error unless a folder holds a store, or nothing but files that a killed writer left of its first one."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise NotADirectoryError(f"{path} is a file, a store is saved into a directory")
-    names = {entry.name for entry in folder.iterdir()}
-    if _MANIFEST not in names and not all(map(_is_ours, names)):
-        raise ValueError(f"{path} must be a new or an empty directory or that of a store, got one with other files")
+    manifest = folder / _MANIFEST
+    if overwrite or has_format(manifest, _FORMAT):
+        return
+    if manifest.exists():
+        raise ValueError(f"{manifest} {refusal()}")
+    if not all(map(_is_part, folder.iterdir())):
+        raise ValueError(
+            f"{path} must be a new or an empty directory or that of a store, got one with other files; "
+            "overwrite=True adds the store to them"
+        )
 
 
 def _named_files(folder: Path) -> set[str]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -95,6 +96,7 @@ class EvidenceStore:
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
         self._contents = contents
+        self._origins: tuple[Path, ...] = ()  # where it was first read from or saved to, and where it was last saved
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
@@ -570,16 +572,19 @@ class EvidenceStore:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store into a directory: the index, the rows as Parquet, and a manifest with checksums.
 
-        The directory goes from the old store to the new one in one moment, when all is written and synced; whoever is
-        killed leaves the old one. A store that was loaded with ``mmap=True`` from there goes on seeing the old files.
+        The directory changes from the old store to the new one in one moment, when all files are written and synced.
+        A writer that is killed leaves the old store. A store that was loaded with ``mmap=True`` from the directory
+        keeps the old files until it is released.
 
         Parameters
         ----------
         path
             A new or empty directory, or that of a store, which is replaced.
+        overwrite
+            Whether to write into a directory of other files. Of these only a ``manifest.json`` is replaced.
 
         Raises
         ------
@@ -588,10 +593,15 @@ class EvidenceStore:
         OSError
             If it cannot be written.
         ValueError
-            If the directory holds something else.
+            If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by another object
+            than one that was loaded from it.
         """
         with self._lock.reading():
-            disk.write(path, self._contents.index, self._contents.table, self._contents.next_key)
+            contents = self._contents
+            disk.write(
+                path, contents.index, contents.table, contents.next_key, overwrite=overwrite, origins=self._origins
+            )
+            self._origins = (*self._origins[:1], Path(path).resolve())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
@@ -616,6 +626,7 @@ class EvidenceStore:
         """
         store = cls.__new__(cls)
         store._set_up(Contents(*disk.read(path, mmap)))
+        store._origins = (Path(path).resolve(),)
         return store
 
 

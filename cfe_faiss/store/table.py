@@ -1,13 +1,13 @@
 """The rows of a store: what is kept of each besides its vector. A table never changes; a change makes a new one."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.derived import derived
 from cfe_faiss.store.columns import Column, values_of
 from cfe_faiss.store.growing import appended, objects
 from cfe_faiss.store.results import Label, Metadata
@@ -63,7 +63,7 @@ class Table:
 
     # --- classes ----------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @derived
     def _class_numbers(self) -> dict[str | int, int]:
         return {name: number for number, name in enumerate(self.class_names)}
 
@@ -114,7 +114,7 @@ class Table:
         first = self._first_key
         return self.keys.searchsorted(keys) if first is None else keys - first
 
-    @cached_property
+    @derived
     def _first_key(self) -> int | None:
         """The key of the first row if the others follow without a gap, as long as no row was removed; else None."""
         first = int(self.keys[0]) if len(self.keys) else 0

@@ -38,11 +38,11 @@ def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> No
     assert (test.n_carriers, test.n_others, test.unknown) == (carries.sum(), (~carries).sum(), 0)
 
 
-def test_at_most_half_of_the_smaller_side_is_paired() -> None:
+def test_no_more_pairs_than_people_on_the_smaller_side() -> None:
     people = simulated(1, 400)
     people["labels"] = np.where(np.arange(400) % 20 == 0, REFUSED, GRANTED)
     test = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
-    assert len(test.pairs) == 10
+    assert len(test.pairs) == 20
 
 
 @pytest.mark.parametrize("tracks", [0.0, 2.0])
@@ -146,6 +146,9 @@ def test_it_cannot_tell() -> None:
         assert repr(test) == f"DirectionTest(few = 1: cannot tell, {test.reason})"
     alike = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED])
     assert (alike.verdict, alike.reason, len(alike.pairs)) == ("cannot tell", "all decisions are alike", 0)
+    labels = np.where(np.arange(400) == 7, REFUSED, GRANTED)
+    lonely = audit.direction_test(finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0)
+    assert (lonely.verdict, len(lonely.pairs)) == ("cannot tell", 1)
     wide = people | {"X": np.random.default_rng(0).standard_normal((400, 41))}
     test = audit.direction_test(finder_of(wide), attribute="sex", value="f", unfavourable=REFUSED)
     assert test.reason == "41 dimensions are more than a tenth of 400 people"

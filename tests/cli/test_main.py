@@ -92,7 +92,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("fine-tune flat.cfe --dataset patients -k 0", "k must be at least 1, got 0"),
         ("demo --pairs 0", "pairs must be at least 1"),
         ("demo --dataset german --data-root nowhere --out new", "needs the files german.csv"),
-        ("demo --out x.npy", r"x\.npy: File exists"),
+        ("demo --out x.npy", r"x\.npy is a file that cfe_faiss has not written"),
     ],
 )
 def test_errors_are_one_line(folder: Path, error, monkeypatch: pytest.MonkeyPatch, line: str, expected: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.read_write_lock import ReadWriteLock
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:

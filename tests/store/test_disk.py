@@ -196,7 +196,7 @@ def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(
     before = names_in(tmp_path / "s")
     store.delete(["doc-1"])
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise error
 
     monkeypatch.setattr(disk, step, fail)

@@ -10,6 +10,7 @@ from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_c
 from cfe_faiss.audit.reporting.inputs import Settings, checked
 from cfe_faiss.audit.reporting.subject import Subject
 from cfe_faiss.constraints import Constraints
+from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def report(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
     figures: "str | PathLike[str] | None" = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Report:
     """Audit a model and write what was found: a page for readers, and the same numbers for programs.
@@ -100,6 +102,8 @@ def report(  # noqa: PLR0913
         Of all intervals, in (0, 1).
     figures
         A folder for the drawings as SVG files; by default none is written.
+    overwrite
+        Whether to replace files that this package has not written. Files of an earlier report are replaced.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
@@ -111,7 +115,9 @@ def report(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a condition is about something that this report does not measure.
+        If an argument is not as described, or a condition is about something that this report does not measure. If a
+        file of the report is an input (one that ``subject`` lists, or a file that is mapped into memory), or a file
+        that this package has not written and ``overwrite`` is False; then none has changed.
     OSError
         If a file cannot be written; then none has changed.
     ImportError
@@ -136,19 +142,22 @@ def report(  # noqa: PLR0913
     ['report.html', 'report.json', 'report.xml', 'report.csv']
     """
     from cfe_faiss.audit.reporting.content import collect
-    from cfe_faiss.audit.reporting.files import numbers, write_all
+    from cfe_faiss.audit.reporting.files import numbers, report_files, write_all
 
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"path must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    subject, folder = subject or Subject(), None if figures is None else Path(figures)
+    inputs_read = [Path(name) for name in subject.files]
+    check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
     settings = Settings(k, pairs, cases, bins, confidence, where)
     inputs = checked(finder, sensitive, favourable, settings)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, Subject() if subject is None else subject, conditions, progress)
-    written = write_all(content, target, None if figures is None else Path(figures))
+    content = collect(inputs, subject, conditions, progress)
+    written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, numbers(content))
 
 

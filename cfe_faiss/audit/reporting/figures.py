@@ -12,6 +12,7 @@ from importlib.resources import files
 from cfe_faiss.audit.reporting.drawings import STYLES, Curve, DotPlot, Drawing, LovePlot, Neighbourhood
 from cfe_faiss.audit.reporting.formats import shown
 from cfe_faiss.extras import extra
+from cfe_faiss.files.outputs import MARK
 
 with extra("audit"):
     from markupsafe import Markup
@@ -32,7 +33,8 @@ def standalone(drawing: Drawing, name: str) -> str:
     style = files("cfe_faiss.audit.reporting").joinpath("templates", "figure.css").read_text(encoding="utf-8")
     inline = str(svg(drawing, name)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     start = inline.index(">") + 1
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{inline[:start]}<style>{style}</style>{inline[start:]}\n'
+    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n'
+    return f"{head}{inline[:start]}<style>{style}</style>{inline[start:]}\n"
 
 
 def mark(style: int) -> Markup:

@@ -5,7 +5,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -19,23 +19,32 @@ from cfe_faiss.audit.reporting.figures import standalone
 from cfe_faiss.audit.reporting.formats import shown, undefined
 from cfe_faiss.audit.reporting.page import page
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
-_FIELDS = ("section", "table", "name", "number", "value", "n", "low", "high")
+
+def report_files(path: Path) -> tuple[Path, ...]:
+    """Return the files of a report, of which the first is its page."""
+    return path, *(path.with_suffix(suffix) for suffix in (".json", ".xml", ".csv"))
 
 
-def write_all(content: Content, path: Path, figures: Path | None) -> tuple[Path, ...]:
+def write_all(
+    content: Content, path: Path, figures: Path | None, *, inputs: Sequence[Path] = (), overwrite: bool = False
+) -> tuple[Path, ...]:
     """Write all files and return their names; where an error or Ctrl-C interrupts it, none of them has changed."""
-    texts = {
-        path: page(content),
-        path.with_suffix(".json"): json.dumps(numbers(content), indent=1, allow_nan=False) + "\n",
-        path.with_suffix(".xml"): junit(content),
-        path.with_suffix(".csv"): long_table(content),
-    }
+    parts = (
+        page(content),
+        json.dumps(numbers(content), indent=1, allow_nan=False) + "\n",
+        junit(content),
+        long_table(content),
+    )
+    texts = dict(zip(report_files(path), parts, strict=True))
+    if figures is not None:
+        texts |= {figures / f"{name}.svg": standalone(*drawing) for name, drawing in _drawings(content).items()}
+    check_outputs(texts, inputs, overwrite=overwrite)
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
-        texts |= {figures / f"{name}.svg": standalone(*drawing) for name, drawing in _drawings(content).items()}
     with ExitStack() as stack:
-        files = [stack.enter_context(new_file(target)) for target in texts]
+        files = [stack.enter_context(new_file(target.resolve(), overwrite=overwrite)) for target in texts]
         for file, text in zip(files, texts.values(), strict=True):
             file.write(text.encode("utf-8", "replace"))
             # A full disk shows here, before the first file takes its name.
@@ -84,13 +93,13 @@ def junit(content: Content) -> str:
         elif check.outcome == "fail":
             ET.SubElement(case, "failure", {"message": found, "type": "condition"}).text = found
     ET.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
 def long_table(content: Content) -> str:
     """Return every number on a line of its own: where it stands, what it is called, its value, n and interval."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, _FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(out, REPORT_COLUMNS, lineterminator="\n")
     writer.writeheader()
     for section in ("conditions", content.checks), *((s.id, table) for s in content.sections for table in _tables(s)):
         writer.writerows(_lines(*section))

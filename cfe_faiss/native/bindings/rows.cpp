@@ -9,8 +9,10 @@ namespace cfe {
 
 namespace {
 
-using Floats = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig>;
-using Ints = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>, nb::c_contig>;
+// Read-only: they are views.
+using Floats = nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig>;
+template <class Number>
+using Numbers = nb::ndarray<nb::numpy, const Number, nb::ndim<1>, nb::c_contig>;
 
 template <class Number>
 using Arrays = std::vector<nb::ndarray<const Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
@@ -41,15 +43,14 @@ void make(Rows* place, std::size_t d, int codec, const Array1<const float>& leve
   new (place) Rows(rows);
 }
 
-// Not to be written to.
-nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> labels(nb::handle self) {
+Numbers<std::int32_t> labels(nb::handle self) {
   const auto own = nb::cast<const Rows&>(self).labels();
-  return {const_cast<std::int32_t*>(own.data()), {own.size()}, self};
+  return {own.data(), {own.size()}, self};
 }
 
-nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> starts(nb::handle self) {
+Numbers<std::int64_t> starts(nb::handle self) {
   const auto own = nb::cast<const Rows&>(self).starts();
-  return {const_cast<std::int64_t*>(own.data()), {own.size()}, self};
+  return {own.data(), {own.size()}, self};
 }
 
 void gather(const Rows& rows, const Array1<const std::int64_t>& wanted, const Array2<float>& X,
@@ -83,8 +84,8 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
   const std::int64_t* ids = rows.ids_of(list).data() + (first - start);
   if (stop > rows.starts()[list + 1] || !aligned<float>(codes) || !aligned<std::int64_t>(ids)) return nb::none();
   const auto size = static_cast<std::size_t>(stop - first);
-  auto* data = const_cast<float*>(reinterpret_cast<const float*>(codes));
-  return nb::make_tuple(Floats(data, {size, rows.d()}, self), Ints(const_cast<std::int64_t*>(ids), {size}, self));
+  const auto* data = reinterpret_cast<const float*>(codes);
+  return nb::make_tuple(Floats(data, {size, rows.d()}, self), Numbers<std::int64_t>(ids, {size}, self));
 }
 
 }  // namespace

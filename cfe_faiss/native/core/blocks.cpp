@@ -118,6 +118,7 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
       columns_(up_to_multiple(rows.d())),
       margin_(options.rounding_error * (options.element == Element::kByte ? kByteMargin : 1)) {
   require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
+  require(options.element == Element::kFloat || rows.d() < kMostBytes, "bytes must be fewer than 2**24 in a row");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
   set_rotation(options);
   lay_out(options);

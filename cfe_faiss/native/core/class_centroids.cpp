@@ -7,6 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "core/block_view.h"
 #include "core/kernels.h"
 
 namespace cfe {
@@ -205,7 +206,7 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
       add_run(of, own);
     }
   }
-  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d_ >= kDimensionsForBytes;
+  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d_ >= kDimensionsForBytes && d_ < kMostBytes;
   if (by_bytes_) round_to_bytes();
 }
 

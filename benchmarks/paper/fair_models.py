@@ -149,15 +149,6 @@ def train_fair(  # noqa: PLR0913
     TypeError, ValueError, OSError
         As :func:`cfe_faiss.models.train`, and where ``model`` is no FairGNN, ``known`` is not as described or holds no
         node, or a disclosed attribute is not 0 or 1.
-
-    Examples
-    --------
-    >>> from cfe_faiss.datasets import load
-    >>> data = load("patients")
-    >>> data.sensitive = (data.x[:, 0] > 0).long()
-    >>> report = train_fair(fairgnn(data), data, known=50, epochs=20)
-    >>> report.epochs
-    20
     """
     if not isinstance(model, FairGNN):
         raise TypeError(f"model must be a FairGNN, got {type(model).__name__}")
