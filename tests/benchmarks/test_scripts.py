@@ -312,6 +312,43 @@ def memory_of(held: float) -> dict[str, Any]:
     return {**about, "bytes_per_vector": {"EvidenceFlat": {"after all nodes": held}}}
 
 
+def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
+    calibration, cells = script("calibration"), script("calibration_cells")
+    results: dict[str, Any] = {"cells": {}, "families": {}, "real": {}, "costs": {"3000 x 12": 1.0}}
+    for name in ("table_50", "graph_50", "flip_50"):
+        while calibration.run_cell(name, cells.CELLS[name], results, 2):
+            pass
+        counts = results["cells"][name]
+        for test in calibration.TESTS:
+            outcomes = {key: number for key, number in counts[test].items() if key != "few"}
+            assert sum(outcomes.values()) == counts["runs"] == 2
+    assert not calibration.run_cell("flip_50", cells.CELLS["flip_50"], results, 2)
+    assert calibration.run_families(results, "rare", 1)
+    assert 0 < results["families"]["rare"]["told"] <= 60
+    page = calibration.page(results)
+    for line in (
+        "one-hot table sorted by the attribute, independent | 2",
+        "30 % of the border flipped, 50 % carry | 2",
+    ):
+        assert line in page
+
+
+def test_cells_of_calibration_are_what_they_say(script: Any) -> None:
+    cells = script("calibration_cells")
+    for name, cell in cells.CELLS.items():
+        if cell.n > 1500 or cell.rule == "boosting":
+            continue
+        people = cells.people(name, cell, 7)
+        assert people.X.shape[0] == len(people.carries) == len(people.decisions) == cell.n
+        assert people.carries.mean() == pytest.approx(cell.share, abs=0.06)
+        if cell.rule == "threshold":
+            assert (people.decisions == 0).mean() == pytest.approx(cell.refused, abs=0.07 if cell.harm else 1e-3)
+        again = cells.people(name, cell, 7)
+        np.testing.assert_array_equal(again.decisions, people.decisions)
+    order = cells.people("table_50", cells.CELLS["table_50"], 7).carries
+    assert (np.diff(order.astype(int)) >= 0).all(), "sorted by the attribute"
+
+
 def test_coverage_counts_what_the_intervals_hold(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     coverage = script("coverage")
     monkeypatch.setattr(coverage, "GRAPHS", 2)
@@ -350,7 +387,7 @@ def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, mo
         constraints.check("another", other, peer)
 
 
-@pytest.mark.parametrize("name", ["report", "scale_page"])
+@pytest.mark.parametrize("name", ["calibration", "report", "scale_page"])
 def test_a_page_is_what_its_script_writes(script: Any, name: str) -> None:
     written_by = script(name)
     assert written_by.PAGE.read_text() == written_by.page(), f"run benchmarks/{name}.py"

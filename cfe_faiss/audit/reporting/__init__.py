@@ -93,7 +93,7 @@ def report(  # noqa: PLR0913
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     subject
-        What the report says about data, model and command.
+        Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
         Evidence of each node; closest pairs; how many of these get a case file.
     bins
@@ -125,9 +125,9 @@ def report(  # noqa: PLR0913
 
     Notes
     -----
-    The report states what was found, with the number of cases, and judges nothing. Its sections, in order: what was
-    audited; predictions by group; discrimination scores; consistency; closest pairs; case files; balance; errors within
-    the evidence; flip test; situation test; pairs that differ in one attribute only; method and limits.
+    The first page has the scope, findings with their uncertainty, and what could not be determined. A finding is a test
+    that survives the correction for all tests of the report. Then follow the strongest case, the rates and impact
+    ratios of all groups, and the table of all tests. Details are collapsed on the screen and complete in print.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def report(  # noqa: PLR0913
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
     inputs_read = [Path(name) for name in subject.files]
     check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
-    settings = Settings(k, pairs, cases, bins, confidence, where)
+    settings = Settings(k, pairs, cases, bins, confidence, where, subject.people)
     inputs = checked(finder, sensitive, favourable, settings)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)

@@ -32,7 +32,6 @@ METRICS = {
     "excess": "discrimination score of a value minus what chance would give",
     "only_in": "share, among pairs that differ in an attribute only, that is predicted differently",
     "flipped": "share of predictions that change when an attribute is flipped",
-    "situation": "share of a group's unfavourable predictions that the situation test flags",
 }
 """The metrics that conditions can be about."""
 
@@ -49,7 +48,6 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "excess": ("sensitive",),
     "only_in": ("sensitive",),
     "flipped": ("model", "sensitive"),
-    "situation": ("favourable", "sensitive"),
 }
 
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>[-+.\deE]+)\s*")
