@@ -289,7 +289,10 @@ def codes_of(argument: str, texts: Iterable[str], names: Sequence[str]) -> NDArr
 def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors of rows: what ``encoder`` makes of the features, or the default encoder."""
     if not len(features.columns):
-        raise ValueError("frame must have columns that vectors are made of, got none beside sensitive and without")
+        raise ValueError(
+            f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
+            "and without leave out, with their copies"
+        )
     if encoder is None:
         encoder = table_encoder(features)
     elif hasattr(encoder, "feature_names_in_"):
