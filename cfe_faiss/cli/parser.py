@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Results go to standard output, progress and notes to standard error.",
     )
     top.add_argument("--version", action="version", version=f"cfe-faiss {__version__}")
+    top.set_defaults(outputs=(), overwrite=False)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_demo(commands)
     _add_audit(commands)

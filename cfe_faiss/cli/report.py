@@ -89,7 +89,7 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
         model=case.model_name or f"predictions of {arguments.predictions.path}",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
         seed=arguments.seed,
-        files={str(path): _sha256(path) for path in own.paths(arguments)},
+        files={str(path): _sha256(path) for path in own.inputs(arguments) if path.is_file()},
     )
 
 

@@ -116,8 +116,8 @@ def report(  # noqa: PLR0913
     ------
     TypeError, ValueError
         If an argument is not as described, or a condition is about something that this report does not measure. If a
-        file of the report is an input (one that ``subject`` lists, or a file that is mapped into memory), or a file
-        that this package has not written and ``overwrite`` is False; then none has changed.
+        file of the report is an input (one that the finder read or ``subject`` lists, or a file that is mapped into
+        memory), or a file that this package has not written and ``overwrite`` is False; then none has changed.
     OSError
         If a file cannot be written; then none has changed.
     ImportError
@@ -150,7 +150,7 @@ def report(  # noqa: PLR0913
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
-    inputs_read = [Path(name) for name in subject.files]
+    inputs_read = [*finder.files, *map(Path, subject.files)]
     check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
     settings = Settings(k, pairs, cases, bins, confidence, where, subject.people)
     inputs = checked(finder, sensitive, favourable, settings)

@@ -134,7 +134,7 @@ def test_favourable_by_number_and_by_name_agree(audited, tmp_path):
         ({"confidence": 1}, ValueError, "confidence must lie strictly"),
         ({"require": [0.8]}, TypeError, "require must hold texts or Condition objects"),
         ({"require": [audit.Condition("flipped", at_most=0.1)]}, ValueError, "must come with"),
-        ({"require": ["excess[sex]<=0.1"]}, ValueError, "must be about sensitive"),
+        ({"require": ["consistency[sex]<=0.1"]}, ValueError, "must be about sensitive"),
     ],
 )
 def test_bad_arguments(audited, tmp_path, options, error, words):

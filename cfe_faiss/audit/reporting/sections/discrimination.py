@@ -1,7 +1,7 @@
 """Discrimination scores: attributes whose values the evidence lacks more often than chance would give."""
 
 from cfe_faiss.audit.discrimination import discrimination_scores
-from cfe_faiss.audit.reporting.document import Column, Measure, Section, Table
+from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.drawings import Plot
 from cfe_faiss.audit.reporting.formats import group_name, plural
 from cfe_faiss.audit.reporting.inputs import Inputs
@@ -53,5 +53,4 @@ def discrimination_section(inputs: Inputs) -> Section:
             "Where an attribute is part of the vectors, its scores fall below the expected ones by that alone.",
             "Numbers with more than ten values are cut into groups of about equal size.",
         ),
-        measures=tuple(Measure.of("excess", row["feature"], row["value"], row, "difference", "nodes") for row in rows),
     )

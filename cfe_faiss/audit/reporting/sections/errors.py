@@ -63,6 +63,8 @@ def errors_section(inputs: Inputs) -> Section:
                 f"all {inputs.people}",
                 float(overall or 0),
                 int(rows[0]["overall_nodes"] or 0),
+                rows[0]["overall_low"],
+                rows[0]["overall_high"],
             ),
         ),
     )

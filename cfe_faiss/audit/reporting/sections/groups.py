@@ -240,6 +240,11 @@ def error_rates_section(inputs: Inputs, rates: Rates | None) -> Section:
         headline="No two groups can be compared." if worst is None else _odds(inputs, worst, keys[2]),
         tables=(odds, by_group),
         limits=("Errors are counted against the true classes on record. Where the record is biased, so are they.",),
+        measures=tuple(
+            Measure.of(keys[2], row["feature"], "largest gap", row | {"n": rates.rows[0]["judged"]}, keys[2], "n")
+            for row in rates.comparisons
+            if inputs.favourable is not None
+        ),
     )
 
 

@@ -45,6 +45,10 @@ def test_the_largest_gap_of_errors_is_the_headline():
     largest = max(found.tables[0].rows, key=lambda row: row["equalised_odds_difference"])
     assert f"{100 * largest['equalised_odds_difference']:.1f} points" in found.headline
     assert found.headline.endswith(f"by {largest['feature']}.")
+    measures = {m.attribute: m for m in found.measures if m.metric == "equalised_odds_difference"}
+    assert measures["sex"].value == row["equalised_odds_difference"]
+    assert measures["sex"].low < measures["sex"].value < measures["sex"].high
+    assert measures["sex"].n == 400
 
 
 def test_measures_of_conditions():
