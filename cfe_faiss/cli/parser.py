@@ -75,6 +75,9 @@ def _add_audit(commands: Any) -> None:
     shared.add_overwrite(written, "out", "figures")
     written.add_argument("--title", default="", metavar="TEXT", help="of the page")
     written.add_argument("--mask-ids", action="store_true", help="row numbers in place of --id")
+    written.add_argument(
+        "--people", default="", metavar="NOUN", help='plural noun for the rows on the page, "applicants" say'
+    )
     shared.add_confidence(audited)
     shared.add_seed(audited, "the split, the model, its training and the intervals")
     audited.set_defaults(run=_run_audit)
