@@ -26,12 +26,14 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 
 NAME = "calibration"
+PAGE = RESULTS / f"{NAME}.md"
 FIRST_SEED = 30_000
 BATCH = 20
 ROUNDS = (40, 100, 200)
 """Everything gets so many runs before anything gets more."""
 TESTS = ("direction", "situation")
 ALPHA, HIGHEST_LEVEL, HIGHEST_FAMILY = 0.05, 8.0, 6.0
+MOST_PEOPLE = 6_000  # of a real table, drawn at random
 KINDS = ("independent", "correlated", "rare")
 Results = dict[str, Any]
 
@@ -59,7 +61,7 @@ def outcomes(effects: audit.DirectEffects, value: str = "1") -> Iterator[tuple[s
 def run_cell(name: str, cell: Cell, results: Results, runs: int) -> bool:
     """Add one batch of runs to a cell; return whether any was lacking."""
     counts = results["cells"].setdefault(name, {"runs": 0, **{test: {} for test in TESTS}})
-    todo = min(BATCH, runs - counts["runs"])
+    todo = min(BATCH if cell.n < 10_000 else 2, runs - counts["runs"])
     for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
         X, carries, decisions = people(name, cell, seed)
         for test, outcome in outcomes(tested(X, decisions, {"attribute": carries.astype(int)})):
@@ -100,8 +102,9 @@ def run_real(results: Results, name: str) -> None:
     from cfe_faiss.datasets import load
 
     data = load(name)
-    x, y = data.x_raw.numpy().astype(np.float64), (data.y.numpy() == 1).astype(int)
-    rows = []
+    rows = np.random.default_rng(FIRST_SEED).permutation(len(data.x_raw))[:MOST_PEOPLE]
+    x, y = data.x_raw.numpy().astype(np.float64)[rows], (data.y.numpy()[rows] == 1).astype(int)
+    found_lines = []
     for j, attribute in enumerate(data.feature_names):
         values = np.unique(x[:, j])
         if len(values) != 2 or min(np.bincount((x[:, j] == values[1]).astype(int))) < 20:
@@ -114,9 +117,10 @@ def run_real(results: Results, name: str) -> None:
             scores = predicted(model, others, y)
             lowered = scores - 0.3 * scores.std() * carries
             for harm, decisions in (("none", scores > 0), ("0.3 sd", lowered > 0)):
-                found = dict(outcomes(tested(others, decisions.astype(int), {attribute: carries.astype(int)})))
-                rows.append({"attribute": attribute, "model": model, "harm": harm, **found})
-    results["real"][name] = rows
+                effects = tested(others, decisions.astype(int), {attribute: carries.astype(int)})
+                found = {test: outcome for test, outcome in outcomes(effects) if outcome != "few"}
+                found_lines.append({"attribute": attribute, "model": model, "harm": harm, **found})
+    results["real"][name] = found_lines
 
 
 def predicted(model: str, X: NDArray[np.float64], y: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -156,6 +160,10 @@ def levels(results: Results, limits: bool) -> str:
         told = "/".join(str(counts[test].get("cannot tell", 0)) for test in TESTS)
         few = "/".join(str(counts[test].get("few", 0)) for test in TESTS)
         rows.append([cell.title, counts["runs"], *(f"{s:.1f}" for s in shares), told, few, *([] if limits else [held])])
+    if not limits:
+        runs = sum(row[1] for row in rows)
+        sums = [sum(row[1] * float(row[column]) for row in rows) / runs for column in (2, 3)]
+        rows.append(["**all of these**", runs, *(f"**{s:.1f}**" for s in sums), "", "", ""])
     head = ["population", "runs", "direction, %", "situation, %", "cannot tell", "few"]
     return table(head if limits else [*head, f"at most {HIGHEST_LEVEL:g} % + 3 errors"], rows)
 
@@ -219,7 +227,9 @@ def costs(results: Results) -> str:
     return table(["people x dimensions", "seconds"], [[name, f"{s:.1f}"] for name, s in results["costs"].items()])
 
 
-def page(results: Results) -> str:
+def page(results: Results | None = None) -> str:
+    """Return the page of these results, by default of those in the file."""
+    results = load_results() if results is None else results
     runs = sorted(counts["runs"] for counts in results["cells"].values())
     parts = [
         "# Calibration of the audit's tests",
@@ -242,12 +252,12 @@ def page(results: Results) -> str:
         families(results),
         "## Real tables",
         "Each binary attribute is hidden from a freshly trained model and from the vectors in turn. Predictions are "
-        "those for people that the model was not fitted on. The models do not see the attribute, but other columns may "
-        "tell it more finely than the test can learn.",
+        f"those for people that the model was not fitted on; at most {MOST_PEOPLE:,} people are drawn. The models do "
+        "not see the attribute, but other columns may tell it more finely than the test can learn.",
         real(results),
         "## Cost of all tests of 30 values",
         costs(results),
-        *(results.get("rates_page") or []),
+        "Rates of groups have [their own page](calibration_rates.md).",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -261,16 +271,15 @@ def load_results() -> Results:
 def write(results: Results) -> Path:
     results.pop("environment", None)
     save(NAME, results)
-    path = RESULTS / f"{NAME}.md"
-    path.write_text(page(results))
-    return path
+    PAGE.write_text(page(results))
+    return PAGE
 
 
 def run_round(results: Results, runs: int, only: list[str] | None) -> None:
-    """Bring everything to so many runs."""
-    for name, cell in (CELLS | LARGE).items():
+    """Bring every cell and every family to the number of runs, large cells to a tenth of it."""
+    for name, cell in CELLS.items():
         if only is None or name in only:
-            while run_cell(name, cell, results, runs // 10 if name in LARGE else runs):
+            while run_cell(name, cell, results, runs):
                 write(results)
     if only is not None:
         return
@@ -283,6 +292,9 @@ def run_round(results: Results, runs: int, only: list[str] | None) -> None:
             write(results)
     if not results["costs"]:
         run_costs(results)
+    for name, cell in LARGE.items():
+        while run_cell(name, cell, results, runs // 10):
+            write(results)
     print(f"{runs} runs each: {write(results)}", flush=True)
 
 

@@ -30,10 +30,10 @@ import faiss
 import numpy as np
 from common import RESULTS, paired_times, save, search_with_each
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape, measured_homophily
 
 import cfe_faiss as cfe
 from cfe_faiss import parallel
-from cfe_faiss.datasets.synthetic import amazon_shape, measured_homophily
 from cfe_faiss.graph import Graph, as_graph
 
 NODES = 1_569_960

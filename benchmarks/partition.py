@@ -20,9 +20,9 @@ import pymetis
 import scipy.sparse
 from common import paired_times, save
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape
 
 from cfe_faiss import kernel
-from cfe_faiss.datasets.synthetic import amazon_shape
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.propagation import Propagation
 

@@ -71,8 +71,6 @@ class CsrGraph:
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
     ) -> None: ...
-    def count_same_label(self, labels: NDArray[np.int32], threads: int) -> int:
-        """Return how many entries of ``indices`` join two nodes with the same label."""
 
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
@@ -191,51 +189,6 @@ class BlockStep:
 
         ``lengths`` are the nodes' own before the step, (m,). ValueError if blocks are missing.
         """
-
-# --- synthetic graphs ---
-
-def random_bits(key: int, counter: int) -> int:
-    """Return 64 random bits: the counter-th output of SplitMix64 with the seed ``key``."""
-
-def count_pairs(ends: NDArray[np.int64], key: int, threshold: int, counts: NDArray[np.int64], threads: int) -> None:
-    """Count the edges of each place i to later places j < ends[i]: those whose random bits are below the threshold."""
-
-def join_pairs(
-    ends: NDArray[np.int64],
-    key: int,
-    threshold: int,
-    order: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    edges: NDArray[np.int32],
-    threads: int,
-) -> None:
-    """Write what ``count_pairs`` counts, (2, m), from starts[i] on for place i; order[i] is the node there."""
-
-def join_others(
-    bottoms: NDArray[np.int64],
-    tops: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    cumulated: NDArray[np.float64],
-    key: int,
-    stray: int,
-    order: NDArray[np.int32],
-    edges: NDArray[np.int32],
-    threads: int,
-) -> None:
-    """Write edges starts[i]..starts[i + 1]-1 from place i to others, by demand, in bottoms[i]..tops[i]-1 or all."""
-
-def fill_features(
-    community: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    centres: NDArray[np.float32],
-    of_class: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    own: float,
-    key: int,
-    x: NDArray[np.float32],
-    threads: int,
-) -> None:
-    """Write features, (n, d): scale * (centre of the community + offset of the class + own * random number)."""
 
 # --- rows ---
 

@@ -10,7 +10,7 @@ import torch
 import cfe_faiss as cfe
 from cfe_faiss.attributes import as_attributes
 from cfe_faiss.audit import fine_tune
-from cfe_faiss.datasets import load, synthetic
+from cfe_faiss.datasets import load
 from cfe_faiss.models import evaluate, gcn, train
 from cfe_faiss.summary import summary
 
@@ -67,7 +67,6 @@ def test_what_users_see_is_short() -> None:
         finder.index.members(),
         cfe.EvidenceParameters(labels=finder.labels),
         cfe.tune(finder.vectors, finder.labels, sample=500),
-        synthetic.amazon_shape(2000),
     ]
     for record in shown:
         text = repr(record)

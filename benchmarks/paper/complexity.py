@@ -22,10 +22,10 @@ import numpy as np
 from figures import finish, lines, panels
 from setting import ALPHA, CLUSTERS, LAYERS, PARTITIONS, THETA, Bench, arguments, one_thread, run
 from sources import SHAPE, TINY
+from synthetic_graphs import amazon_shape
 from verdict import Case, Claim, markdown
 
 import cfe_faiss as cfe
-from cfe_faiss.datasets import synthetic
 
 NAME = "complexity"
 SIZES = (4_000, 8_000, 16_000, 32_000, 64_000)
@@ -67,7 +67,7 @@ def part(bench: Bench, varied: str, n: int, p: int, m: int, seed: int) -> list[d
 @lru_cache(maxsize=1)
 def embedded(n: int, seed: int) -> tuple[Any, Any, float]:
     """Return KS vectors, classes, and the CPU seconds that the vectors took."""
-    made = synthetic.amazon_shape(n, degree=DEGREE if n >= SIZES[0] else 0.5, seed=seed)
+    made = amazon_shape(n, degree=DEGREE if n >= SIZES[0] else 0.5, seed=seed)
     with one_thread():
         X, seconds = timed(lambda: cfe.ks_vectors(made.x, made.graph, num_layers=LAYERS, alpha=ALPHA))
     return X, made.labels, seconds

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 LEAST_GROUP = 20
 """Fewest carriers, and fewest others, that a test answers for."""
 LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
-"""Below the first effective number of decisive people the answer is "cannot tell"; below the second it is marked."""
+"""Below the first effective number of decisive carriers the answer is "cannot tell"; below the second it is marked."""
 FINDINGS = ("disadvantaged", "advantaged")
 _RIDGE = 0.1
 _FOLDS, _PRODUCTS, _KNOTS = 5, 6, 14
@@ -39,7 +39,7 @@ class ScoreTest:
     p_value
         Two-sided, from the normal distribution; NaN where nothing could be tested.
     n_effective
-        Effective number of decisive people, (sum t^2 w)^2 / sum t^4 w.
+        Effective number of decisive carriers, (sum t^2 w)^2 / sum t^4 w.
     effect
         Mean difference of the contrast between carriers and others of equal propensity; NaN where nothing was tested.
     reason
@@ -56,7 +56,7 @@ class ScoreTest:
 
     @property
     def few(self) -> bool:
-        """Whether fewer than 10 decisive people are left: p values below .005 are then too frequent."""
+        """Whether fewer than 10 decisive carriers are left: p values below .005 are then too frequent."""
         return not self.reason and self.n_effective < FEW_EFFECTIVE
 
 
@@ -120,7 +120,7 @@ def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[F
     for score, variance, power in zip(scores.tolist(), variances.tolist(), fourth.tolist(), strict=True):
         effective = variance**2 / power if power > 0 else 0.0
         if effective < LEAST_EFFECTIVE:
-            reason = f"{effective:.1f} decisive people are fewer than {LEAST_EFFECTIVE}"
+            reason = f"{effective:.1f} decisive carriers are fewer than {LEAST_EFFECTIVE}"
             tests.append(ScoreTest(n_effective=effective, reason=reason))
             continue
         z = score / math.sqrt(variance * n / (n - columns.shape[1]))

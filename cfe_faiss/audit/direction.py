@@ -44,7 +44,7 @@ class DirectTest(ScoreTest):
 
     def __repr__(self) -> str:
         answer = f"cannot tell, {self.reason}" if self.reason else f"{self.verdict}, p={self.p_value:.2g}"
-        few = ", few decisive people" if self.few else ""
+        few = ", few decisive carriers" if self.few else ""
         return f"{type(self).__name__}({self.attribute} = {' or '.join(self.value)}: {answer}{few})"
 
 
@@ -58,7 +58,7 @@ class DirectionTest(DirectTest):
         Attribute, the values that make a carrier, the unfavourable classes by name, and numbers of people who carry a
         value, who do not, and whose value is missing.
     statistic, p_value, n_effective, few, verdict, reason
-        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive people, and
+        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive carriers, and
         whether it is below 10; "disadvantaged", "advantaged", "no finding" or "cannot tell", and why not.
     effect
         ``(against - expected) / (against + in_favour)``; NaN without discordant pairs.

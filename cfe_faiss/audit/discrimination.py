@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.audit.evidence import attributes_of, audited, search_members, sensitive_of
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import jeffreys
 from cfe_faiss.audit.join_counts import Joins
 from cfe_faiss.checks import UNKNOWN, as_count, did_you_mean
@@ -156,7 +156,7 @@ def discrimination_scores(  # noqa: PLR0913
         lacking = ((group.codes[evidence] != own[:, None]) & found).sum(axis=1) / counts
         holders = np.bincount(group.codes[has_class], minlength=size)
         cases = np.bincount(own, minlength=size)
-        score = _means(lacking, own, cases)
+        score = group_means(lacking, own, size)
         effective = joins.effective(holders, cases)
         low, high = (
             np.where(np.isnan(effective) & (cases > 0), otherwise, bounds)
@@ -176,7 +176,7 @@ def discrimination_scores(  # noqa: PLR0913
                     "difference": score - expected,
                     "difference_low": low - expected,
                     "difference_high": high - expected,
-                    "class_expected": _means(_share_without(group, known.labels)[places], own, cases),
+                    "class_expected": group_means(_share_without(group, known.labels)[places], own, size),
                     "nodes": cases,
                     "evidence": np.bincount(own, counts, size).astype(np.int64),
                     "effective": effective,
@@ -196,13 +196,6 @@ def _marked(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: lis
                 f"sensitive must name attributes that are scored ({', '.join(names[:20])}), got {name!r}{hint}"
             )
     return set(sensitive_of(finder, sensitive)) & set(names)
-
-
-def _means(values: NDArray[np.float64], own: NDArray[np.int64], cases: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the mean over the nodes of each group; NaN where it has none."""
-    sums = np.bincount(own, values, len(cases))
-    means: NDArray[np.float64] = np.divide(sums, cases, out=np.full(len(cases), np.nan), where=cases > 0)
-    return means
 
 
 def _share_without(group: Grouping, labels: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -82,6 +82,9 @@ class OnlyIn:
         How many pairs there are, and how many of them are classified differently.
     share, low, high
         Different pairs among all pairs, and its interval at ``confidence``; NaN without pairs.
+    baseline
+        The share among the pairs that agree in all attributes, the null of ``share``: the attributes cannot have made
+        the difference there.
     table
         Line 0 for these pairs, line 1 for the pairs that agree in all attributes, whose share is what to compare with:
 
@@ -125,10 +128,17 @@ class OnlyIn:
         """Upper bound of the share."""
         return float(self.table["high"].iloc[0])
 
+    @property
+    def baseline(self) -> float:
+        """Different pairs among the pairs that agree in all attributes; NaN without such pairs."""
+        return float(self.table["share"].iloc[1])
+
     def __repr__(self) -> str:
         names = ", ".join(self.names)
+        alike, same = self.table[["different", "pairs"]].iloc[1]
         return (
-            f"OnlyIn({names}: {self.different:,} of {self.pairs:,} pairs classified differently, {self.nodes:,} nodes)"
+            f"OnlyIn({names}: {self.different:,} of {self.pairs:,} pairs classified differently; {alike:,} of {same:,} "
+            f"pairs that agree in all)"
         )
 
     def blocks(self) -> Iterator[tuple[_Ids, _Ids]]:
@@ -254,8 +264,8 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     Numbers are compared as they are. An attribute that no two nodes share (a name, an exact income) leaves no pairs;
     round it, or leave it out of the attributes.
 
-    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one set share nodes and are
-    not independent, pairs of different sets share none.
+    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one set share nodes and
+    are not independent, pairs of different sets share none.
 
     Time O(n log n) for each attribute, memory O(n) and the attributes' codes: the number of pairs does not matter.
 
@@ -265,7 +275,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     >>> finder = EvidenceFinder.from_vectors([[1, 0], [1, 0.1], [0, 1], [0, 1]], [0, 1, 1, 1], features=people)
     >>> found = only_in(finder, ["sex"])
     >>> found
-    OnlyIn(sex: 1 of 2 pairs classified differently, 4 nodes)
+    OnlyIn(sex: 1 of 2 pairs classified differently; 0 of 0 pairs that agree in all)
     >>> found.most_similar().table.drop(columns="similarity")
        source  target  source_label  target_label source sex target sex
     0       0       1             0             1          f          m

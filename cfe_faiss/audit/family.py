@@ -203,7 +203,9 @@ def direct_effects(  # noqa: PLR0913
         for code in np.unique(codes):
             value = {"attribute": group.name, "value": group.values[code]}
             lines += [value | line for line in _lines(people, contrast, codes == code, fdr)]
-    further = {} if others is None else {str(name): float(p) for name, p in others.items()}
+    further = {
+        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in (others or {}).items()
+    }
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
         line["q"], line["verdict"] = adjusted, direct_test.verdict(line["statistic"], adjusted, fdr)

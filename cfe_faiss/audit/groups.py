@@ -107,6 +107,14 @@ def groupings(
     return [Grouping(group.name, group.values, group.codes[rows]) for group in chosen]
 
 
+def group_means(values: NDArray[Any], codes: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+    """Return the mean over the nodes of each group, (groups,); NaN where a group has none."""
+    cases = np.bincount(codes, minlength=groups)
+    sums = np.bincount(codes, values, groups)
+    means: NDArray[np.float64] = np.divide(sums, cases, out=np.full(groups, np.nan), where=cases > 0)
+    return means
+
+
 def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: int) -> Grouping:
     known = ~attribute.missing
     codes: NDArray[Any] = attribute.codes[known]

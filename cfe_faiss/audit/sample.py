@@ -86,6 +86,8 @@ class Sample:
         if not 0 < refused < n:
             return "all decisions are alike"
         varying = int((self.vectors != self.vectors[0]).any(axis=0).sum())
+        if not varying:
+            return "all vectors are alike"
         return f"{varying} dimensions are more than a tenth of {n} people" if 10 * varying > n else ""
 
     def test(self, carries: Bools, contrasts: Sequence[Floats]) -> tuple[Floats, list[ScoreTest]]:

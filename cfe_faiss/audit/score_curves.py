@@ -44,7 +44,7 @@ def calibration_curves(
     DataFrame
         One line per group and bin with people in it: ``feature``, ``value``; ``bin``, from 0; ``count``, people whose
         outcome is known; ``predicted``, their mean probability; ``observed``, ``observed_low``, ``observed_high``: the
-        share with the favourable outcome and its Wilson interval. The first lines, ``feature`` "all", are of all people.
+        share with the favourable outcome and its Wilson interval. The first lines (``feature`` "all") are of everyone.
 
     Raises
     ------

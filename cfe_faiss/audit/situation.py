@@ -36,7 +36,7 @@ class SituationTest(DirectTest):
         Attribute, the protected values, the unfavourable classes by name, and numbers of people who carry a protected
         value, who do not, and whose value is missing.
     statistic, p_value, n_effective, few, verdict, reason
-        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive people, and
+        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive carriers, and
         whether it is below 10; "disadvantaged", "advantaged", "no finding" or "cannot tell", and why not.
     effect
         Difference of the share decided unfavourably, carriers minus others of equal propensity, beyond their nearest

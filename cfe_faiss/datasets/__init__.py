@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss.checks import as_count
-from cfe_faiss.datasets import synthetic
 from cfe_faiss.datasets.files import root_folder
 
 if TYPE_CHECKING:
@@ -119,4 +118,4 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     return data
 
 
-__all__ = ["NAMES", "load", "synthetic"]
+__all__ = ["NAMES", "load"]

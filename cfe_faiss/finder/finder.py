@@ -529,7 +529,7 @@ class EvidenceFinder:
         recall, exact, nprobe
             How hard to search, one of them at most: for a recall@k in (0, 1]; exactly; or in so many lists, where the
             index has lists. By default exactly among up to 100,000 nodes, and for a recall of 0.99 among more. The
-            result says which.
+            result says which, and by ``recall_by_class`` what recall was measured for each class.
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
             ``recall`` and ``nprobe`` must be left out: a row is short where no more evidence meets them.
@@ -547,20 +547,25 @@ class EvidenceFinder:
         if recall is None and nprobe is None and exact is None and where is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
         wanted, title = (None if nodes is None else ids), "Searching" if progress else None
+        of_classes: dict[int, float] | None = dict.fromkeys(
+            np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
+        )
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             conditions = _numbered(where, self.class_names)
             found = self.index._members_under(conditions, wanted, as_count("k", k), self.attributes, self.graph, title)
-            return LocalEvidence(ids, found[0][1], found[0][0], self.labels, 1.0, None, self, found[1])
+            return LocalEvidence(ids, found[0][1], found[0][0], self.labels, 1.0, None, self, found[1], of_classes)
         if isinstance(self.index, IndexEvidenceFlat):
             if nprobe is not None:
                 raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self.index!r}")
             D, I = self.index.search_members(wanted, k, progress=title)
-            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self)
+            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, {}, of_classes)
         if nprobe is None and recall is None and not exact:
             nprobe = self.index.nprobe
         D, I = self.index.search_members(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
-        return LocalEvidence(ids, I, D, self.labels, 1.0 if exact else recall, nprobe, self)
+        if not exact:
+            of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
+        return LocalEvidence(ids, I, D, self.labels, 1.0 if exact else recall, nprobe, self, {}, of_classes)
 
     def top_pairs(
         self,

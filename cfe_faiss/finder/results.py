@@ -37,6 +37,10 @@ class LocalEvidence:
         What found it, which knows more of the nodes; None for a result that was made by hand.
     missing
         Under constraints, by attribute: how many of the searched nodes were left out because their value is missing.
+    recall_by_class
+        Recall@k that was measured for each predicted class, on a sample of its searched nodes: see
+        :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches. None where it is not known, as with
+        ``nprobe``.
     """
 
     nodes: NDArray[np.int64]
@@ -47,6 +51,7 @@ class LocalEvidence:
     nprobe: int | None
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
+    recall_by_class: Mapping[int, float] | None = None
 
     def __repr__(self) -> str:
         nq, k = self.evidence.shape

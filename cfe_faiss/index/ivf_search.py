@@ -15,10 +15,10 @@ from cfe_faiss.lists.faiss_functions import raw
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import searcher
 from cfe_faiss.search.certify import certified
-from cfe_faiss.search.engine import Engine, Plan
+from cfe_faiss.search.engine import Calibration, Engine, Plan
 from cfe_faiss.search.exact import Results, padded, search_all
 from cfe_faiss.search.grouping import Queries
-from cfe_faiss.search.plan import SearchArguments, known_nprobe, nprobe_for, plan
+from cfe_faiss.search.plan import SearchArguments, calibration_for, known_nprobe, plan
 from cfe_faiss.search.searcher import InvertedLists
 
 
@@ -47,8 +47,8 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
     def nprobe_for(self, recall: float, k: int = 10) -> int:
         """Return the smallest ``nprobe`` at which the evidence of all stored vectors has a wanted recall@k.
 
-        It is measured on about 2,000 stored vectors, which are searched exactly, and kept until the index changes: what
-        ``search_members(k=k, recall=recall)`` searches with.
+        It is measured for each class, see :meth:`recall_by_class`. ``search_members(k=k, recall=recall)`` probes this
+        number of lists for the class that needs the most, and fewer for others.
 
         Parameters
         ----------
@@ -62,13 +62,62 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
         TypeError, ValueError
             If an argument is not as described, or the index is empty.
         """
+        number, found = self._calibration(recall, k, None)
+        return number if found is None else found.most
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+        """Return the recall@k of each class that was measured for ``search_members(k=k, recall=recall)``.
+
+        A sample of each class, about 250 to 1,000 of its stored vectors, is searched exactly and in more and more
+        lists, until a lower 99.5 % confidence bound of the recall reaches ``recall - 0.01`` for this class, and the
+        bound of the mean over all classes ``recall``. Classes of fewer than 100 stored vectors are measured together.
+        The measurement is kept until the index changes.
+
+        Parameters
+        ----------
+        recall
+            In (0, 1].
+        k
+            Results wanted for each vector, >= 1.
+        queries
+            How many stored vectors are searched at once: many are searched in groups, few alone. None: all of them.
+
+        Returns
+        -------
+        dict
+            Recall of the sample, in [0, 1], for each stored class; 1 for exact searches.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the index is empty.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import cfe_faiss as cfe
+        >>> X = np.random.default_rng(0).normal(size=(500, 8))
+        >>> index = cfe.IndexEvidenceIVF(8, nlist=20)
+        >>> index.train(X)
+        >>> index.add_with_labels(X, np.arange(500) % 2)
+        >>> reached = index.recall_by_class(0.9, k=5)
+        >>> sorted(reached), min(reached.values()) >= 0.89
+        ([0, 1], True)
+        """
+        found = self._calibration(recall, k, None if queries is None else as_count("queries", queries))[1]
+        if found is None:
+            with self._lock.reading():
+                return dict.fromkeys(self._snapshot().storage.class_counts[0].tolist(), 1.0)
+        return dict(found.recall)
+
+    def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
+        """Return the number of all lists, and what is probed for a recall; None if that is all lists."""
         arguments, k = SearchArguments.of(None, recall, False, None), as_count("k", k)
         with self._lock.reading():
-            state = self._snapshot()
-            if state.storage.n == 0:
+            lists = self._all_lists()
+            if lists.storage.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
-            lists = self._searcher(state)
-            return lists.number if arguments.recall is None else nprobe_for(lists, lists.storage.n, k, arguments.recall)
+            return lists.number, calibration_for(lists, queries or lists.storage.n, k, arguments)
 
     def search_evidence(  # noqa: PLR0913
         self,
@@ -96,9 +145,11 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             Lists probed, of all partitions together; by default the index's own ``nprobe``. From partitions *
             nlist on the result is exact.
         recall
-            In place of ``nprobe``: the recall@k wanted, in (0, 1]. The number of lists that reaches it is measured once
-            for the index as it is, on about 2,000 stored vectors that are searched exactly; 1 is exact. With ``sel`` it
-            is measured at each call, and up to 2,000 queries are searched exactly, which takes less.
+            In place of ``nprobe``: the recall@k wanted, in (0, 1]; 1 is exact. The mean over all queries reaches it,
+            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
+            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists alone, so
+            that other queries do not matter. With ``sel`` it is measured at each call, and up to 2,000 queries are
+            searched exactly, which takes less.
         exact
             In place of ``nprobe``: whether to return the exact result.
         memory
@@ -147,7 +198,9 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             state = self._state
             if state is None or type(k) is not int or type(recall) is not float:
                 return None
-            nprobe = known_nprobe(self._searcher(state), k, recall)
+            if type(labels_q) is not np.ndarray or labels_q.size != 1:
+                return None
+            nprobe = known_nprobe(self._searcher(state), k, recall, labels_q.item())
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
         # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
@@ -285,14 +338,21 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
         if state.storage.n == 0:  # and perhaps not trained
             return padded(*empty_heaps(len(X), 0), k)
         queries = Queries.of_vectors(X, labels, state.centroids[0])
-        return self._searched(state, queries, k, arguments, progress)
+        return self._searched(state, queries, k, arguments, progress, stored=False)
 
     def _searched(
-        self, state: ListsState, queries: Queries, k: int, arguments: SearchArguments, progress: str | None
+        self,
+        state: ListsState,
+        queries: Queries,
+        k: int,
+        arguments: SearchArguments,
+        progress: str | None,
+        *,
+        stored: bool = True,
     ) -> Results:
         if state.storage.n == 0:
             return padded(*empty_heaps(len(queries), 0), k)
-        made = plan(self._searcher(state), len(queries), k, arguments, self._own_nprobe())
+        made = plan(self._searcher(state), len(queries), k, arguments, self._own_nprobe(), stored=stored)
         return self._carried_out(state, queries, k, made, progress)
 
     def _carried_out(self, state: ListsState, queries: Queries, k: int, made: Plan, progress: str | None) -> Results:

@@ -97,7 +97,8 @@ class ListsState(State):
         """
         kept = once(self.searchers, routing, lambda: self._new_searcher(routing))
         if kept.screening is not None and k_factor is not None and kept.screening.k_factor != k_factor:
-            self.searchers[routing] = kept = replace(kept, screening=replace(kept.screening, k_factor=k_factor))
+            screening = replace(kept.screening, k_factor=k_factor)
+            self.searchers[routing] = kept = replace(kept, screening=screening, calibrations={})
         return kept
 
     def _new_searcher(self, routing: str) -> InvertedLists:

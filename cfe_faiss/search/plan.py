@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.search import batch, recall
-from cfe_faiss.search.engine import Engine, Plan
+from cfe_faiss.search.engine import Calibration, Engine, Plan
 from cfe_faiss.search.searcher import InvertedLists
 
 _QUERIES_PER_LIST = 4
+_FEW = 2000  # queries; to search them exactly takes about as long as to calibrate
 _PASSES = 8  # of a query over all rows take about as long as to make blocks of them
 
 
@@ -54,7 +55,14 @@ class SearchArguments(NamedTuple):
 
 
 def plan(
-    lists: InvertedLists, nq: int, k: int, arguments: SearchArguments, nprobe: int, *, all_rows: bool = False
+    lists: InvertedLists,
+    nq: int,
+    k: int,
+    arguments: SearchArguments,
+    nprobe: int,
+    *,
+    all_rows: bool = False,
+    stored: bool = True,
 ) -> Plan:
     """Decide how to search for the k best of each of ``nq`` queries.
 
@@ -64,37 +72,50 @@ def plan(
         Of an index that is not empty.
     arguments, nprobe
         What the caller wants; and the index's own number of lists, where that says nothing.
-    all_rows
-        Whether the queries are all stored rows.
+    all_rows, stored
+        Whether the queries are all stored rows, or stored rows at all.
     """
-    wanted = _nprobe(lists, nq, k, arguments, nprobe)
+    found = None if arguments.recall is None else calibration_for(lists, nq, k, arguments, stored=stored)
+    wanted = _nprobe(lists, arguments, nprobe) if found is None else found.most
+    if found is not None and found.least >= lists.number:
+        found = None
     # Where blocks hold floats, what a processor without byte products has, a matrix product serves both of a pair.
-    all_pairs = all_rows and arguments.allowed is None and wanted >= lists.number
+    all_pairs = all_rows and arguments.allowed is None and found is None and wanted >= lists.number
     if all_pairs and lists.ranking is not None and not _native.has_bytes():
         return Plan(Engine.PAIRS, wanted, arguments.memory)
-    engine = Engine.BATCHED if is_batched(lists, nq, wanted) else Engine.SINGLE
-    return Plan(engine, wanted, arguments.memory, arguments.allowed)
+    batched = is_batched(lists, nq, wanted) and (found is None or in_groups(lists, nq, stored))
+    engine = Engine.BATCHED if batched else Engine.SINGLE
+    return Plan(engine, wanted, arguments.memory, arguments.allowed, found)
 
 
-def _nprobe(lists: InvertedLists, nq: int, k: int, arguments: SearchArguments, nprobe: int) -> int:
-    if arguments.nprobe is not None:
-        return arguments.nprobe
-    if arguments.exact:
+def _nprobe(lists: InvertedLists, arguments: SearchArguments, nprobe: int) -> int:
+    if arguments.exact or arguments.recall is not None:
         return lists.number
-    return nprobe if arguments.recall is None else nprobe_for(lists, nq, k, arguments.recall, arguments.allowed)
+    return nprobe if arguments.nprobe is None else arguments.nprobe
 
 
-def nprobe_for(lists: InvertedLists, nq: int, k: int, wanted: float, allowed: NDArray[np.bool_] | None = None) -> int:
-    """Return the number of lists that so many queries have to probe for a recall@k among the allowed rows, (n,)."""
-    if allowed is not None and nq <= recall.SAMPLE:
-        return lists.number  # what is allowed may never be asked for again, and to measure takes longer
-    batched = is_batched(lists, nq, lists.number // 2)
-    return recall.nprobe_for(lists, min(k, lists.storage.n), wanted, batched=batched, allowed=allowed)
+def calibration_for(
+    lists: InvertedLists, nq: int, k: int, arguments: SearchArguments, *, stored: bool = True
+) -> Calibration | None:
+    """Return how many lists so many queries have to probe for the wanted recall@k; None for all lists."""
+    if arguments.recall is None or (arguments.allowed is not None and nq <= _FEW):
+        return None  # what is allowed may never be asked for again, and to measure takes longer
+    k, batched = min(k, lists.storage.n), in_groups(lists, nq, stored)
+    return recall.calibration(lists, k, arguments.recall, batched=batched, allowed=arguments.allowed)
 
 
-def known_nprobe(lists: InvertedLists, k: int, wanted: float) -> int | None:
+def in_groups(lists: InvertedLists, nq: int, stored: bool) -> bool:
+    """Return whether so many queries are calibrated in groups.
+
+    The groups of new queries may be wider than those of stored rows that recall is measured on.
+    """
+    return stored and is_batched(lists, nq, lists.number // 2)
+
+
+def known_nprobe(lists: InvertedLists, k: int, wanted: float, label: int) -> int | None:
     """Return the number of lists that a single query has to probe for a recall@k, if it was measured before."""
-    return lists.calibrations.get((min(k, lists.storage.n), wanted, False))
+    found = lists.calibrations.get((min(k, lists.storage.n), wanted, False))
+    return None if found is None else found.nprobe.get(label, found.other)
 
 
 def is_batched(lists: InvertedLists, nq: int, nprobe: int) -> bool:

@@ -1,5 +1,6 @@
 """Search in an inverted file: rank the lists for each query, scan the nearest, and go on while a row is incomplete."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,7 @@ from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch, grouping
 from cfe_faiss.search.batch import Places, Wanted
 from cfe_faiss.search.element import Element, Sample, faster, usable, worth_blocks
-from cfe_faiss.search.engine import Plan
+from cfe_faiss.search.engine import Calibration, Plan
 from cfe_faiss.search.exact import Results, padded
 from cfe_faiss.search.grouping import Groups, Queries
 from cfe_faiss.search.pq_codes import Screening
@@ -50,7 +51,7 @@ class InvertedLists:
     in_memory
         Whether the rows are in memory, not mapped from a file.
     calibrations
-        Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.search.recall`.
+        Lists probed for a recall, by (k, recall, whether in groups); see :mod:`cfe_faiss.search.recall`.
     kept
         Blocks of all lists, by what they hold, once they were made; None where they take too much memory.
     own_groups
@@ -67,7 +68,7 @@ class InvertedLists:
     ranking: Ranking | None
     screening: Screening | None
     in_memory: bool
-    calibrations: dict[tuple[int, float, bool], int] = field(default_factory=dict)
+    calibrations: dict[tuple[int, float, bool], Calibration] = field(default_factory=dict)
     kept: dict[Element, Blocks | None] = field(default_factory=dict)
     own_groups: dict[str, Groups] = field(default_factory=dict)
     before: Before = field(default_factory=Before)
@@ -245,15 +246,37 @@ def search(
     With ``complete``, the search of a row goes on in four times as many lists until it holds min(k, eligible) results;
     those that are left then are searched alone.
     """
-    width, nprobe, allowed = min(k, lists.storage.n), made.nprobe, made.allowed
-    mask = _EVERYTHING if allowed is None else allowed
-    pending = np.arange(len(queries)) if queries.order is None else queries.order
+    width = min(k, lists.storage.n)
     # What threads write soon is not written here first; no step writes the rows of queries with an unknown label.
     D, I = np.empty((len(queries), width), np.float32), np.empty((len(queries), width), np.int64)
     unknown = queries.labels == UNKNOWN
     D[unknown], I[unknown] = PADDING, -1
+    for nprobe, pending in _shares(lists, queries, made):
+        _search_share(lists, Wanted(queries, pending, nprobe, D, I), made, complete, progress)
+    return padded(D, I, k)
+
+
+def _shares(lists: InvertedLists, queries: Queries, made: Plan) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each number of lists that is probed, and the queries that probe so many; a group probes its largest."""
+    pending = np.arange(len(queries)) if queries.order is None else queries.order
+    if made.calibration is None:
+        yield made.nprobe, pending
+        return
+    probes = made.calibration.of(queries.labels)
+    if made.batched and lists.routes is not None:
+        groups = lists.group(queries, lists.routes)
+        largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
+        probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
+    for nprobe in np.unique(probes).tolist():
+        yield nprobe, pending[probes[pending] == nprobe]
+
+
+def _search_share(lists: InvertedLists, wanted: Wanted, made: Plan, complete: bool, progress: str | None) -> None:
+    queries, pending, nprobe, D, I = wanted.queries, wanted.pending, wanted.nprobe, wanted.D, wanted.I
+    allowed = made.allowed
+    mask = _EVERYTHING if allowed is None else allowed
     if made.batched and len(pending):
-        _search_in_groups(lists, Wanted(queries, pending, nprobe, D, I), made, progress)
+        _search_in_groups(lists, wanted, made, progress)
         # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
         widen = complete and nprobe < lists.number
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
@@ -263,7 +286,6 @@ def search(
         widen = complete and nprobe < lists.number and lists.single is None
         pending = _incomplete(lists.storage, queries.labels, allowed, pending, I) if widen else pending[:0]
         nprobe *= _WIDER
-    return padded(D, I, k)
 
 
 def _search_in_groups(lists: InvertedLists, wanted: Wanted, made: Plan, progress: str | None) -> None:

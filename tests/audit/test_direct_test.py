@@ -114,4 +114,4 @@ def test_attribute_in_the_vectors_leaves_nobody_decisive() -> None:
     (test,) = direct_test.score_tests(B, people["carries"], chance, [s])
     assert test.n_effective < direct_test.LEAST_EFFECTIVE
     assert direct_test.verdict(test.statistic, test.p_value, 0.05) == "cannot tell"
-    assert "decisive people" in test.reason
+    assert "decisive carriers" in test.reason

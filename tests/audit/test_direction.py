@@ -152,6 +152,10 @@ def test_it_cannot_tell() -> None:
     wide = people | {"X": np.random.default_rng(0).standard_normal((400, 41))}
     test = audit.direction_test(finder_of(wide), attribute="sex", value="f", unfavourable=REFUSED)
     assert test.reason == "41 dimensions are more than a tenth of 400 people"
+    same = audit.direction_test(
+        finder_of(people | {"X": np.ones((400, 3))}), attribute="sex", value="f", unfavourable=REFUSED
+    )
+    assert same.reason == "all vectors are alike"
     inside = people | {"X": np.column_stack([people["X"], people["carries"]])}
     test = audit.direction_test(finder_of(inside), attribute="sex", value="f", unfavourable=REFUSED)
     assert (test.verdict, test.n_effective < 5) == ("cannot tell", True)

@@ -130,7 +130,7 @@ def test_errors(finder: cfe.EvidenceFinder) -> None:
         ({"unfavourable": "granted"}, ValueError, "unfavourable must be among the classes"),
         ({"fdr": 1.5}, ValueError, "fdr must lie"),
         ({"k": 0}, ValueError, "k must be at least 1"),
-        ({"others": {"rates": 2.0}}, ValueError, "p must have shape"),
+        ({"others": {"rates": 2.0}}, ValueError, r"others\['rates'\] must lie in \[0, 1\]"),
         ({"intersections": [("sex",)]}, ValueError, "intersections must name two"),
     ):
         with pytest.raises(error, match=message):

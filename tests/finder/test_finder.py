@@ -131,6 +131,23 @@ def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPa
     assert cfe.metrics.recall(many.evidence, exact.evidence, many.similarity, exact.similarity) > 0.97
 
 
+def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None:
+    finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
+    exact = dict.fromkeys(np.unique(finder.labels).tolist(), 1.0)
+    for found in (
+        cfe.EvidenceFinder.from_data(data, model).local(k=5),
+        finder.local(k=5),
+        finder.local(k=5, recall=1.0),
+        finder.local(k=5, where=cfe.Constraints(min_hops=2)),
+    ):
+        assert found.recall_by_class == exact
+    assert finder.local(k=5, nprobe=3).recall_by_class is None
+    all_rows, few = finder.local(k=5, recall=0.9), finder.local([3, 4], k=5, recall=0.9)
+    assert all_rows.recall_by_class == finder.index.recall_by_class(0.9, 5)
+    assert few.recall_by_class == finder.index.recall_by_class(0.9, 5, queries=2)
+    assert all(0.89 <= reached <= 1 for reached in all_rows.recall_by_class.values())
+
+
 def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
     asked: list[object] = []

@@ -49,9 +49,18 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     lists = index._all_lists()
     assert plan(lists, 1, 10, arguments(), 16).nprobe == 16
     assert plan(lists, 1, 10, arguments(exact=True), 16).nprobe == 20
-    assert known_nprobe(lists, 10, 0.9) is None
-    found = plan(lists, 1, 10, arguments(recall=0.9), 16).nprobe
-    assert known_nprobe(lists, 10, 0.9) == found == recall.nprobe_for(lists, 10, 0.9, batched=False)
+    assert known_nprobe(lists, 10, 0.9, 0) is None
+    found = plan(lists, 1, 10, arguments(recall=0.9), 16).calibration
+    assert found is recall.calibration(lists, 10, 0.9, batched=False)
+    assert [known_nprobe(lists, 10, 0.9, label) for label in range(3)] == list(found.nprobe.values())
+    assert known_nprobe(lists, 10, 0.9, 7) == found.other == found.most  # nothing is known of this class
+
+
+def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:
+    lists = index._all_lists()
+    assert plan(lists, 900, 10, arguments(recall=0.9), 16).engine is Engine.BATCHED
+    assert plan(lists, 900, 10, arguments(recall=0.9), 16, stored=False).engine is Engine.SINGLE
+    assert plan(lists, 900, 10, arguments(nprobe=5), 16, stored=False).engine is Engine.BATCHED
 
 
 def test_every_pair_is_multiplied_once_where_bytes_are_not(

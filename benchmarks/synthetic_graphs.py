@@ -1,8 +1,9 @@
 """Random graphs of the shape of real ones, where their files are missing or another size is wanted.
 
-Nodes live in communities, communities in departments. Every community has a home class, which more or fewer of its
-members have: that is the homophily. The pairs of a community are joined at random, all equally likely; the other edges
-go to the same department, or anywhere, and prefer nodes that are in demand, which gives the degrees a heavy tail.
+The same arguments give the same graph on every machine. Nodes live in communities, communities in departments. Every
+community has a home class, which more or fewer of its members have: that is the homophily. The pairs of a community are
+joined at random, all equally likely. The other edges go to the same department, or anywhere, and prefer nodes that are
+in demand, which gives the degrees a heavy tail.
 """
 
 import math
@@ -12,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import _native, parallel
 from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.graph import Graph, as_graph, native_graph
+from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.summary import summary
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _DECAY = 0.7
 
 # The own part of a feature is a sum of four numbers of 16 random bits each, which is nearly normal.
 _SUM_DEVIATION = math.sqrt((2.0**32 - 1) / 3)
+
+_AT_ONCE = 1 << 22  # pairs or numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ def amazon_shape(
         In [0, 1]: by how much more than chance the edges join nodes of the same class, 0 for "as by chance" and 1 for
         "all of them"; see :func:`measured_homophily`. What comes out differs by a few hundredths.
     seed
-        At least 0. The same arguments give the same graph, whatever the number of threads.
+        At least 0.
 
     Returns
     -------
@@ -180,7 +182,7 @@ def measured_homophily(graph: Graph, labels: NDArray[np.int32]) -> float:
         raise ValueError("graph must have edges, got none")
     ends = np.bincount(labels, np.diff(graph.indptr)) / graph.num_edges
     chance = float(ends @ ends)
-    alike = native_graph(graph).count_same_label(labels, parallel.num_threads(graph.num_edges)) / graph.num_edges
+    alike = float((np.repeat(labels, np.diff(graph.indptr)) == labels[graph.indices]).mean())
     return (alike - chance) / (1 - chance) if chance < 1 else math.nan
 
 
@@ -226,25 +228,53 @@ def _edges(community: NDArray[np.int32], wanted: float, inside: float, rng: np.r
             f"degree must be at most {2 * wanted / n / density:.4g} for {n} nodes, got {2 * wanted / n:.4g}"
         )
 
-    key, threshold = _key(rng), min(int(density * 2.0**64), 2**64 - 1)
-    counts, threads = np.empty(n, dtype=np.int64), parallel.num_threads()
-    _native.count_pairs(ends, key, threshold, counts, threads)
-    first = _offsets(counts)
+    inner = _inner_edges(ends, _key(rng), np.uint64(min(int(density * 2.0**64), 2**64 - 1)))
 
     # The number of tries is rounded up or down at random, so that it is right on average.
     demand = (1 - rng.random(n)) ** (-1 / _TAIL)
     cumulated = np.concatenate([[0.0], np.cumsum(demand)])
-    tries = (1 - inside) * wanted * demand / cumulated[-1]
-    second = first[-1] + _offsets(np.floor(tries + rng.random(n)).astype(np.int64))
-    edges = np.empty((2, second[-1]), dtype=np.int32)
-    _native.join_pairs(ends, key, threshold, order, first, edges, threads)
+    tries = np.floor((1 - inside) * wanted * demand / cumulated[-1] + rng.random(n)).astype(np.int64)
 
     department = np.arange(len(sizes)) // _DEPARTMENT
     tops = np.repeat(np.cumsum(np.bincount(department, sizes).astype(np.int64))[department], sizes)
     bottoms = np.repeat((np.cumsum(sizes) - sizes)[department * _DEPARTMENT], sizes)
-    key, stray = _key(rng), int(_STRAY * 2.0**64)
-    _native.join_others(bottoms, tops, second, cumulated, key, stray, order, edges, threads)
-    return edges
+    places = np.repeat(np.arange(n), tries)
+    others = _other_ends(bottoms[places], tops[places], inner.shape[1], cumulated, _key(rng))
+    return order[np.hstack([inner, np.stack([places, others])])]
+
+
+def _inner_edges(ends: NDArray[np.int64], key: np.uint64, threshold: np.uint64) -> NDArray[np.int64]:
+    """Return the pairs of places i < j < ends[i] whose random bits lie below the threshold, (2, m)."""
+    lengths = ends - np.arange(1, len(ends) + 1)
+    found = []
+    for part in np.split(np.arange(len(ends)), np.flatnonzero(np.diff(np.cumsum(lengths) // _AT_ONCE)) + 1):
+        i = np.repeat(part, lengths[part])
+        starts = np.cumsum(lengths[part]) - lengths[part]
+        j = i + 1 + np.arange(len(i)) - np.repeat(starts, lengths[part])
+        is_edge = random_bits(key, (i << 32 | j).astype(np.uint64)) < threshold
+        found.append(np.stack([i[is_edge], j[is_edge]]))
+    return np.hstack(found)
+
+
+def _other_ends(
+    bottoms: NDArray[np.int64], tops: NDArray[np.int64], first: int, cumulated: NDArray[np.float64], key: np.uint64
+) -> NDArray[np.int64]:
+    """Return for each edge a random place between bottom and top, or anywhere, with probabilities by demand."""
+    edges = np.arange(first, first + len(bottoms), dtype=np.uint64)
+    is_stray = random_bits(key, 2 * edges) < np.uint64(int(_STRAY * 2.0**64))
+    low = np.where(is_stray, 0, bottoms)
+    high = np.where(is_stray, len(cumulated) - 1, tops)
+    share = random_bits(key, 2 * edges + np.uint64(1)).astype(np.float64) * 2.0**-64
+    wanted = cumulated[low] + share * (cumulated[high] - cumulated[low])
+    return np.clip(np.searchsorted(cumulated, wanted, side="right") - 1, low, high - 1)
+
+
+def random_bits(key: np.uint64, counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return SplitMix64's output at each counter (Steele, Lea and Flood, OOPSLA 2014)."""
+    z = key + (counters + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def _features(
@@ -258,15 +288,20 @@ def _features(
     ).astype(np.float32)
     of_class = (_PARTS["class"] * rng.standard_normal((num_classes, d))).astype(np.float32)
     scale = (np.arange(1.0, d + 1) ** -_DECAY).astype(np.float32)
-    x, own = np.empty((n, d), dtype=np.float32), _PARTS["own"] / _SUM_DEVIATION
-    _native.fill_features(community, labels, centres, of_class, scale, own, _key(rng), x, parallel.num_threads())
+    x, own, key = np.empty((n, d), dtype=np.float32), np.float32(_PARTS["own"] / _SUM_DEVIATION), _key(rng)
+    for start in range(0, n, step := max(_AT_ONCE // d, 1)):
+        rows = slice(start, min(start + step, n))
+        bits = random_bits(key, np.arange(rows.start * d, rows.stop * d, dtype=np.uint64))
+        noise = own * _random_sums(bits).reshape(-1, d)
+        x[rows] = scale * (centres[community[rows]] + of_class[labels[rows]] + noise)
     return x
 
 
-def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each row starts and the last one ends, shape (n + 1,), if row i has ``counts[i]`` entries."""
-    return np.concatenate([[0], np.cumsum(counts)])
+def _random_sums(bits: NDArray[np.uint64]) -> NDArray[np.float32]:
+    """Return the sum of the four 16-bit numbers in each word less its mean: nearly normal."""
+    words = bits.view(np.uint16).reshape(-1, 4)
+    return words.sum(axis=1, dtype=np.uint64).astype(np.float32) - np.float32(2 * 0xFFFF)
 
 
-def _key(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**64, dtype=np.uint64))
+def _key(rng: np.random.Generator) -> np.uint64:
+    return np.uint64(rng.integers(2**64, dtype=np.uint64))
