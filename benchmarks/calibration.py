@@ -92,9 +92,9 @@ def run_costs(results: Results) -> None:
             rng = np.random.default_rng(0)
             X = np.column_stack([X, rng.normal(size=(n, d - X.shape[1])) / 8])
         tested(X[:300], decisions[:300], {"attribute 0": attributes["attribute 0"][:300]})  # imports
-        start = time.perf_counter()
+        clock, processor = time.perf_counter(), time.process_time()
         tested(X, decisions, attributes)
-        results["costs"][f"{n} x {d}"] = time.perf_counter() - start
+        results["costs"][f"{n:,} x {d}"] = [time.perf_counter() - clock, time.process_time() - processor]
 
 
 def run_real(results: Results, name: str) -> None:
@@ -115,8 +115,9 @@ def run_real(results: Results, name: str) -> None:
         others = (others - others.mean(axis=0)) / others.std(axis=0)
         for model in ("boosting", "logistic"):
             scores = predicted(model, others, y)
-            lowered = scores - 0.3 * scores.std() * carries
-            for harm, decisions in (("none", scores > 0), ("0.3 sd", lowered > 0)):
+            border = carries & (np.abs(scores) <= np.quantile(np.abs(scores), 0.3))
+            flipped = border & (np.random.default_rng([FIRST_SEED, j]).random(len(x)) < 0.3)
+            for harm, decisions in (("none", scores > 0), ("flipped", (scores > 0) & ~flipped)):
                 effects = tested(others, decisions.astype(int), {attribute: carries.astype(int)})
                 found = {test: outcome for test, outcome in outcomes(effects) if outcome != "few"}
                 found_lines.append({"attribute": attribute, "model": model, "harm": harm, **found})
@@ -204,11 +205,12 @@ def families(results: Results) -> str:
 def real(results: Results) -> str:
     rows = []
     for name, lines in results["real"].items():
-        for harm in ("none", "0.3 sd"):
+        for harm in ("none", "flipped"):
             for model in ("boosting", "logistic"):
                 of = [line for line in lines if (line["harm"], line["model"]) == (harm, model)]
                 counts = {test: Counter(line[test] for line in of) for test in TESTS}
-                found = [f"{c['disadvantaged'] + c['advantaged']}" for c in counts.values()]
+                alarms_too = harm == "none"
+                found = [f"{c['disadvantaged'] + alarms_too * c['advantaged']}" for c in counts.values()]
                 told = [f"{c['cannot tell']}" for c in counts.values()]
                 rows.append([name, model, harm, len(of), *found, "/".join(told)])
     head = [
@@ -224,7 +226,8 @@ def real(results: Results) -> str:
 
 
 def costs(results: Results) -> str:
-    return table(["people x dimensions", "seconds"], [[name, f"{s:.1f}"] for name, s in results["costs"].items()])
+    rows = [[name, *(f"{seconds:.1f}" for seconds in both)] for name, both in results["costs"].items()]
+    return table(["people x dimensions", "seconds by the clock", "processor seconds"], rows)
 
 
 def page(results: Results | None = None) -> str:
@@ -253,7 +256,8 @@ def page(results: Results | None = None) -> str:
         "## Real tables",
         "Each binary attribute is hidden from a freshly trained model and from the vectors in turn. Predictions are "
         f"those for people that the model was not fitted on; at most {MOST_PEOPLE:,} people are drawn. The models do "
-        "not see the attribute, but other columns may tell it more finely than the test can learn.",
+        "not see the attribute, but other columns may tell it more finely than the test can learn. The planted effect: "
+        "30 % of the carriers near the border are refused. Only findings on the right side count there.",
         real(results),
         "## Cost of all tests of 30 values",
         costs(results),

@@ -84,11 +84,11 @@ def rates_cell(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: in
             if name == "ratios":
                 verdicts[own] = np.select([high < 0.8, high < 1], ["below 0.8", "below 1"], "")
         overall = (x * ranked)[own].sum(axis=1) / np.maximum((cases * ranked)[own].sum(axis=1), 1)
-        with np.errstate(all="ignore"):
-            found = [
-                power_of_ratio(*line, critical) for line in zip(overall, others[own] * cases, cases[top], strict=True)
-            ]
-        power[own] = np.nanmin(np.where(others[own], found, 2), axis=1)
+        for run, rate in zip(own, overall, strict=True):
+            if others[run].any():
+                reference = int(ranked[run, : best[run]].sum())
+                found = power_of_ratio(rate, cases[ranked[run]], reference)
+                power[run] = np.delete(found, reference).min()
     verdicts[~others] = ""
     is_found = (verdicts != "").any(axis=1)
     _check(x, cases, verdicts, others, power)
@@ -123,8 +123,10 @@ def level(cell: tuple[str, float, int]) -> dict[str, Any]:
 def power(cell: tuple[float, int, int, int]) -> dict[str, Any]:
     rate, groups, size, runs = cell
     rates = np.full(groups, rate)
+    stated = rates_cell([size] * groups, rates, runs, 2)["power"]
     rates[0] *= 0.7
-    return {"groups": groups, "size": size, "rate": rate, **rates_cell([size] * groups, rates, runs, 2)}
+    found = rates_cell([size] * groups, rates, runs, 2)
+    return {"groups": groups, "size": size, "rate": rate, "stated": stated, **found}
 
 
 def odds(cell: tuple[str, tuple[float, float, float], int]) -> dict[str, Any]:
@@ -242,10 +244,11 @@ def page(result: dict[str, Any]) -> str:
             ),
         ),
         "## One group at 0.7 of the others",
-        "*Stated* is the mean of the column `power`, which takes the overall rate for that of the reference.",
+        "*Stated* is the mean of the column `power` where the groups are equal, as they are taken to be by who finds "
+        "nothing; wanted: the share that is found.",
         table(
             ("groups", "people each", "rate", "found below 1", "stated", "below 0.8", "cannot tell", "ratios hold"),
-            _lines(powers, ("groups", "size", "rate"), ("below_1", "power", "below_0.8", "cannot_tell", "ratios")),
+            _lines(powers, ("groups", "size", "rate"), ("below_1", "stated", "below_0.8", "cannot_tell", "ratios")),
         ),
         "## Equalised odds",
         "The last group has a lower true positive rate by the gap, and a higher false positive rate by half of it. The "

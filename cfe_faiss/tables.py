@@ -1,5 +1,7 @@
-"""Reading what users keep in files as plain numbers: matrices and graphs."""
+"""Plain tables in files: matrices and graphs of users, and texts that are safe in a spreadsheet."""
 
+import re
+import unicodedata
 import warnings
 import zipfile
 from pathlib import Path
@@ -10,6 +12,26 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 _DELIMITERS = {".csv": ",", ".txt": None}
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?"
+_PLAIN = re.compile(f"{_NUMBER}( (to|-|–) {_NUMBER})?", re.IGNORECASE)
+_FORMULA = tuple("=+-@＝＋－＠")
+"""Signs that start a formula, also in their full width."""
+
+
+def csv_text(text: str) -> str:
+    r"""Return a text that no spreadsheet takes for a formula, without control characters and lone surrogates.
+
+    OWASP, "CSV injection": a text that starts as a formula does gets an apostrophe. Numbers and ranges of numbers stay.
+
+    Examples
+    --------
+    >>> csv_text("=1+1"), csv_text("-2+3+cmd|' /C calc'!A0"), csv_text("-2.5"), csv_text("-5 to 3"), csv_text("a\nb")
+    ("'=1+1", "'-2+3+cmd|' /C calc'!A0", '-2.5', '-5 to 3', 'a b')
+    """
+    if not text.isprintable():
+        text = "".join({"Cc": " ", "Cs": "\ufffd"}.get(unicodedata.category(one), one) for one in text)
+    is_formula = text.lstrip().startswith(_FORMULA) and not _PLAIN.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def read_matrix(path: Path) -> NDArray[Any]:

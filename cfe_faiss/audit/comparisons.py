@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import studentized_range
+from scipy.stats import norm, studentized_range
 
 from cfe_faiss.audit.intervals import newcombe, risk_ratio
 
@@ -46,36 +46,46 @@ def is_ranked(successes: _Counts, cases: _Counts) -> NDArray[np.bool_]:
     return ranked
 
 
-def power_of_ratio(
-    rate: float, cases: _Counts, other_cases: int, critical: float, ratio: float = _RATIO_TO_FIND
-) -> _Floats:
-    """Return the chance that the score test finds a rate of ``ratio`` times ``rate`` below ``rate``.
+def power_of_ratio(rate: float, cases: _Counts, reference: int, confidence: float = 0.95) -> _Floats:
+    """Return the chance to find each group below the reference if its rate is 0.7 times the rate of all others.
 
     The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
-    pooled variance under the null hypothesis, separate variances under the alternative.
+    pooled variance under the null hypothesis, separate variances under the alternative. The reference is the largest of
+    G - 1 equal rates; mean and variance of the largest of so many normal variables allow for that, with the standard
+    error of the largest group (exact for groups of one size, too low a power otherwise).
 
     Parameters
     ----------
     rate
-        Rate of the reference group, in (0, 1).
-    cases, other_cases
-        Cases of the groups, (g,), and of the reference group.
-    critical
-        Critical value of z.
-    ratio
-        Impact ratio to be found.
+        Rate of the other groups, in (0, 1).
+    cases, reference
+        Cases of the G ranked groups, (G,), and the position of the reference.
+    confidence
+        In (0, 1).
 
     Examples
     --------
-    >>> power_of_ratio(0.6, np.array([100, 200]), 200, critical_value(2)).round(2)
-    array([0.84, 0.95])
+    >>> power_of_ratio(0.6, np.array([100, 200, 200]), 2)[:2].round(2)
+    array([0.84, 0.97])
     """
-    least = ratio * rate
-    pooled = (cases * least + other_cases * rate) / (cases + other_cases)
-    null = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / other_cases))
-    separate = np.sqrt(least * (1 - least) / cases + rate * (1 - rate) / other_cases)
-    power: _Floats = ndtr((rate - least - critical * null) / separate)
+    low, n = _RATIO_TO_FIND * rate, cases[reference]
+    pooled = (cases * low + n * rate) / (cases + n)
+    null = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / n))
+    mean, variance = _largest_of(len(cases) - 1)
+    shift = mean * np.sqrt(rate * (1 - rate) / cases.max())
+    separate = np.sqrt(low * (1 - low) / cases + variance * rate * (1 - rate) / n)
+    power: _Floats = ndtr((rate - low + shift - critical_value(len(cases), confidence) * null) / separate)
     return power
+
+
+@lru_cache(maxsize=256)
+def _largest_of(count: int) -> tuple[float, float]:
+    """Return mean and variance of the largest of ``count`` standard normal variables."""
+    x = np.linspace(-8, 8, 4001)
+    weights = norm.pdf(x) * ndtr(x) ** (count - 1)
+    weights /= weights.sum()
+    mean = float(weights @ x)
+    return mean, float(weights @ (x - mean) ** 2)
 
 
 def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict[str, NDArray[Any]]:
@@ -131,8 +141,9 @@ def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict
         z = np.divide(-found["difference"][tested], spread, out=np.zeros(len(n)), where=spread > 0)
         overall = successes[ranked].sum() / cases[ranked].sum()
         found["p"][tested] = studentized_range.sf(z * np.sqrt(2), groups, np.inf)
-        power, high = power_of_ratio(overall, n, int(m), critical), found["ratio_high"][tested]
-        found["power"][tested] = power
+        reference = int(np.flatnonzero(ranked).tolist().index(best))
+        power = power_of_ratio(overall, cases[ranked], reference, confidence)[np.arange(groups) != reference]
+        found["power"][tested], high = power, found["ratio_high"][tested]
         found["verdict"][tested] = np.select(
             [high < _FOUR_FIFTHS, high < 1, power >= _ENOUGH_POWER],
             [f"below {_FOUR_FIFTHS}", "below 1", "no finding"],

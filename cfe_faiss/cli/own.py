@@ -144,23 +144,18 @@ def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
 
 def check_files(arguments: argparse.Namespace) -> None:
     """Raise ValueError where an output of a command is one of its inputs, or a file of somebody else."""
-    outputs = [path for name in getattr(arguments, "outputs", ()) if (path := getattr(arguments, name)) is not None]
-    check_outputs(outputs, inputs(arguments), overwrite=getattr(arguments, "overwrite", False))
+    outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
+    check_outputs(outputs, inputs(arguments), overwrite=arguments.overwrite)
 
 
 def inputs(arguments: argparse.Namespace) -> list[Path]:
     """Return the files and folders that a command reads: those that its options name, and those of its data set."""
-    values = [value for name, value in vars(arguments).items() if name not in getattr(arguments, "outputs", ())]
-    nodes = getattr(arguments, "nodes", None)
-    values.append(as_file([nodes] if isinstance(nodes, str) else nodes or ()))
+    options = vars(arguments)
+    values = [value for name, value in options.items() if name not in arguments.outputs]
+    nodes = options.get("nodes") or ()
+    values += (
+        as_file([nodes] if isinstance(nodes, str) else nodes),
+        files_of(options.get("dataset"), options.get("data_root")),
+    )
     parts = [part for value in values for part in (value if isinstance(value, list | tuple) else [value])]
-    named = [part.path if isinstance(part, Source) else part for part in parts]
-    of_dataset = files_of(getattr(arguments, "dataset", None), getattr(arguments, "data_root", None))
-    return [path for path in named if isinstance(path, Path)] + of_dataset
-
-
-def paths(arguments: argparse.Namespace) -> list[Path]:
-    """Return the files that the options name, each once."""
-    sources = [arguments.features, *(getattr(arguments, name, None) for name in OPTIONS)]
-    paths = [source.path if isinstance(source, Source) else source for source in sources]
-    return list(dict.fromkeys(path for path in paths if isinstance(path, Path)))
+    return [path for part in parts if isinstance(path := getattr(part, "path", part), Path)]

@@ -38,10 +38,9 @@ _CORA_TOPICS = (
 
 @dataclass(frozen=True)
 class Source:
-    """A PyG class (``build``, called with its root), its raw folder below that root, and its files."""
+    """A PyG class (``build``, called with its root), and the files in the raw folder below that root."""
 
     build: Callable[[str], Any]
-    raw: str
     files: tuple[str, ...]
     origin: str
     feature: str = "feature"
@@ -52,7 +51,6 @@ _PLANETOID_ORIGIN = "Planetoid, https://github.com/kimiyoung/planetoid, folder d
 SOURCES = {
     "cora": Source(
         build=lambda root: Planetoid(root, "Cora"),
-        raw="Cora/raw",
         files=tuple(f"ind.cora.{part}" for part in _PLANETOID),
         origin=_PLANETOID_ORIGIN,
         feature="word",
@@ -60,20 +58,17 @@ SOURCES = {
     ),
     "pubmed": Source(
         build=lambda root: Planetoid(root, "PubMed"),
-        raw="PubMed/raw",
         files=tuple(f"ind.pubmed.{part}" for part in _PLANETOID),
         origin=_PLANETOID_ORIGIN,
         feature="word",
     ),
     "facebook": Source(
         build=FacebookPagePage,
-        raw="raw",
         files=("facebook.npz",),
         origin=f"MUSAE, in PyG's form: {FacebookPagePage.url}",
     ),
     "amazon": Source(
         build=AmazonProducts,
-        raw="raw",
         files=("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
         origin="GraphSAINT, https://github.com/GraphSAINT/GraphSAINT, its data set Amazon",
     ),
@@ -88,7 +83,7 @@ def read(name: str, root: Path) -> Data:
     # PyG writes a processed copy beside the raw files, so it gets a folder of its own, and theirs through a link. It
     # also changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
-        raw = Path(scratch) / source.raw
+        raw = Path(scratch, *Path(FOLDERS[name]).parts[1:])
         if missing:
             with _impatient():
                 try:

@@ -17,12 +17,12 @@ REPORT_COLUMNS = ("section", "table", "name", "number", "value", "n", "low", "hi
 _HEAD, _TAIL = 2048, 1 << 16
 _OUR_HEAD = re.compile(
     rb'<!DOCTYPE html>.*?<meta name="generator" content="cfe-faiss '
-    rb'|\{\n "format": "cfe-faiss report"'
+    rb'|\{\s*"format": "cfe[-_]faiss'  # reports and manifests
     rb"|%s\r?\n"
     rb"|(?:<\?xml|\x89PNG\r\n\x1a\n|%%!PS).*?%s" % (",".join(REPORT_COLUMNS).encode(), MARK.encode()),
     re.DOTALL,
 )
-_MARKED_AT_THE_END = (b"%PDF", b"PAR1", b"PK\x03\x04")  # PDF, Parquet, and the checkpoints of PyTorch
+_MARKED_AT_THE_END = (b"%PDF", b"PAR1", b"PK\3\4")  # PDF, Parquet, and the checkpoints of PyTorch
 _MAPS = Path("/proc/self/maps")
 
 
@@ -43,61 +43,42 @@ def check_outputs(
         Files that the object which is written was read from or written to. They may be mapped: a new file takes the
         place of the old one, which stays readable.
     """
-    existing = [source for source in inputs if source.exists()]
+    outputs, inputs = ([path for path in paths if path.exists()] for paths in (outputs, inputs))
     for output in outputs:
-        if not output.exists():
-            continue
-        for source in existing:
-            if output.samefile(source):
-                raise ValueError(f"{output} is an input of this call ({source}): choose another output")
-        if not output.is_dir():
-            if not is_one_of(output, origins):
-                check_not_mapped([output])
-            check_owner(output, overwrite=overwrite)
+        source = next((source for source in inputs if output.samefile(source)), None)
+        if source is not None:
+            raise ValueError(f"{output} is an input of this call ({source}): choose another output")
+        check_owner(output, overwrite=overwrite)
+    check_not_mapped(output for output in outputs if not is_one_of(output, origins))
+
+
+def check_owner(path: Path, *, overwrite: bool) -> None:
+    """Raise ValueError if a file exists that this package has not written, unless it may be replaced."""
+    if not path.exists() or path.is_dir():
+        return
+    if not path.is_file():
+        raise ValueError(f"{path} must be a regular file, got a device, a pipe or a socket")
+    if not (overwrite or is_ours(path)):
+        raise ValueError(
+            f"{path} is a file that cfe_faiss has not written: choose another one, or replace it by overwrite=True "
+            "(--overwrite)"
+        )
+
+
+def check_not_mapped(paths: Iterable[Path]) -> None:
+    """Raise ValueError if this process maps one of some files into memory. Only Linux tells which files it maps."""
+    mapped = set()
+    for line in _MAPS.read_bytes().splitlines() if _MAPS.exists() else ():
+        with suppress(OSError, IndexError):  # of a file that was removed; of memory that is of no file
+            mapped.add(Path(os.fsdecode(line.split(maxsplit=5)[5])).stat()[1:3])
+    for path in paths:
+        if path.exists() and path.stat()[1:3] in mapped:
+            raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")
 
 
 def is_one_of(path: Path, others: Iterable[Path]) -> bool:
     """Return whether an existing file or folder is one of some others, which need not exist."""
     return any(other.exists() and path.samefile(other) for other in others)
-
-
-def check_owner(path: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if a file exists that this package has not written, unless it may be replaced."""
-    if not path.exists():
-        return
-    if not (path.is_file() or path.is_dir()):
-        raise ValueError(f"{path} must be a regular file, got a device, a pipe or a socket")
-    if not (overwrite or is_ours(path)):
-        raise ValueError(f"{path} {refusal()}")
-
-
-def refusal(kind: str = "file") -> str:
-    """Return the reason why a file or folder is not written to, and the remedies."""
-    return f"is a {kind} that cfe_faiss has not written: choose another one, or pass overwrite=True (--overwrite)"
-
-
-def check_not_mapped(paths: Iterable[Path]) -> None:
-    """Raise ValueError if this process maps one of some files into memory. Only Linux tells which files it maps."""
-    mapped = _mapped_files()
-    for path in paths:
-        if _identity(path) in mapped:
-            raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")
-
-
-def _mapped_files() -> set[tuple[int, int] | None]:
-    lines = _MAPS.read_bytes().splitlines() if _MAPS.exists() else []
-    names = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
-    # The device in a line is not always that of stat, so the name is looked up.
-    found = {_identity(Path(os.fsdecode(name).replace("\\012", "\n"))) for name in names if name.startswith(b"/")}
-    return found - {None}
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:  # such as that of a mapped file that was removed
-        return None
-    return status.st_dev, status.st_ino
 
 
 def is_ours(path: Path) -> bool:
@@ -106,23 +87,12 @@ def is_ours(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         head = file.read(_HEAD)
-        if not head or _OUR_HEAD.match(head):
-            return True
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL))
-        if head.startswith(_MARKED_AT_THE_END) and MARK.encode() in file.read():
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        if not head or _OUR_HEAD.match(head) or (head[:4] in _MARKED_AT_THE_END and MARK.encode() in file.read()):
             return True
         with suppress(ValueError, DamageError):
             footer.read_header(file, path)
             return True
-    return False
-
-
-def has_format(path: Path, name: str) -> bool:
-    """Return whether a JSON file of this package is of a format: its first member says so."""
-    start = f'"format": "{name}"'.encode()
-    with suppress(OSError), path.open("rb") as file:
-        return path.is_file() and file.read(_HEAD).lstrip(b"{ \r\n\t").startswith(start)
     return False
 
 

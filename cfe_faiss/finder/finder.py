@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -77,6 +78,8 @@ class EvidenceFinder:
         What the model is called with: PyG ``Data``, a pandas frame or a matrix; None where it is not known.
     sensitive
         Names of the attributes that audits take as sensitive by default.
+    files
+        Files that :meth:`from_table` read. A report never replaces them.
 
     Examples
     --------
@@ -115,6 +118,7 @@ class EvidenceFinder:
     model: Any = None
     data: Any = None
     sensitive: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -447,7 +451,8 @@ class EvidenceFinder:
         n = len(parts.labels)
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts.ids, n))
         built = filled(index, parts.vectors, parts.labels, searched)
-        return cls(index=built, **{field.name: getattr(parts, field.name) for field in fields(parts)})
+        files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
+        return cls(index=built, files=files, **{field.name: getattr(parts, field.name) for field in fields(parts)})
 
     @classmethod
     def from_index(

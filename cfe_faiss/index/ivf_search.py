@@ -117,6 +117,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             lists = self._all_lists()
             if lists.storage.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
+            arguments = arguments._replace(complete=self.complete)
             return lists.number, calibration_for(lists, queries or lists.storage.n, k, arguments)
 
     def search_evidence(  # noqa: PLR0913
@@ -200,7 +201,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = known_nprobe(self._searcher(state), k, recall, labels_q.item())
+            nprobe = known_nprobe(self._searcher(state), k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
         # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
@@ -259,6 +260,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, arguments, progress)
         if storage.n == 0:
             return padded(*empty_heaps(0, 0), k)
+        arguments = arguments._replace(complete=self.complete)
         made = plan(self._searcher(state), storage.n, k, arguments, self._own_nprobe(), all_rows=True)
         if made.engine is Engine.PAIRS:
             D, I = search_all(storage, k, progress=progress)
@@ -352,6 +354,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
     ) -> Results:
         if state.storage.n == 0:
             return padded(*empty_heaps(len(queries), 0), k)
+        arguments = arguments._replace(complete=self.complete)
         made = plan(self._searcher(state), len(queries), k, arguments, self._own_nprobe(), stored=stored)
         return self._carried_out(state, queries, k, made, progress)
 

@@ -336,9 +336,9 @@ class EvidenceVectorStore(VectorStore):
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def save_local(self, folder_path: str | PathLike[str]) -> None:
+    def save_local(self, folder_path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write everything but the embedding into a folder, wholly or not at all; see :meth:`EvidenceStore.save`."""
-        self.store.save(folder_path)
+        self.store.save(folder_path, overwrite=overwrite)
 
     @classmethod
     def load_local(

@@ -17,7 +17,7 @@ from typing import Any
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.lock import lock
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import has_format, path_within, refusal
+from cfe_faiss.files.outputs import is_ours, path_within
 
 FORMAT, VERSION = "cfe_faiss job", 1
 _SPECIFICATION, _DONE, _LOCK = "job.json", "done.jsonl", ".lock"
@@ -99,9 +99,7 @@ class Manifest:
     def create(cls, folder: Path, specification: dict[str, Any]) -> "Manifest":
         """Return the manifest of a new job, in a folder that holds none."""
         content = {"format": FORMAT, "version": VERSION, **specification}
-        if (folder / _DONE).exists():
-            with new_file(folder / _DONE, overwrite=True):
-                pass  # no task of this job is finished
+        (folder / _DONE).unlink(missing_ok=True)  # no task of this job is finished
         with new_file(folder / _SPECIFICATION, overwrite=True) as file:
             file.write(json.dumps(content, indent=1).encode())
         return cls(folder)
@@ -109,20 +107,23 @@ class Manifest:
     @staticmethod
     def exists(folder: Path) -> bool:
         """Return whether there is a job in a folder."""
-        return has_format(folder / _SPECIFICATION, FORMAT)
+        return is_ours(folder / _SPECIFICATION)
 
     @classmethod
     def check_target(cls, folder: Path, inputs: Iterable[Path], *, overwrite: bool) -> None:
         """Raise ValueError if a job in a folder would replace inputs, or files that this package has not written."""
         if cls.exists(folder) or not folder.is_dir():
             return
-        names = [entry.name for entry in folder.iterdir()]
-        taken = [name for name in names if name in (_SPECIFICATION, _DONE) or _FOLDERS.fullmatch(name)]
+        taken = [
+            path for path in folder.iterdir() if path.name in (_SPECIFICATION, _DONE) or _FOLDERS.fullmatch(path.name)
+        ]
         for path in inputs:
-            if any(folder / name in (path, *path.parents) for name in taken):
+            if {path, *path.parents} & set(taken):
                 raise ValueError(f"{path} is an input, and the job would write to this place: choose another folder")
         if taken and not overwrite:
-            raise ValueError(f"{folder / taken[0]} {refusal('file or folder')}")
+            raise ValueError(
+                f"{taken[0]} was not written by a job: choose another folder, or pass overwrite=True (--overwrite)"
+            )
 
     @staticmethod
     def specification(folder: Path) -> dict[str, Any]:
@@ -228,14 +229,9 @@ def _read_line(folder: Path, line: bytes, source: str) -> Finished:
         entry = json.loads(line)
         files = tuple(WrittenFile(**file) for file in entry.pop("files"))
         finished = Finished(**entry, files=files)
-        numbers = finished.seconds, finished.cpu_seconds, finished.peak_bytes
-        whole = [finished.block, *(number for file in files for number in (file.size, file.crc32))]
-        if not (
-            isinstance(finished.stage, str)
-            and isinstance(finished.result, dict)
-            and all(type(number) in (int, float) for number in numbers)
-            and all(type(number) is int and number >= 0 for number in whole)
-        ):
+        parts: tuple[Finished | WrittenFile, ...] = finished, *files
+        types = [type(value) for one in parts for value in asdict(one).values()]
+        if types != [str, int, tuple, dict, float, float, int, *[str, int, int] * len(files)]:
             raise TypeError("a value has another type than it was written with")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error

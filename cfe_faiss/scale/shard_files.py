@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import has_format, is_ours, path_within, refusal
+from cfe_faiss.files.outputs import is_ours, path_within
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.scale.manifest import Manifest
@@ -147,13 +147,6 @@ def writing(folder: Path) -> Iterator[None]:
             _remove_unnamed(folder, before)
 
 
-def check_target(folder: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if a folder holds a list of shards that this package has not written."""
-    path = folder / MANIFEST
-    if path.exists() and not (overwrite or has_format(path, _FORMAT)):
-        raise ValueError(f"{path} {refusal()}")
-
-
 def new_paths(folder: Path, shards: int) -> list[Path]:
     """Return paths of new files for so many shards."""
     token = secrets.token_hex(4)
@@ -193,8 +186,8 @@ def _remove_unnamed(folder: Path, before: set[str]) -> None:
     except (FileNotFoundError, ValueError):
         named = before
     for path in list(folder.iterdir()):
-        left = fullmatch(_TEMPORARY, path.name) or (fullmatch(_SHARD, path.name) and is_ours(path))
-        if path.name not in named and (left or (path.name == _PREPARED and has_format(path, _FORMAT))):
+        left = fullmatch(_TEMPORARY, path.name) or (fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path))
+        if path.name not in named and left:
             with suppress(OSError):
                 path.unlink()
 

@@ -1,6 +1,6 @@
 """Splitting an index into shards: lists that are near each other go into the same one."""
 
-import os
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss.checks import as_count
 from cfe_faiss.files.format import write_index
-from cfe_faiss.files.outputs import check_not_mapped, is_one_of
+from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.state import ListsState
 from cfe_faiss.scale import shard_files
 
 
-def write_shards(
-    index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: int, *, overwrite: bool = False
-) -> None:
+def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int, *, overwrite: bool = False) -> None:
     """Write an inverted file into several files, each with some of its lists.
 
     Lists that are near each other go into the same shard, and shards hold about as many vectors each, so that most
@@ -52,7 +50,7 @@ def write_shards(
         raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
     number, folder = as_count("shards", shards), Path(path).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    shard_files.check_target(folder, overwrite=overwrite)
+    check_owner(folder / shard_files.MANIFEST, overwrite=overwrite)
     if not is_one_of(folder, index._origins):
         check_not_mapped(folder.iterdir())
     with shard_files.writing(folder):

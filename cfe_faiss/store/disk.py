@@ -16,7 +16,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import MARK, check_not_mapped, has_format, is_one_of, is_ours, path_within, refusal
+from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import open_regular
+from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.growing import objects
 from cfe_faiss.store.table import Table
 from cfe_faiss.store.values import DEEPEST, are_flat, check_distinct, checked_labels, checked_metadata
@@ -51,15 +52,7 @@ class _DamageError(ValueError):
     """What is wrong with a directory, without its name."""
 
 
-def write(
-    path: str | os.PathLike[str],
-    index: Any,
-    table: Table,
-    next_key: int,
-    *,
-    overwrite: bool,
-    origins: tuple[Path, ...],
-) -> None:
+def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, origins: Iterable[Path]) -> None:
     """Write a store into a directory, in place of one that is there.
 
     ``overwrite`` and ``origins`` (directories) are those of :func:`cfe_faiss.files.outputs.check_outputs`.
@@ -76,10 +69,10 @@ def write(
         version = secrets.token_hex(8)
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
-            write_index(index, folder / names["index"])
-            _write_rows(table, folder / names["rows"])
+            write_index(contents.index, folder / names["index"])
+            _write_rows(contents.table, folder / names["rows"])
             with new_file(folder / _MANIFEST, overwrite=True) as file:
-                file.write(json.dumps(_manifest(folder, names, index, table, next_key), indent=1).encode())
+                file.write(json.dumps(_manifest(folder, names, contents), indent=1).encode())
         except BaseException:
             if _named_files(folder) != set(names.values()):  # else the error came once all was done
                 _remove(folder, set(names.values()))
@@ -87,14 +80,14 @@ def write(
         _remove(folder, old)
 
 
-def _manifest(folder: Path, names: dict[str, str], index: Any, table: Table, next_key: int) -> dict[str, Any]:
+def _manifest(folder: Path, names: dict[str, str], contents: Contents) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "version": _VERSION,
-        "d": int(index.d),
-        "rows": len(table),
-        "class_names": list(table.class_names),
-        "next_key": next_key,
+        "d": contents.d,
+        "rows": len(contents.table),
+        "class_names": list(contents.table.class_names),
+        "next_key": contents.next_key,
         "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
     }
 
@@ -332,11 +325,8 @@ def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
     if not folder.is_dir():
         raise NotADirectoryError(f"{path} is a file, a store is saved into a directory")
     manifest = folder / _MANIFEST
-    if overwrite or has_format(manifest, _FORMAT):
-        return
-    if manifest.exists():
-        raise ValueError(f"{manifest} {refusal()}")
-    if not all(map(_is_part, folder.iterdir())):
+    check_owner(manifest, overwrite=overwrite)
+    if not (overwrite or manifest.exists() or all(map(_is_part, folder.iterdir()))):
         raise ValueError(
             f"{path} must be a new or an empty directory or that of a store, got one with other files; "
             "overwrite=True adds the store to them"

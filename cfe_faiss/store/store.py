@@ -597,10 +597,7 @@ class EvidenceStore:
             than one that was loaded from it.
         """
         with self._lock.reading():
-            contents = self._contents
-            disk.write(
-                path, contents.index, contents.table, contents.next_key, overwrite=overwrite, origins=self._origins
-            )
+            disk.write(path, self._contents, overwrite=overwrite, origins=self._origins)
             self._origins = (*self._origins[:1], Path(path).resolve())
 
     @classmethod

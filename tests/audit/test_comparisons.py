@@ -56,11 +56,24 @@ def test_without_cases_nothing_is_defined() -> None:
 @pytest.mark.parametrize(("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)])
 def test_power_is_that_of_simulated_samples(rate: float, cases: int, groups: int) -> None:
     rng = np.random.default_rng(int(100 * rate) + groups)
-    x = rng.binomial(cases, [0.7 * rate, rate], (20_000, 2)) / cases
-    pooled = x.mean(axis=1)
-    z = (x[:, 1] - x[:, 0]) / np.sqrt(pooled * (1 - pooled) * 2 / cases)
-    critical = critical_value(groups)
-    assert power_of_ratio(rate, np.array([cases]), cases, critical)[0] == pytest.approx((z > critical).mean(), abs=0.02)
+    x = rng.binomial(cases, [0.7 * rate] + [rate] * (groups - 1), (20_000, groups)) / cases
+    most = x.max(axis=1)
+    pooled = (x[:, 0] + most) / 2
+    z = (most - x[:, 0]) / np.sqrt(pooled * (1 - pooled) * 2 / cases)
+    power = power_of_ratio(rate, np.full(groups, cases), groups - 1)[0]
+    assert power == pytest.approx((z > critical_value(groups)).mean(), abs=0.025)
+
+
+def test_stated_power_of_unequal_groups_is_not_too_high() -> None:
+    rng = np.random.default_rng(0)
+    cases = np.array([100, 100, 300, 1000])
+    for rate in (0.3, 0.6):
+        found, stated = [], []
+        for x in rng.binomial(cases, np.array([0.7, 1, 1, 1]) * rate, (300, 4)):
+            found.append(compare_rates(x, cases, 0.95)["p"][0] < 0.05)
+        for x in rng.binomial(cases, rate, (300, 4)):
+            stated.append(compare_rates(x, cases, 0.95)["power"][0])
+        assert np.nanmean(stated) <= np.mean(found) + 0.08
 
 
 def test_largest_gap_of_two_groups_is_their_difference() -> None:

@@ -115,3 +115,40 @@ def test_no_output_is_an_input(
     assert re.fullmatch(rf"cfe-faiss: error: {re.escape(str(target))} is an input of this call .*\n", captured.err)
     assert source.is_dir() or source.read_text() == "id,sex\n1,f\n"
     assert {path.name for path in tmp_path.iterdir()} == {source.name, *([target.name] if "link" in how else [])}
+
+
+def test_the_report_of_a_table_does_not_replace_it(
+    own_folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(own_folder.path)
+    before = (own_folder.path / "people.csv").read_bytes()
+    arguments = ["audit", *own_folder.options("features", "edges", "predictions")]
+    for more in ([], ["--overwrite"]):
+        assert main([*arguments, "--out", "people.html", *more]) == 2
+        assert "people.csv is an input of this call (people.csv)" in capsys.readouterr().err
+    assert main([*arguments, "--out", "list.html"]) == 2  # another table of the user
+    assert "list.csv is a file that cfe_faiss has not written" in capsys.readouterr().err
+    assert (own_folder.path / "people.csv").read_bytes() == before
+    assert not [path.name for path in own_folder.path.iterdir() if path.suffix in (".html", ".json", ".xml")]
+
+
+def test_files_of_a_data_set_are_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "nifty" / "bail"
+    folder.mkdir(parents=True)
+    (folder / "bail.csv").write_text("mine")
+    options = ["--dataset", "bail", "--data-root", str(tmp_path), "--overwrite"]
+    for arguments in (
+        ["audit", "--out", str(folder / "bail.html"), *options],
+        ["build", str(folder / "bail.csv"), *options],
+        ["plot", "other", "--out", str(folder / "bail.csv"), *options],
+    ):
+        assert main(arguments) == 2
+        assert "bail.csv is an input of this call" in capsys.readouterr().err
+    assert (folder / "bail.csv").read_text() == "mine"
+
+
+def test_a_picture_of_others_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "evidence.png").write_bytes(b"mine")
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    assert "evidence.png is a file that cfe_faiss has not written" in capsys.readouterr().err
+    assert (tmp_path / "evidence.png").read_bytes() == b"mine"

@@ -190,6 +190,17 @@ def test_a_report_does_not_replace_the_array_that_it_is_about(graph: tuple[np.nd
     assert (tmp_path / "r.csv").read_bytes() == X.tobytes()
 
 
+def test_a_report_does_not_replace_the_table_of_its_finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{a:.3f},{b:.3f},{rng.choice(['yes', 'no'])}\n" for a, b in rng.normal(size=(80, 2)))
+    Path("people.csv").write_text("income,age,loan\n" + rows)
+    finder = cfe.EvidenceFinder.from_table("people.csv", "loan")
+    with pytest.raises(ValueError, match=r"people\.csv is an input of this call"):
+        audit.report(finder, tmp_path / "people.html", overwrite=True, progress=False)
+    assert contents(tmp_path) == {tmp_path / "people.csv": ("income,age,loan\n" + rows).encode()}
+
+
 # --- paths in files ---------------------------------------------------------------------------------------------------
 
 

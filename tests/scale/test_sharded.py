@@ -222,3 +222,30 @@ def test_each_shard_gets_lists_that_hold_vectors(sizes: list[int], data: st.Data
     held = np.bincount(owners, weights=sizes, minlength=shards)
     assert (held > 0).all()
     assert len(held) == shards
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "link", 3])
+def test_the_list_of_shards_names_files_of_its_folder_only(name: object, tmp_path: Path) -> None:
+    index = cfe.IndexEvidenceIVF(4, 4)
+    X = np.eye(4, dtype=np.float32)
+    index.train(X)
+    index.add_with_labels(X, np.arange(4))
+    write_shards(index, tmp_path / "s", 2)
+    manifest = json.loads((tmp_path / "s" / "shards.json").read_text())
+    (tmp_path / "s" / "link").symlink_to(manifest["shards"][1]["file"])
+    manifest["shards"][1]["file"] = name
+    (tmp_path / "s" / "shards.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"s/shards\.json, shard 1, must name (a file below|no symbolic link)"):
+        ShardedEvidenceIndex.open(tmp_path / "s")
+
+
+def test_shards_of_others_stay(tmp_path: Path) -> None:
+    index = cfe.IndexEvidenceIVF(4, 4)
+    X = np.eye(4, dtype=np.float32)
+    index.train(X)
+    index.add_with_labels(X, np.arange(4))
+    alike = tmp_path / "shard-00000000-0000.index"
+    write_shards(index, tmp_path, 2)
+    alike.write_text("mine")
+    write_shards(index, tmp_path, 3)
+    assert alike.read_text() == "mine"

@@ -93,7 +93,7 @@ def report(  # noqa: PLR0913
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     subject
-        What the report says about data, model and command.
+        Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
         Evidence of each node; closest pairs; how many of these get a case file.
     bins
@@ -116,8 +116,8 @@ def report(  # noqa: PLR0913
     ------
     TypeError, ValueError
         If an argument is not as described, or a condition is about something that this report does not measure. If a
-        file of the report is an input (one that ``subject`` lists, or a file that is mapped into memory), or a file
-        that this package has not written and ``overwrite`` is False; then none has changed.
+        file of the report is an input (one that the finder read or ``subject`` lists, or a file that is mapped into
+        memory), or a file that this package has not written and ``overwrite`` is False; then none has changed.
     OSError
         If a file cannot be written; then none has changed.
     ImportError
@@ -125,9 +125,9 @@ def report(  # noqa: PLR0913
 
     Notes
     -----
-    The report states what was found, with the number of cases, and judges nothing. Its sections, in order: what was
-    audited; predictions by group; discrimination scores; consistency; closest pairs; case files; balance; errors within
-    the evidence; flip test; situation test; pairs that differ in one attribute only; method and limits.
+    The first page has the scope, findings with their uncertainty, and what could not be determined. A finding is a test
+    that survives the correction for all tests of the report. Then follow the strongest case, the rates and impact
+    ratios of all groups, and the table of all tests. Details are collapsed on the screen and complete in print.
 
     Examples
     --------
@@ -150,9 +150,9 @@ def report(  # noqa: PLR0913
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
-    inputs_read = [Path(name) for name in subject.files]
+    inputs_read = [*finder.files, *map(Path, subject.files)]
     check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
-    settings = Settings(k, pairs, cases, bins, confidence, where)
+    settings = Settings(k, pairs, cases, bins, confidence, where, subject.people)
     inputs = checked(finder, sensitive, favourable, settings)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)

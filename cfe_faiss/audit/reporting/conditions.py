@@ -29,10 +29,9 @@ METRICS = {
     "false_negative_rate": "false negative rate of a group",
     "overall_accuracy": "share of right predictions over all nodes",
     "consistency": "share of nodes that are closer to another class than to their own",
-    "excess": "discrimination score of a value minus what chance would give",
+    "equalised_odds_difference": "largest difference of true or of false positive rates between two groups",
     "only_in": "share, among pairs that differ in an attribute only, that is predicted differently",
     "flipped": "share of predictions that change when an attribute is flipped",
-    "situation": "share of a group's unfavourable predictions that the situation test flags",
 }
 """The metrics that conditions can be about."""
 
@@ -46,10 +45,9 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "false_negative_rate": ("favourable", "sensitive", _TRUTH),
     "overall_accuracy": (_TRUTH,),
     "consistency": (),
-    "excess": ("sensitive",),
+    "equalised_odds_difference": ("favourable", "sensitive", _TRUTH),
     "only_in": ("sensitive",),
     "flipped": ("model", "sensitive"),
-    "situation": ("favourable", "sensitive"),
 }
 
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>[-+.\deE]+)\s*")

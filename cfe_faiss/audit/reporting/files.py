@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -13,13 +14,13 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from cfe_faiss.audit.reporting.content import FORMAT, Content
-from cfe_faiss.audit.reporting.document import Case, Section, Table
-from cfe_faiss.audit.reporting.drawings import Drawing
-from cfe_faiss.audit.reporting.figures import standalone
+from cfe_faiss.audit.reporting.document import Case, Section, Side, Table
+from cfe_faiss.audit.reporting.figures import standalone_chart, standalone_neighbourhood
 from cfe_faiss.audit.reporting.formats import shown, undefined
 from cfe_faiss.audit.reporting.page import page
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
+from cfe_faiss.tables import csv_text
 
 
 def report_files(path: Path) -> tuple[Path, ...]:
@@ -39,7 +40,7 @@ def write_all(
     )
     texts = dict(zip(report_files(path), parts, strict=True))
     if figures is not None:
-        texts |= {figures / f"{name}.svg": standalone(*drawing) for name, drawing in _drawings(content).items()}
+        texts |= {figures / f"{name}.svg": text for name, text in _drawings(content).items()}
     check_outputs(texts, inputs, overwrite=overwrite)
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,7 @@ def write_all(
 
 
 def numbers(content: Content) -> dict[str, Any]:
-    """Return what report.json holds, as schema.json describes it."""
+    """Return the content of report.json, as schema.json describes it."""
     return {
         "format": "cfe-faiss report",
         "format_version": FORMAT,
@@ -64,7 +65,7 @@ def numbers(content: Content) -> dict[str, Any]:
         "version": content.version,
         "confidence": content.confidence,
         "subject": dict(content.facts),
-        "summary": list(content.summary),
+        **{name: list(getattr(content, name)) for name in ("scope", "named", "described", "undetermined")},
         "conditions": {"outcome": content.outcome, **_table(content.checks)},
         "sections": [_section(section) for section in content.sections],
     }
@@ -124,17 +125,12 @@ def _lines(section: str, table: Table) -> list[dict[str, Any]]:
                 line["n"] = row[column.n]
             if column.interval is not None:
                 line["low"], line["high"] = (row[key] for key in column.interval)
-            lines.append({key: _harmless(text) for key, text in line.items()})
+            lines.append({key: _field(part) for key, part in line.items()})
     return lines
 
 
-def _harmless(value: Any) -> Any:
-    """Return a text so that no spreadsheet takes it for a formula (OWASP, "CSV injection")."""
-    if not isinstance(value, str):
-        return "" if value is None else value
-    text = "".join(character if character >= " " else " " for character in value)
-    formula = text[:1] in ("=", "@") or (text[:1] in ("+", "-") and not text[1:2].isdigit())
-    return f"'{text}" if formula else text
+def _field(value: Any) -> Any:
+    return csv_text(value) if isinstance(value, str) else "" if value is None else value
 
 
 def _section(section: Section) -> dict[str, Any]:
@@ -145,7 +141,6 @@ def _section(section: Section) -> dict[str, Any]:
         "findings": list(section.findings),
         "limits": list(section.limits),
         "tables": [_table(table) for table in section.tables],
-        "figures": [figure.id for figure in section.figures],
         "cases": [_case(case) for case in section.cases],
     }
 
@@ -164,34 +159,37 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _case(case: Case) -> dict[str, Any]:
-    sides = [
-        {
-            "node": side.node,
-            "name": side.neighbourhood.name,
-            "predicted": side.predicted,
-            "true": side.true,
-            "surroundings": side.surroundings,
-            "neighbours": [asdict(neighbour) for neighbour in side.neighbourhood.neighbours],
-        }
-        for side in case.sides
-    ]
     return {
         "place": case.place,
         "similarity": case.similarity,
         "rank": case.rank,
-        "exact": case.exact,
-        "sides": sides,
+        "sides": [_side(side) for side in case.sides],
         "differences": _table(case.differences),
         "agreement": case.agreement,
     }
 
 
-def _drawings(content: Content) -> dict[str, tuple[Drawing, str]]:
-    found: dict[str, tuple[Drawing, str]] = {}
+def _side(side: Side) -> dict[str, Any]:
+    near = () if side.neighbourhood is None else side.neighbourhood.neighbours
+    return {
+        "row": side.node,
+        "name": side.name,
+        "predicted": side.predicted,
+        "true": side.true,
+        "surroundings": side.surroundings,
+        "neighbours": [asdict(neighbour) for neighbour in near],
+    }
+
+
+def _drawings(content: Content) -> dict[str, str]:
+    found: dict[str, str] = {}
     for section in content.sections:
-        found |= {figure.id: (figure.drawing, figure.description) for figure in section.figures}
+        for table in section.tables:
+            for column in table.charts if table.rows else ():
+                found[re.sub(r"\W+", "_", f"{table.id}_{column.key}")] = standalone_chart(table, column)
         for case in section.cases:
             for side, name in zip(case.sides, "ab", strict=True):
-                title = f"Node {side.neighbourhood.name} and its neighbours"
-                found[f"case_{case.place}_{name}"] = (side.neighbourhood, title)
+                if side.neighbourhood is not None:
+                    title = f"{side.name} and its neighbours"
+                    found[f"case_{case.place}_{name}"] = standalone_neighbourhood(side.neighbourhood, title)
     return found

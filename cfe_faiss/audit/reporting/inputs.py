@@ -1,5 +1,6 @@
-"""What a report is made from, checked once."""
+"""Inputs of a report, checked once."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins
-from cfe_faiss.audit.reporting.formats import shown
+from cfe_faiss.audit.reporting.formats import plural, shown
 from cfe_faiss.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.finder import EvidenceFinder
@@ -27,6 +28,7 @@ class Settings:
     bins: Bins
     confidence: float
     where: Constraints | None = None
+    people: str = ""
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -87,6 +89,30 @@ class Inputs:
         return found
 
     @property
+    def unfavourable(self) -> list[int]:
+        """The predicted classes other than the favourable one, ascending; empty where none was named."""
+        others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, self.favourable)]
+        return [] if self.favourable is None else others
+
+    @property
+    def people(self) -> str:
+        """The plural noun for the rows: the user's; else "nodes" with a graph and "people" without."""
+        return self.settings.people or ("people" if self.finder.graph is None else "nodes")
+
+    @property
+    def person(self) -> str:
+        """The singular of :attr:`people`."""
+        return "person" if self.people == "people" else self.people.removesuffix("s")
+
+    def count(self, n: int) -> str:
+        """Return a count of people: "1,200 applicants"."""
+        return plural(n, self.person, self.people)
+
+    def worded(self, text: str) -> str:
+        """Return a sentence of an audit, which speaks of nodes, in the words of the report."""
+        return re.sub(r"\bnodes\b", self.people, re.sub(r"\bnode\b", self.person, text))
+
+    @property
     def crossed(self) -> list[tuple[str, str]]:
         """Every two sensitive attributes, to be crossed."""
         return list(combinations(self.sensitive, 2))
@@ -113,6 +139,7 @@ def checked(
     if finder.attributes is None:
         finder = replace(finder, attributes=_without_names(finder))
     attributes = attributes_of(finder).take(members.ids)
+    _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     truth = None if finder.truth is None else finder.truth[members.ids]
     selected = None if favourable is None else finder.class_numbers("favourable", favourable)
@@ -131,6 +158,17 @@ def checked(
         None if selected is None else int(selected[0]),
         settings,
     )
+
+
+def _check_texts(attributes: Attributes) -> None:
+    """Raise ValueError where a name or a value holds a lone surrogate, which no file can."""
+    for name in attributes:
+        values = attributes[name].values if attributes[name].numbers is None else ()
+        try:
+            "".join([name, *map(str, values)]).encode()
+        except UnicodeEncodeError as error:
+            bad = error.object[error.start]
+            raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
 
 
 def _without_names(finder: EvidenceFinder) -> Attributes:

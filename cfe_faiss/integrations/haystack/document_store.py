@@ -101,12 +101,12 @@ class EvidenceDocumentStore:
         """Return a store with the settings of :meth:`to_dict`."""
         return default_from_dict(cls, data)
 
-    def save_to_disk(self, path: str | None = None) -> None:
-        """Save all documents to a directory, atomically; to ``self.path`` by default."""
+    def save_to_disk(self, path: str | None = None, *, overwrite: bool = False) -> None:
+        """Save all documents to a directory, by default ``self.path``; see :meth:`EvidenceStore.save`."""
         target = self.path if path is None else path
         if target is None:
             raise ValueError("path must be given, here or to the constructor")
-        self._store.save(target)
+        self._store.save(target, overwrite=overwrite)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 

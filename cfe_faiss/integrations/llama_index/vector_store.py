@@ -280,10 +280,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
     # --- on disk ------------------------------------------------------------------------------------------------------
 
-    def persist(self, persist_path: str, fs: fsspec.AbstractFileSystem | None = None) -> None:
+    def persist(
+        self, persist_path: str, fs: fsspec.AbstractFileSystem | None = None, *, overwrite: bool = False
+    ) -> None:
         """Save to a directory, atomically; ``StorageContext.persist`` calls it with a path of its own."""
         _check_local(fs)
-        self._store.save(persist_path)
+        self._store.save(persist_path, overwrite=overwrite)
 
     @classmethod
     def from_persist_path(

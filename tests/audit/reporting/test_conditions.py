@@ -112,7 +112,7 @@ def test_texts_and_objects_are_conditions() -> None:
         ("impact_ratio>=0.8", Condition("impact_ratio", at_least=0.8)),
         (" impact_ratio [ sex & race ] >= .8 ", Condition("impact_ratio", "sex & race", at_least=0.8)),
         ("flipped[a>=b]<=1e-2", Condition("flipped", "a>=b", at_most=0.01)),
-        ("excess<=-0.5", Condition("excess", at_most=-0.5)),
+        ("equalised_odds_difference<=1e-1", Condition("equalised_odds_difference", at_most=0.1)),
     ],
 )
 def test_parse(text, condition):

@@ -72,7 +72,7 @@ def test_rare_values_are_put_together():
 
 def test_three_classes_need_a_favourable_one():
     options = ({"age": [1.0, 2, 3, 4]}, [0, 1, 2, 2], [0, 1], [1, 2])
-    assert "more than two predicted classes" in section(*options).missing
+    assert "more than two classes" in section(*options).missing
     found = section(*options, favourable=0)
     assert found.tables[0].rows[0]["pairs"] == 1
-    assert "1 pair without a node predicted" in found.limits[-1]
+    assert "1 pair without a side decided" in found.limits[-1]

@@ -86,9 +86,12 @@ def test_differences_are_in_units_and_standard_deviations(inputs):
     spread = float(np.std(inputs.attributes["age"].numbers))
     found = 0
     for case in section.cases:
-        sizes = [abs(row["difference"] or 0) for row in case.differences.rows]
+        decision, true_class, *rows = case.differences.rows
+        assert (decision["a"], decision["b"]) == tuple(side.predicted for side in case.sides)
+        assert (true_class["a"], true_class["b"]) == tuple(side.true or "not known" for side in case.sides)
+        sizes = [abs(row["difference"] or 0) for row in rows]
         assert sizes == sorted(sizes, reverse=True)
-        for row in case.differences.rows:
+        for row in rows:
             if row["attribute"] == "age":
                 found += 1
                 assert row["difference"] == pytest.approx((row["b"] - row["a"]) / spread)
