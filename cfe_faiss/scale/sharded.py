@@ -15,7 +15,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import FaissLists, Table, call_steps
+from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files.new_file import sync_folder
@@ -67,6 +67,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
     _files: Shards = None  # type: ignore[assignment]
+    _changes: ReadWriteLock = None  # type: ignore[assignment] # a thread would wait for its own lock of the folder
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("a ShardedEvidenceIndex is made by open(path), from files that write_shards has written")
@@ -101,6 +102,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         index._take_centroids(shards.centroids)
         index.nprobe = parameters["nprobe"]
         index._files, index._origins = shards, (shards.folder,)
+        index._changes = ReadWriteLock()
         call_steps(index._taking(shards), [])
         index._refusal = (
             f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
@@ -283,7 +285,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def _alone(self) -> Iterator[None]:
         """Keep out who else changes the shards, and take over what they have become."""
         folder = self._files.folder
-        with shard_files.writing(folder):
+        with self._changes.writing(), shard_files.writing(folder):
             if not shard_files.is_current(self._files):
                 shards = shard_files.read(folder, self._files)
                 self._check_same(shards)
