@@ -74,6 +74,9 @@ def _add_audit(commands: Any) -> None:
     written.add_argument("--figures", type=Path, metavar="DIR", help="folder for the figures as files")
     shared.add_overwrite(written, "out", "figures")
     written.add_argument("--title", default="", metavar="TEXT", help="of the page")
+    written.add_argument(
+        "--people", default="", metavar="NOUN", help='plural noun for the rows on the page, "applicants" say'
+    )
     shared.add_confidence(audited)
     shared.add_seed(audited, "the split, the model, its training and the intervals")
     audited.set_defaults(run=_run_audit)

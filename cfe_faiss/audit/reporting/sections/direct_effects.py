@@ -79,8 +79,8 @@ def effects_section(inputs: Inputs, effects: DirectEffects | None, rates: Rates 
         "tests",
         title,
         purpose,
-        named=(*_first(sentences), *([_NOT_CAUSED] if unexplained else [])),
-        described=() if unexplained else (nothing,),
+        named=tuple(_first(sentences)),
+        described=(_NOT_CAUSED if unexplained else nothing,),
         undetermined=tuple(_first(_untold(rows))),
         tables=(table,),
         limits=(

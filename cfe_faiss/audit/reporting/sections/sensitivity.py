@@ -1,6 +1,6 @@
 """Named findings under other choices of the auditor: scaling, number of neighbours, attributes left out."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from cfe_faiss.attributes import Attributes
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import group_name, shown
@@ -118,6 +119,24 @@ def _choices(inputs: Inputs, features: _Features) -> Iterator[tuple[str, Evidenc
             yield f"without {shown(attribute)}", _with_features(finder, X[:, kept]), k
 
 
+def _of_table(attributes: Attributes, left_out: Collection[str]) -> _Features | None:
+    """Return numbers as they are, missing ones as the mean, and a column of 0 and 1 for each value of a text."""
+    columns: list[NDArray[np.float64]] = []
+    names: list[str] = []
+    for name in attributes:
+        attribute = attributes[name]
+        if name in left_out or (attribute.missing.all() and attribute.numbers is not None):
+            continue
+        if attribute.numbers is not None:
+            numbers = attribute.numbers.astype(np.float64)
+            own = [np.where(attribute.missing, np.nanmean(numbers), numbers)]
+        else:
+            own = [(attribute.codes == code).astype(np.float64) for code in range(len(attribute.values))]
+        columns += own
+        names += [name] * len(own)
+    return _Features(np.column_stack(columns), tuple(names)) if columns else None
+
+
 def _with_features(finder: EvidenceFinder, X: NDArray[np.float64]) -> EvidenceFinder:
     """Return the finder with the vectors of other numbers; its index, whose ids stay, is not searched."""
     if finder.graph is not None:
@@ -129,7 +148,9 @@ def _with_features(finder: EvidenceFinder, X: NDArray[np.float64]) -> EvidenceFi
 def _features(finder: EvidenceFinder) -> _Features | None:
     """Return the numbers that the vectors are made of, without the columns that were left out."""
     x = getattr(finder.data, "x", None) if finder.graph is not None else finder.data
-    if x is None or not hasattr(x, "shape") or hasattr(x, "columns"):
+    if hasattr(x, "columns") and finder.attributes is not None:
+        return _of_table(finder.attributes, () if finder.removed is None else finder.removed.attributes)
+    if x is None or not hasattr(x, "shape"):
         return None
     names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
     removed = set() if finder.removed is None else set(finder.removed.columns)
