@@ -261,8 +261,8 @@ def page(result: dict[str, Any]) -> str:
         "Classes (or errors, for the accuracy within the n/10 closest pairs) are drawn with a probability that depends "
         "on place. Counted is how often the number lies below or above the range of exchanges among near neighbours; "
         "wanted: 2.5 % each, where neighbours have about the same probability. Where it changes within a "
-        "neighbourhood (last three lines of each dimension), the share lies below: classes follow the vectors more finely "
-        "than the cells do. *Holds*: the interval of the share holds its mean, given the probabilities.",
+        "neighbourhood (last three lines of each dimension), the share lies below: classes follow the vectors more "
+        "finely than the cells do. *Holds*: the interval of the share holds its mean, given the probabilities.",
         table(
             (
                 *("probability", "nodes", "d", "samples", "share", "expected", "below", "above", "holds"),
