@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,20 @@ def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_
     first.write_bytes(content)
     manifest = tmp_path / "shards.json"
     known = json.loads(manifest.read_text())
+
+    def signed(**changes: Any) -> str:
+        content = known | changes | {"crc32": None}
+        return json.dumps(content | {"crc32": zlib.crc32(json.dumps(content, sort_keys=True).encode())})
+
     for changed, message in (
         ("{", "does not list shards"),
-        (json.dumps(known | {"version": 2}), "version 2; this cfe_faiss reads version 1"),
-        (json.dumps(known | {"shards": []}), "names no shard"),
-        (json.dumps(known | {"parameters": {}}), "is not complete"),
-        (json.dumps(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
-        (json.dumps(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
+        ("[" * 100_000, "does not list shards"),
+        (json.dumps(known | {"version": 3}), "version 3; this cfe_faiss reads versions 1 to 2"),
+        (json.dumps(known | {"shards": known["shards"][:1]}), r"the checksum of shards\.json does not match"),
+        (signed(shards=[]), "names no shard"),
+        (signed(parameters={}), "is not complete"),
+        (signed(parameters=known["parameters"] | {"nprobe": 3}), "nprobe is 16 in a shard and 3"),
+        (signed(shards=known["shards"][:1] * 2), "lies in several shards"),
     ):
         manifest.write_text(changed)
         with pytest.raises(ValueError, match=message):
