@@ -239,9 +239,10 @@ def page(results: Results | None = None) -> str:
         "How often the direct tests of `cfe_faiss.audit` find an effect where there is none (level), and where one was "
         "planted (power), at a two-sided 5 %. Measured with `EvidenceFinder.from_vectors` and `audit.direct_effects`. "
         f"Each line has its number of runs ({runs[0]} to {runs[-1]}). A share of 5 % has a Monte-Carlo error of 3.4 "
-        "points over 40 runs, and of 2.2 points over 100; the bound of a line is then 21 and 16 %. So a line alone says "
-        "little, and the line of all cells more. Seeds start at 30,000; nothing was tuned on them. n = 1,500 and d = 12 "
-        "where nothing else is said. `python benchmarks/calibration.py --runs 200` goes on and writes this page.",
+        "points over 40 runs, and of 2.2 points over 100; the bound of a line is then 21 and 16 %. So a line alone "
+        "says little, and the line of all cells more. Seeds start at 30,000; nothing was tuned on them. n = 1,500 "
+        "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 200` goes on and writes this "
+        "page.",
         "## Level: no effect",
         levels(results, limits=False),
         "## Limits: no effect, and yet a finding",
