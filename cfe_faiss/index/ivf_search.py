@@ -21,6 +21,8 @@ from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.plan import SearchArguments, calibration_for, known_nprobe, plan
 from cfe_faiss.search.searcher import InvertedLists
 
+_CHUNK = 1024
+
 
 class IVFSearchMixin(EvidenceMixin[ListsState]):
     """The searches of an inverted file, among the bases of :class:`cfe_faiss.index.ivf_base.EvidenceIVFMixin`."""
@@ -117,6 +119,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             lists = self._all_lists()
             if lists.storage.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
+            arguments = arguments._replace(complete=self.complete)
             return lists.number, calibration_for(lists, queries or lists.storage.n, k, arguments)
 
     def search_evidence(  # noqa: PLR0913
@@ -200,7 +203,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = known_nprobe(self._searcher(state), k, recall, labels_q.item())
+            nprobe = known_nprobe(self._searcher(state), k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
         # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
@@ -259,6 +262,7 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
             return self._searched(state, Queries.of_rows(storage, members.find(ids)), k, arguments, progress)
         if storage.n == 0:
             return padded(*empty_heaps(0, 0), k)
+        arguments = arguments._replace(complete=self.complete)
         made = plan(self._searcher(state), storage.n, k, arguments, self._own_nprobe(), all_rows=True)
         if made.engine is Engine.PAIRS:
             D, I = search_all(storage, k, progress=progress)
@@ -352,11 +356,28 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
     ) -> Results:
         if state.storage.n == 0:
             return padded(*empty_heaps(len(queries), 0), k)
+        arguments = arguments._replace(complete=self.complete)
         made = plan(self._searcher(state), len(queries), k, arguments, self._own_nprobe(), stored=stored)
         return self._carried_out(state, queries, k, made, progress)
 
     def _carried_out(self, state: ListsState, queries: Queries, k: int, made: Plan, progress: str | None) -> Results:
         return searcher.search(self._searcher(state), queries, k, made, complete=self.complete, progress=progress)
+
+    def _check_probed(self, x: Any, params: Any) -> None:
+        if self._checks is None:
+            return
+        nprobe = getattr(params, "nprobe", self.nprobe)
+        state, X = self._snapshot(), np.ascontiguousarray(x, np.float32)
+        centroids = state.centroids[0]
+        if nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
+            self._check_mapped()
+            return
+        for start in range(0, len(X), _CHUNK):
+            some = X[start : start + _CHUNK]
+            S = some @ centroids.T
+            rounding = 4 * state.storage.margin * np.linalg.norm(some, axis=1)  # FAISS sums in another order
+            least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
+            self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 
     def _own_nprobe(self) -> int:
         return as_count("nprobe", self.nprobe)

@@ -25,7 +25,7 @@ _PASSES = 8  # of a query over all rows take about as long as to make blocks of 
 class SearchArguments(NamedTuple):
     """How hard to search: in ``nprobe`` lists (None: the index's own number), for a recall, or exactly.
 
-    And among which storage rows, (n,): None for all.
+    And among which storage rows, (n,): None for all; and whether the search of a row goes on until it is complete.
     """
 
     nprobe: int | None
@@ -33,6 +33,7 @@ class SearchArguments(NamedTuple):
     exact: bool
     memory: int
     allowed: NDArray[np.bool_] | None = None
+    complete: bool = True
 
     @classmethod
     def of(cls, nprobe: int | None, recall: float | None, exact: bool, memory: int | None) -> "SearchArguments":
@@ -101,7 +102,9 @@ def calibration_for(
     if arguments.recall is None or (arguments.allowed is not None and nq <= _FEW):
         return None  # what is allowed may never be asked for again, and to measure takes longer
     k, batched = min(k, lists.storage.n), in_groups(lists, nq, stored)
-    return recall.calibration(lists, k, arguments.recall, batched=batched, allowed=arguments.allowed)
+    return recall.calibration(
+        lists, k, arguments.recall, batched=batched, complete=arguments.complete, allowed=arguments.allowed
+    )
 
 
 def in_groups(lists: InvertedLists, nq: int, stored: bool) -> bool:
@@ -112,9 +115,9 @@ def in_groups(lists: InvertedLists, nq: int, stored: bool) -> bool:
     return stored and is_batched(lists, nq, lists.number // 2)
 
 
-def known_nprobe(lists: InvertedLists, k: int, wanted: float, label: int) -> int | None:
+def known_nprobe(lists: InvertedLists, k: int, wanted: float, label: int, *, complete: bool = True) -> int | None:
     """Return the number of lists that a single query has to probe for a recall@k, if it was measured before."""
-    found = lists.calibrations.get((min(k, lists.storage.n), wanted, False))
+    found = lists.calibrations.get((min(k, lists.storage.n), wanted, False, complete))
     return None if found is None else found.nprobe.get(label, found.other)
 
 

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,104 +32,112 @@ _OF_ALL_CLASSES = 4000  # and for all of them, if there are many
 _CLASS_SLACK = 0.01  # what the recall of one class may be below the one asked for
 _CERTAIN = 2.6  # one-sided 99.5 % of a normal distribution
 _DRAWN_AT_ONCE = 128  # rows: the lists that hold them are read in full
-_READ_AT_ONCE = 1 << 14  # rows
+_Search = Callable[[list[NDArray[np.int64]], int], Results]  # of storage rows in several searches, in so many lists
 
 
 @dataclass(frozen=True, eq=False)
-class _Sample:
-    """Random stored rows of each stratum: a class, or the small classes together.
+class _Stratum:
+    """Random stored rows of a class, or of the small classes together.
 
     Attributes
     ----------
-    rows, strata
-        Storage rows, (s,) int64, and the stratum of each.
-    sizes
-        Stored rows of each stratum, (strata,) int64.
     labels
-        Classes of each stratum.
+        The class, or the small classes.
+    rows
+        Storage rows, (s,) int64.
+    size, share
+        Number of all stored rows of the stratum, and their share of those of all strata.
     """
 
+    labels: list[int]
     rows: NDArray[np.int64]
-    strata: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    labels: list[list[int]]
+    size: int
+    share: float
 
-    @classmethod
-    def of(cls, storage: Storage) -> "_Sample":
-        """Draw rows in proportion to the classes, but at least some of each."""
-        classes, counts = storage.class_counts
-        parts = np.split(storage.by_label, np.cumsum(counts)[:-1])
-        small = [number for number, count in enumerate(counts.tolist()) if count < LEAST_ROWS]
-        numbers = [[number] for number in range(len(classes)) if number not in set(small)] + ([small] if small else [])
-        members = [np.concatenate([parts[number] for number in some]) for some in numbers]
-        least = min(_OF_CLASS, _OF_ALL_CLASSES // max(1, len(members)))
-        rng = np.random.default_rng(0)
-        wanted = [max(least, math.ceil(SAMPLE * len(some) / storage.n)) for some in members]
-        drawn = [
-            rng.choice(some, min(len(some), size), replace=False) for some, size in zip(members, wanted, strict=True)
-        ]
-        return cls(
-            np.concatenate([np.empty(0, np.int64), *drawn]),
-            np.repeat(np.arange(len(drawn)), [len(some) for some in drawn]),
-            np.array([len(some) for some in members], np.int64),
-            [classes[some].tolist() for some in numbers],
-        )
+
+def _strata(storage: Storage) -> list[_Stratum]:
+    """Draw rows in proportion to the classes, but at least some of each."""
+    classes, counts = storage.class_counts
+    parts = np.split(storage.by_label, np.cumsum(counts)[:-1])
+    small = np.flatnonzero(counts < LEAST_ROWS).tolist()
+    numbers = [[number] for number in np.flatnonzero(counts >= LEAST_ROWS).tolist()] + ([small] if small else [])
+    least = min(_OF_CLASS, _OF_ALL_CLASSES // max(1, len(numbers)))
+    rng = np.random.default_rng(0)
+    strata = []
+    for some in numbers:
+        members = np.concatenate([parts[number] for number in some])
+        wanted = max(least, math.ceil(SAMPLE * len(members) / storage.n))
+        rows = rng.choice(members, min(len(members), wanted), replace=False)
+        strata.append(_Stratum(classes[some].tolist(), rows, len(members), len(members) / int(counts.sum())))
+    return strata
 
 
 def calibration(
-    lists: InvertedLists, k: int, recall: float, *, batched: bool, allowed: NDArray[np.bool_] | None = None
+    lists: InvertedLists,
+    k: int,
+    recall: float,
+    *,
+    batched: bool,
+    complete: bool = True,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> Calibration:
     """Return for each class the smallest number of lists that reaches a recall@k, with a lower confidence bound.
 
     That of the class may be 0.01 below ``recall``, that of the mean over all queries may not. A calibration for
-    (k, recall, batched) among all rows is kept as long as ``lists`` is valid.
+    (k, recall, batched, complete) among all rows is kept as long as ``lists`` is valid.
     """
     known = lists.calibrations if allowed is None else {}
     made = Plan(Engine.BATCHED if batched else Engine.SINGLE, lists.number, batch.MEMORY, allowed)
-    return once(known, (k, recall, batched), lambda: _calibrated(lists, k, recall, made))
+    return once(known, (k, recall, batched, complete), lambda: _calibrated(lists, k, recall, made, complete))
 
 
-def _calibrated(lists: InvertedLists, k: int, recall: float, made: Plan) -> Calibration:
-    sample, routes = _Sample.of(lists.storage), lists.routes
-    rows = sample.rows
-    if len(rows) == 0:
+def _calibrated(lists: InvertedLists, k: int, recall: float, made: Plan, complete: bool) -> Calibration:
+    strata, routes = _strata(lists.storage), lists.routes
+    if not strata:
         return Calibration({}, lists.number, {})
-    searches, clusters, tried = [rows], np.arange(len(rows)), lists
-    if made.batched and routes is not None:
-        searches, clusters = _groups(lists.storage, routes, rows)
-    elif routes is not None:
-        tried = _held_out(lists, routes, rows)
-    places = np.argsort(np.concatenate(searches))[np.searchsorted(np.sort(np.concatenate(searches)), rows)]
-    exact_by = Engine.SINGLE if lists.ranking is None else Engine.BATCHED
-    exact = _search(lists, [rows], k, made._replace(engine=exact_by))
+    rows = np.concatenate([stratum.rows for stratum in strata])
+    tried = lists if made.batched or routes is None else _held_out(lists, routes, rows)
 
-    @cache
-    def measured(nprobe: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        D, I = _search(tried, searches, k, made._replace(nprobe=nprobe))
-        means, errors = _means(_recalls((D[places], I[places]), exact), sample.strata, clusters)
-        if made.batched:  # stored rows are all there are
-            errors *= np.sqrt(1 - np.bincount(sample.strata) / sample.sizes)
-        margin = _CERTAIN * errors
-        of_mean = margin * np.sqrt(sample.sizes / sample.sizes.sum())
-        return means, means >= recall + np.maximum(margin - _CLASS_SLACK, of_mean)
+    def search(searches: list[NDArray[np.int64]], nprobe: int) -> Results:
+        each, plan = [Queries.of_rows(lists.storage, some) for some in searches], made._replace(nprobe=nprobe)
+        parts = [searcher.search(tried, queries, k, plan, complete=complete) for queries in each]
+        D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return D, I
 
-    def reaches(stratum: int, nprobe: int) -> bool:
-        return bool(measured(nprobe)[1][stratum])
-
-    found = Calibration({}, 1, {})
-    for stratum, labels in enumerate(sample.labels):
-        nprobe = _smallest(partial(reaches, stratum), lists.number)
-        reached = 1.0 if nprobe >= lists.number else float(measured(nprobe)[0][stratum])
-        found.nprobe.update(dict.fromkeys(labels, nprobe))
-        found.recall.update(dict.fromkeys(labels, reached))
+    exact_by = made._replace(engine=Engine.SINGLE if routes is None else Engine.BATCHED)
+    D, I = searcher.search(lists, Queries.of_rows(lists.storage, rows), k, exact_by, complete=complete)
+    found, last = Calibration({}, 1, {}), 0
+    for stratum in strata:
+        first, last = last, last + len(stratum.rows)
+        own = D[first:last], I[first:last]
+        nprobe, reached = _measured(lists, stratum, own, recall, search, made.batched)
+        found.nprobe.update(dict.fromkeys(stratum.labels, nprobe))
+        found.recall.update(dict.fromkeys(stratum.labels, reached))
     return replace(found, other=found.most)
 
 
-def _search(lists: InvertedLists, searches: list[NDArray[np.int64]], k: int, made: Plan) -> Results:
-    complete, storage = made.nprobe < lists.number, lists.storage
-    parts = [searcher.search(lists, Queries.of_rows(storage, rows), k, made, complete=complete) for rows in searches]
-    D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return D, I
+def _measured(
+    lists: InvertedLists, stratum: _Stratum, exact: Results, recall: float, search: _Search, batched: bool
+) -> tuple[int, float]:
+    """Return the smallest number of lists that is enough for a stratum, and the recall of the sample with it."""
+    searches, clusters = [stratum.rows], np.arange(len(stratum.rows))
+    if batched and lists.routes is not None:
+        searches, clusters = _groups(lists.storage, lists.routes, stratum.rows)
+    searched = np.concatenate(searches)
+    places = np.argsort(searched)[np.searchsorted(np.sort(searched), stratum.rows)]
+    reached = {lists.number: 1.0}
+
+    def reaches(nprobe: int) -> bool:
+        D, I = search(searches, nprobe)
+        values = _recalls((D[places], I[places]), exact)
+        margin = _CERTAIN * _standard_error(values, clusters)
+        if batched:  # the stored rows are all queries that there are
+            margin *= math.sqrt(1 - len(values) / stratum.size)
+        reached[nprobe] = float(values.mean())
+        return reached[nprobe] >= recall + max(margin - _CLASS_SLACK, margin * math.sqrt(stratum.share))
+
+    nprobe = _smallest(reaches, lists.number)
+    return nprobe, reached[nprobe]
 
 
 def _recalls(found: Results, exact: Results) -> NDArray[np.float64]:
@@ -141,16 +148,10 @@ def _recalls(found: Results, exact: Results) -> NDArray[np.float64]:
     return np.where(wanted > 0, np.minimum(number, wanted) / np.maximum(wanted, 1), 1.0)
 
 
-def _means(
-    values: NDArray[np.float64], strata: NDArray[np.int64], clusters: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean of each stratum, and its standard error; values of one cluster are alike."""
-    number = np.bincount(strata)
-    means = np.bincount(strata, values) / number
-    pairs, pair = np.unique(clusters * len(number) + strata, return_inverse=True)
-    squares = np.bincount(pairs % len(number), np.bincount(pair, values - means[strata]) ** 2)
-    count = np.bincount(pairs % len(number))
-    return means, np.sqrt(squares * count / np.maximum(count - 1, 1)) / number
+def _standard_error(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> float:
+    """Return the standard error of the mean of values; those of one cluster are alike."""
+    sums = np.bincount(np.unique(clusters, return_inverse=True)[1], values - values.mean())
+    return math.sqrt(len(sums) / max(1, len(sums) - 1) * float(sums @ sums)) / len(values)
 
 
 def _held_out(lists: InvertedLists, routes: Routes, rows: NDArray[np.int64]) -> InvertedLists:
@@ -159,46 +160,33 @@ def _held_out(lists: InvertedLists, routes: Routes, rows: NDArray[np.int64]) -> 
     A row counts in the mean that its own list is ranked by, where its class has a small share. There the class gets a
     mean of the list without the given rows of this class.
     """
-    storage, places, number = lists.storage, lists.places, len(routes.means)
+    storage, places = lists.storage, lists.places
     members = np.concatenate([np.arange(storage.n), places.references])
-    homes = np.repeat(np.arange(number), np.diff(places.starts))
-    chosen = np.zeros(storage.n, np.bool_)
-    chosen[rows] = True
-    at = np.flatnonzero(chosen[members])
-    at = at[~routes.has_centroids(storage.labels[members[at]], homes[at])]
-    keys, key = np.unique(storage.labels[members[at]].astype(np.int64) * number + homes[at], return_inverse=True)
-    labels, of = np.divmod(keys, number)
-    sums = -_sums(storage, members[at], key, len(keys))
-    touched, place = np.unique(of, return_inverse=True)
-    whole = np.flatnonzero(np.isin(homes, touched) & (storage.labels[members] != UNKNOWN))
-    sums += _sums(storage, members[whole], np.searchsorted(touched, homes[whole]), len(touched))[place]
-    left = np.bincount(homes[whole], minlength=number)[of] - np.bincount(key, minlength=len(keys))
-    with_means = np.concatenate([np.repeat(routes.labels, np.diff(routes.starts)), labels.astype(np.int32)])
-    all_lists = np.concatenate([routes.class_lists, of])
-    order = np.lexsort((all_lists, with_means))
-    classes, counts = np.unique(with_means, return_counts=True)
-    without = replace(
+    held = np.isin(np.arange(storage.n), rows)
+    homes = lists_of(np.flatnonzero(held[members]), places.starts)
+    labels = storage.labels[members[held[members]]]
+    small = ~routes.has_centroids(labels, homes)
+    pairs = np.unique(np.stack([labels[small], homes[small]]), axis=1)
+    means, filled = np.zeros((len(pairs[0]), storage.d), np.float32), np.zeros(len(pairs[0]), np.bool_)
+    for number, (label, home) in enumerate(pairs.T.tolist()):
+        own = members[places.starts[home] : places.starts[home + 1]]
+        classes = storage.labels[own]
+        left = own[(classes != UNKNOWN) & ~(held[own] & (classes == label))]
+        means[number], filled[number] = storage.rows(left)[0].sum(axis=0), len(left) > 0
+    starts, means = np.arange(len(means) + 1), as_unit_rows("means", means)
+    more = replace(
         routes,
-        labels=classes,
-        starts=np.append(0, np.cumsum(counts)).astype(np.int64),
-        class_lists=all_lists[order],
-        class_means=np.concatenate([routes.class_means, as_unit_rows("means", sums.astype(np.float32))])[order],
-        class_filled=np.concatenate([routes.class_filled, left > 0])[order],
+        labels=pairs[0].astype(np.int32),
+        starts=starts,
+        class_lists=pairs[1].astype(np.int64),
+        class_means=means,
+        class_filled=filled,
     )
-    held = replace(lists, ranking=Ranking(storage, lists.references, lists.reference_starts, without))
-    vars(held)["alone_by_blocks"] = lists.alone_by_blocks  # measured once
-    return held
-
-
-def _sums(storage: Storage, rows: NDArray[np.int64], groups: NDArray[np.int64], number: int) -> NDArray[np.float64]:
-    """Return the sum of the rows of each group, (number, d)."""
-    sums = np.zeros((number, storage.d))
-    order = np.argsort(groups, kind="stable")
-    for first in range(0, len(rows), _READ_AT_ONCE):
-        some = order[first : first + _READ_AT_ONCE]
-        begins = np.flatnonzero(np.diff(groups[some], prepend=-1))
-        sums[groups[some[begins]]] += np.add.reduceat(storage.rows(rows[some])[0].astype(np.float64), begins)
-    return sums
+    merged = Routes.merged([routes, more], np.zeros(len(routes.means), np.intp))
+    ranking = Ranking(storage, lists.references, lists.reference_starts, replace(merged, nlist=routes.nlist))
+    found = replace(lists, ranking=ranking)
+    vars(found)["alone_by_blocks"] = lists.alone_by_blocks  # measured once
+    return found
 
 
 def _groups(

@@ -51,7 +51,8 @@ class InvertedLists:
     in_memory
         Whether the rows are in memory, not mapped from a file.
     calibrations
-        Lists probed for a recall, by (k, recall, whether in groups); see :mod:`cfe_faiss.search.recall`.
+        Lists probed for a recall, by (k, recall, whether in groups, whether rows are completed); see
+        :mod:`cfe_faiss.search.recall`.
     kept
         Blocks of all lists, by what they hold, once they were made; None where they take too much memory.
     own_groups
@@ -68,7 +69,7 @@ class InvertedLists:
     ranking: Ranking | None
     screening: Screening | None
     in_memory: bool
-    calibrations: dict[tuple[int, float, bool], Calibration] = field(default_factory=dict)
+    calibrations: dict[tuple[int, float, bool, bool], Calibration] = field(default_factory=dict)
     kept: dict[Element, Blocks | None] = field(default_factory=dict)
     own_groups: dict[str, Groups] = field(default_factory=dict)
     before: Before = field(default_factory=Before)

@@ -67,37 +67,31 @@ def test_the_sample_has_rows_of_each_class_and_of_the_small_ones_together() -> N
     labels = np.repeat(np.array([-1, 0, 1, 2, 3], np.int32), (50, 19_000, 100, 99, 20))
     X = np.random.default_rng(0).normal(size=(len(labels), 4)).astype(np.float32)
     storage = made(X, labels, 50)._all_lists().storage
-    sample = recall._Sample.of(storage)
-    assert sample.labels == [[0], [1], [2, 3]]
-    assert sample.sizes.tolist() == [19_000, 100, 119]
-    assert np.bincount(sample.strata).tolist() == [987, 100, 119]
-    assert len(np.unique(sample.rows)) == len(sample.rows)
-    for stratum, classes in enumerate(sample.labels):
-        assert set(storage.labels[sample.rows[sample.strata == stratum]].tolist()) == set(classes)
+    strata = recall._strata(storage)
+    assert [stratum.labels for stratum in strata] == [[0], [1], [2, 3]]
+    assert [stratum.size for stratum in strata] == [19_000, 100, 119]
+    assert [len(np.unique(stratum.rows)) for stratum in strata] == [987, 100, 119]
+    assert sum(stratum.share for stratum in strata) == pytest.approx(1)
+    for stratum in strata:
+        assert set(storage.labels[stratum.rows].tolist()) == set(stratum.labels)
 
 
 def test_long_lists_are_not_taken_as_a_whole() -> None:
     X, labels = points(0, 60_000, 4, 2)
     index = made(X, labels, 60)
     lists = index._searcher(index._snapshot())
-    sample = recall._Sample.of(lists.storage)
-    searches, clusters = recall._groups(lists.storage, lists.routes, sample.rows)
-    assert sum(map(len, searches)) <= 16 * len(sample.rows)
-    assert len(np.unique(clusters)) > 0.8 * len(sample.rows)
+    for stratum in recall._strata(lists.storage):
+        searches, clusters = recall._groups(lists.storage, lists.routes, stratum.rows)
+        assert sum(map(len, searches)) <= 16 * len(stratum.rows)
+        assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
 
 
 def test_standard_errors_are_those_of_clusters() -> None:
-    rng = np.random.default_rng(0)
-    strata, clusters = np.repeat([0, 1], (4000, 400)), np.arange(4400) // 4
-    values = rng.random(4400)
-    means, errors = recall._means(values, strata, np.arange(4400))
-    for stratum in (0, 1):
-        own = values[strata == stratum]
-        np.testing.assert_allclose(means[stratum], own.mean())
-        np.testing.assert_allclose(errors[stratum], own.std(ddof=1) / len(own) ** 0.5)
-    alike = np.repeat(values[::4], 4)
-    own = values[::4][:1000]
-    np.testing.assert_allclose(recall._means(alike, strata, clusters)[1][0], own.std(ddof=1) / 1000**0.5)
+    values = np.random.default_rng(0).random(400)
+    error = values.std(ddof=1) / 20
+    assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
+    assert recall._standard_error(np.repeat(values, 3), np.repeat(np.arange(400), 3)) == pytest.approx(error)
+    assert recall._standard_error(np.ones(1), np.zeros(1, np.int64)) == 0
 
 
 def test_a_held_out_row_does_not_count_in_the_mean_of_its_list() -> None:
@@ -179,7 +173,7 @@ def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -
     assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
     assert of_few != of_all
     assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}
-    assert skewed.nprobe_for(0.95) == max(skewed._all_lists().calibrations[10, 0.95, True].nprobe.values())
+    assert skewed.nprobe_for(0.95) == max(skewed._all_lists().calibrations[10, 0.95, True, True].nprobe.values())
     with pytest.raises(ValueError, match="recall"):
         skewed.recall_by_class(1.5)
     with pytest.raises(ValueError, match="queries"):
@@ -195,6 +189,16 @@ def test_a_calibration_is_the_same_again_and_ends_with_a_change() -> None:
     first.relabel(1 - labels)
     assert list(first._all_lists().calibrations) == []
     first.search_members(k=10, recall=0.9)
+
+
+def test_the_recall_is_kept_where_rows_are_not_completed() -> None:
+    X, labels = rare(0, 6000)
+    index = made(X, labels, 120)
+    index.search_members(k=10, recall=0.95)
+    index.complete = False
+    exact, found = index.search_members(k=10, exact=True), index.search_members(k=10, recall=0.95)
+    for label in (0, 1):
+        assert reached(found, exact, labels == label) >= 0.94
 
 
 def test_a_calibration_is_of_one_k_factor() -> None:
