@@ -238,9 +238,11 @@ def page(results: Results | None = None) -> str:
         "# Calibration of the audit's tests",
         "How often the direct tests of `cfe_faiss.audit` find an effect where there is none (level), and where one was "
         "planted (power), at a two-sided 5 %. Measured with `EvidenceFinder.from_vectors` and `audit.direct_effects`. "
-        f"Each line has its number of runs ({runs[0]} to {runs[-1]}). A share of 5 % has a Monte-Carlo error of 2.2 "
-        "points over 100 runs, and of 1.5 points over 200. Seeds start at 30,000; nothing was tuned on them. n = 1,500 "
-        "and d = 12 where nothing else is said. `python benchmarks/calibration.py` writes this page.",
+        f"Each line has its number of runs ({runs[0]} to {runs[-1]}). A share of 5 % has a Monte-Carlo error of 3.4 "
+        "points over 40 runs, and of 2.2 points over 100; the bound of a line is then 21 and 16 %. So a line alone "
+        "says little, and the line of all cells more. Seeds start at 30,000; nothing was tuned on them. n = 1,500 "
+        "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 200` goes on and writes this "
+        "page.",
         "## Level: no effect",
         levels(results, limits=False),
         "## Limits: no effect, and yet a finding",
@@ -260,6 +262,8 @@ def page(results: Results | None = None) -> str:
         "30 % of the carriers near the border are refused. Only findings on the right side count there.",
         real(results),
         "## Cost of all tests of 30 values",
+        "Neighbours, pairs and the basis are computed once for all values. The clock also counts the time that other "
+        "work on the machine takes; processor seconds do not.",
         costs(results),
         "Rates of groups have [their own page](calibration_rates.md).",
     ]

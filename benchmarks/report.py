@@ -368,6 +368,30 @@ def fuzz_files() -> str:
     )
 
 
+def fuzz_shards() -> str:
+    content = result("fuzz_shards")
+    rows = [(outcome, f"{count:,}") for outcome, count in content["counts"].items()]
+    return (
+        f"{content['cases']:,} times one file of an index in shards was damaged, the list of shards among them, and "
+        "the index opened and searched in every way that reads a list; crashes, hangs, and other results without an "
+        f"error: {content['wrong']}.\n\n" + table(("outcome", "cases"), rows)
+    )
+
+
+def shard_checksums() -> str:
+    content = result("shard_checksums")
+    kinds = content["seconds"]
+    rows = [
+        (what, f"{1000 * kinds['with'][what]:.2f} ms", f"{1000 * kinds['without'][what]:.2f} ms", f"{ratio:.2f}")
+        for what, ratio in content["ratio"].items()
+    ]
+    return (
+        f"What the checksum of each list costs: {content['n']:,} x {content['d']} in {content['shards']} shards of "
+        f"{content['nlist']:,} lists together, in the page cache; without: files of version 0.2. Queries probe "
+        f"{content['nprobe']} lists.\n\n" + table(("step", "with", "without", "ratio"), rows)
+    )
+
+
 def first_use() -> str:
     content, wanted = result("first_use"), result("first_use")["wanted"]
     columns = [("now", content)]
@@ -719,6 +743,8 @@ SECTIONS = {
     "Opening a file": ("open_mapped", open_mapped),
     "Codecs": ("storage_codecs", codecs),
     "Damaged files": ("fuzz_files", fuzz_files),
+    "Damaged shards": ("fuzz_shards", fuzz_shards),
+    "Checksums of shards": ("shard_checksums", shard_checksums),
     "The most similar pairs": ("global_pairs", global_pairs),
     "Constraints on pairs": ("constraints", constraints),
     "First use": ("first_use", first_use),

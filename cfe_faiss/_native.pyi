@@ -192,6 +192,19 @@ class BlockStep:
 
 # --- rows ---
 
+class ListChecks:
+    """Checksums of the lists in a mapped file, each compared when the list is read for the first time.
+
+    Parameters
+    ----------
+    source
+        What errors call the file.
+    sums
+        CRC-32 of the codes and of the ids of each list, flat, (2 * nlist,); (0,) where none are known.
+    """
+
+    def __init__(self, source: str, sums: NDArray[np.uint32]) -> None: ...
+
 class Rows:
     """The rows of an index where FAISS keeps them; valid while the index lives and until it changes.
 
@@ -245,6 +258,18 @@ class Rows:
 
     def copy_ids(self, ids: NDArray[np.int64]) -> None:
         """Write the ids of all rows, (n,)."""
+
+    def check_by(self, parts: Sequence[ListChecks], owners: NDArray[np.int64]) -> None:
+        """Let ``parts[owners[j]]`` check list j, (nlist,), when it is read; ValueError names a list that is damaged."""
+
+    def check_lists(self, lists: NDArray[np.int64] | None = None) -> None:
+        """Check some lists now, or all; numbers below 0 are passed over."""
+
+    def check_ids(self) -> None:
+        """Check the ids of all lists now."""
+
+    def checksums(self) -> NDArray[np.uint32]:
+        """Return the CRC-32 of the codes and of the ids of each list, flat, (2 * nlist,)."""
 
     def view(self, first: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Return vectors and ids of rows ``first:stop`` where they lie; None if that cannot be.

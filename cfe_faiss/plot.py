@@ -21,6 +21,8 @@ from cfe_faiss.digits import format_similarity
 from cfe_faiss.extras import extra
 from cfe_faiss.graph import Graph, as_graph
 
+__all__ = ["evidence_figure"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure

@@ -94,7 +94,7 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
 
         monkeypatch.setattr(owner, name, call)
 
-    for owner, name in ((id_map, "of"), (type(index), "_worked_out"), (Routes, "of"), (recall, "_smallest")):
+    for owner, name in ((id_map, "of"), (type(index), "_worked_out"), (Routes, "of"), (recall, "_calibrated")):
         count(owner, name)
     count(batch, "all_blocks")
     count(element.Sample, "seconds_alone")

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import norm, studentized_range
 
 from cfe_faiss.audit.intervals import newcombe, risk_ratio
 
@@ -32,6 +31,8 @@ def critical_value(groups: int, confidence: float = 0.95) -> float:
     >>> [round(critical_value(groups), 2) for groups in (2, 5, 10)]
     [1.96, 2.73, 3.16]
     """
+    from scipy.stats import studentized_range  # it loads for a second, which a search need not wait for
+
     return float(studentized_range.isf(1 - confidence, max(groups, 2), np.inf) / np.sqrt(2))
 
 
@@ -82,6 +83,8 @@ def power_of_ratio(rate: float, cases: _Counts, reference: int, confidence: floa
 def _largest_of(count: int) -> tuple[float, float]:
     """Return mean and variance of the largest of ``count`` standard normal variables."""
     x = np.linspace(-8, 8, 4001)
+    from scipy.stats import norm
+
     weights = norm.pdf(x) * ndtr(x) ** (count - 1)
     weights /= weights.sum()
     mean = float(weights @ x)
@@ -140,6 +143,8 @@ def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict
         spread = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
         z = np.divide(-found["difference"][tested], spread, out=np.zeros(len(n)), where=spread > 0)
         overall = successes[ranked].sum() / cases[ranked].sum()
+        from scipy.stats import studentized_range
+
         found["p"][tested] = studentized_range.sf(z * np.sqrt(2), groups, np.inf)
         reference = int(np.flatnonzero(ranked).tolist().index(best))
         power = power_of_ratio(overall, cases[ranked], reference, confidence)[np.arange(groups) != reference]

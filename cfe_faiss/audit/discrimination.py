@@ -84,8 +84,9 @@ def discrimination_scores(  # noqa: PLR0913
           interval is [0, 1] where there can be none: where a single node has the value, or all of them.
         - ``expected``: the score of an attribute that has nothing to do with the classes or with likeness, (n - m) /
           (n - 1) where m of n nodes have the value. A value that few nodes have scores high by its rarity alone.
-        - ``difference``, ``difference_low``, ``difference_high``: score, low and high less ``expected``. A score
-          exceeds chance where ``difference_low`` > 0.
+        - ``difference``, ``difference_low``, ``difference_high``: score, low and high less ``expected``. A
+          description, not a test: bias against one group need not raise the score. Findings come from
+          :func:`cfe_faiss.audit.direct_effects`.
         - ``class_expected``: what the score would be if evidence were drawn at random among all nodes of other
           predicted classes. What it has above ``expected`` is due to classes that differ in the attribute as a whole,
           what ``score`` has above it to the nodes that are alike.

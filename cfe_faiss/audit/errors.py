@@ -67,8 +67,8 @@ def error_rate_by_evidence(
       border runs through like nodes, not that similarity makes it err. For a model that is always right it is 1.
     - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, errors do not depend on
       who is in a pair. 200 seeded random exchanges within the cells of a k-d tree give the mean and the range. Where
-      the error rate does not change within a cell, the accuracy lies outside of the range in 2 to 6 % of samples at 95
-      % (``benchmarks/calibration_rates.py``).
+      the error rate does not change within a cell, the accuracy lies outside of the range in 2 to 6 % of 50 samples at
+      95 % (``benchmarks/calibration_rates.py``).
     - The band takes nodes for independent, which the two of a pair are not: often one is right and the other wrong. In
       simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if the true classes are drawn
       anew for the same predictions, and in 90 to 98.5 % if the model learns anew from other nodes, least often for many

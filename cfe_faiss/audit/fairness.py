@@ -87,7 +87,7 @@ def consistency(  # noqa: PLR0913
     Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other the classes could as well be
     exchanged. 200 seeded random exchanges within the cells of a k-d tree give its mean and range. The nearest nodes
     stay; up to 16 of equal similarity count. Where the share of a class does not change within a cell, the share is
-    above the range in 1 to 4 % of samples, and below it as often; where it does, the share lies lower
+    above the range in 0 to 2 % of 50 samples, and below it in 0 to 6 %; where it does, the share lies lower
     (``benchmarks/calibration_rates.py``). So a share below the range is no finding.
 
     Nodes that are each other's nearest have the same outcome. The interval is therefore that of clustered cases: a

@@ -21,6 +21,7 @@ from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.estimators import is_estimator
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import as_html
 from cfe_faiss.finder.table import call_on_table, codes_of, known_column
 from cfe_faiss.predictions import predictions_of, predictions_of_rows
 
@@ -94,6 +95,9 @@ class FlipTest:
         how = "all at once" if self.at_once else "one at a time"
         total, changed = len(np.unique(self.node)), len(self.changed_nodes)
         return f"FlipTest({self.attribute}, {how}: {changed:,} of {total:,} nodes change)"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.rates)
 
     @property
     def changed(self) -> NDArray[np.bool_]:

@@ -64,7 +64,7 @@ def calibration_curves(
     4     sex     m    0      2       0.20       0.5
     5     sex     m    1      2       0.75       1.0
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     n_bins = as_count("n_bins", n_bins)
@@ -135,7 +135,7 @@ def threshold_curves(
     4     m        0.5   0.5
     5     m        0.8   0.5
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     points = np.linspace(0, 1, 21) if thresholds is None else as_array("thresholds", thresholds).astype(np.float64)

@@ -74,6 +74,7 @@ def _add_audit(commands: Any) -> None:
     written.add_argument("--figures", type=Path, metavar="DIR", help="folder for the figures as files")
     shared.add_overwrite(written, "out", "figures")
     written.add_argument("--title", default="", metavar="TEXT", help="of the page")
+    written.add_argument("--mask-ids", action="store_true", help="row numbers in place of --id")
     written.add_argument(
         "--people", default="", metavar="NOUN", help='plural noun for the rows on the page, "applicants" say'
     )
@@ -97,6 +98,7 @@ def _add_questions(audited: argparse.ArgumentParser) -> None:
     group.add_argument("--pairs", type=int, default=1000, metavar="N", help="most similar pairs; default: 1000")
     group.add_argument("--cases", type=int, default=10, metavar="N", help="pairs shown as case files; default: 10")
     group.add_argument("--bins", type=int, metavar="N", help="quantile bins of numbers; default: 4")
+    group.add_argument("--cut", nargs="+", metavar="NAME=AT,AT", help="cut points of a number, such as age=25,65")
     group.add_argument(
         "--require",
         action="append",
@@ -166,6 +168,7 @@ def _add_local(commands: Any) -> None:
         "--recall", type=float, metavar="R", help="in place of --nprobe: the share of the evidence to find, in (0, 1]"
     )
     _add_names(local)
+    _add_constraints(local)
     shared.add_format(local, csv=True)
     local.set_defaults(run=search.run_local)
 
@@ -179,6 +182,7 @@ def _add_global(commands: Any) -> None:
     pairs.add_argument("--approximate", action="store_true", help="search the index instead of comparing all pairs")
     shared.add_nprobe(pairs)
     _add_names(pairs)
+    _add_constraints(pairs)
     shared.add_format(pairs, csv=True)
     pairs.set_defaults(run=search.run_global)
 
@@ -188,6 +192,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         "names of nodes and classes", "The files that the index was built from; default: numbers."
     )
     group.add_argument("--features", type=Path, metavar="FILE", help="the table of the nodes")
+    shared.add_text_format(group)
     shared.add_id(group)
     shared.add_predictions(group)
 

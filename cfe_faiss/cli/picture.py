@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ def run_plot(arguments: argparse.Namespace) -> None:
         )
     index = read_index(arguments.index)
     own = arguments.features is not None
-    case = read_case(arguments, "edges", predict=own or bool(arguments.predictions or arguments.model))
+    case = read_case(arguments, predict=own or bool(arguments.predictions or arguments.model))
+    if case.data.edge_index is None:  # a table without a graph
+        case = replace(case, data=replace(case.data, edge_index=np.empty((2, 0), np.int64)))
     labels = _labels(case, index, arguments)
     source, target = _pair(arguments.pair, case, index)
     similarity = float(similarity64(index, np.array([source]), np.array([target]))[0])

@@ -57,8 +57,9 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     """Read an evidence index that :func:`write_index` wrote, or map it from its file.
 
     Read into memory, everything in the file is checked first. Mapped, header and structure are checked on opening,
-    labels and partitions when they are first used, and vectors and ids not at all, since that would read the whole
-    file: use :func:`verify_index` where a file is not trusted.
+    labels and partitions when they are first used, and each list of an inverted file when it is first read. The vectors
+    of a mapped exact index are not checked, nor those in files of version 0.2: use :func:`verify_index` where such a
+    file is not trusted.
 
     Parameters
     ----------

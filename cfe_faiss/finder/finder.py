@@ -13,7 +13,8 @@ from cfe_faiss.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as
 from cfe_faiss.classes import Predictions, check_names, node_count
 from cfe_faiss.columns import Removed, leave_out
 from cfe_faiss.constraints import Constraints
-from cfe_faiss.finder.frames import class_name
+from cfe_faiss.extras import extra
+from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
     attributes_given,
@@ -137,6 +138,17 @@ class EvidenceFinder:
         if self.removed is not None:
             parts.append(f"without {self.removed!r}")
         return f"EvidenceFinder({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        with extra("audit"):
+            import pandas as pd
+
+        classes = range(self.class_count)
+        columns: dict[str, Any] = {"class": [self.class_name(c) for c in classes]}
+        columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
+        if self.truth is not None:
+            columns["true"] = [int((self.truth == c).sum()) for c in classes]
+        return as_html(repr(self), pd.DataFrame(columns))
 
     def names(self, rows: ArrayLike) -> NDArray[Any]:
         """Return the user's ids of rows, in the shape of ``rows``; the row numbers themselves without ids."""
@@ -410,7 +422,8 @@ class EvidenceFinder:
             Column of the ids, or the ids, (n,): each once. By default the index of a pandas frame, if it is not
             0..n-1, else row numbers.
         sensitive
-            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors.
+            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors, with
+            copies of them, see ``removed``.
         without
             Other columns that stay out of the vectors, and remain attributes.
         probabilities

@@ -1,6 +1,7 @@
 """Columns of a table of pairs that say what is known of both nodes: classes by name, true classes, attributes."""
 
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -49,6 +50,12 @@ def attribute_columns(sides: _Sides, attributes: Attributes, taken: "_Columns") 
         for side, frame in frames.items():
             columns[f"{side}_{name}{' (attribute)' if is_taken else ''}"] = frame[name].to_numpy()
     return columns
+
+
+def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
+    """Return a line of text and the first rows of a frame for a notebook, all texts escaped."""
+    more = f"<p>{len(frame) - rows:,} more rows</p>" if len(frame) > rows else ""
+    return f"<p>{escape(title)}</p>{frame.head(rows).to_html(index=False, border=0)}{more}"
 
 
 def class_name(names: tuple[str, ...] | None, label: int) -> str:

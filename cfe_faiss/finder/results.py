@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.extras import extra
-from cfe_faiss.finder.frames import attribute_columns, class_columns
+from cfe_faiss.finder.frames import as_html, attribute_columns, class_columns
 from cfe_faiss.pairs import missing_text, pairs_text
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ class LocalEvidence:
             f"nprobe={self.nprobe}" if self.recall is None else "exact" if self.recall == 1 else f"recall={self.recall}"
         )
         return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how}{missing_text(self.missing)})"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.to_frame())
 
     def similarity64(self) -> NDArray[np.float64]:
         """Return the similarities in float64, (nq, k), NaN where there is no evidence.
@@ -138,6 +141,9 @@ class PairEvidence:
         if self.finder is not None:
             similarity = self.finder.similarity64(self.source[ends], self.target[ends])
         return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.to_frame())
 
     def similarity64(self) -> NDArray[np.float64]:
         """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""

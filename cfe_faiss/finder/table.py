@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes import Attributes, as_attributes
 from cfe_faiss.checks import as_dense, as_unit_rows, did_you_mean
 from cfe_faiss.classes import as_predictions
-from cfe_faiss.columns import Removed
+from cfe_faiss.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.datasets.own.classes import ordered_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
 from cfe_faiss.datasets.own.table import as_numbers, read_table
@@ -62,6 +62,8 @@ def table_parts(
     attributes = as_attributes(table[known], "frame")
     sensitive = tuple(attributes.known("sensitive", name) for name in roles.sensitive)
     left_out = tuple(dict.fromkeys([*sensitive, *(attributes.known("without", name) for name in roles.without)]))
+    removed = _removed(attributes, left_out)
+    left_out = removed.columns if removed else ()
     ids = index if roles.id is None else as_row_ids("id", _column(table, roles.id), len(table))
     asked = table[model_columns(model, table, known)]
     predicted, names, scores = _predicted(model, asked, table, probabilities, class_names)
@@ -75,7 +77,6 @@ def table_parts(
     truth = None if true is None else codes_of("truth", true, names)
     vectors = encoded(table[[name for name in known if name not in left_out]], encoder, left_out)
     check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_model(model))
-    removed = Removed(left_out, left_out, (), ()) if left_out else None
     shares = _padded(scores, len(names))
     called = model if is_model(model) else None
     return TableParts(vectors, labels, attributes, truth, names, removed, ids, shares, called, asked, sensitive)
@@ -211,6 +212,16 @@ def _predicted(
     return texts, names, shares
 
 
+def _removed(attributes: Attributes, names: tuple[str, ...]) -> Removed | None:
+    """Return the columns that vectors leave out: those of these names, and their copies; None without names."""
+    rest = [name for name in attributes if name not in names]
+    told = [Proxy(other, name, association(attributes[name], attributes[other])) for name in names for other in rest]
+    found = sorted((proxy for proxy in told if proxy.strength >= PROXY), key=lambda proxy: -proxy.strength)
+    copies = tuple(proxy for proxy in found if proxy.strength >= DUPLICATE)
+    gone = tuple(dict.fromkeys([*names, *(proxy.column for proxy in copies)]))
+    return Removed(names, gone, copies, tuple(p for p in found if p.column not in gone)) if names else None
+
+
 def _by_name(texts: list[str], names: tuple[str, ...]) -> list[str]:
     """Return classes by name, where they are the numbers 0..C-1 of the names."""
     numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
@@ -278,7 +289,10 @@ def codes_of(argument: str, texts: Iterable[str], names: Sequence[str]) -> NDArr
 def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors of rows: what ``encoder`` makes of the features, or the default encoder."""
     if not len(features.columns):
-        raise ValueError("frame must have columns that vectors are made of, got none beside sensitive and without")
+        raise ValueError(
+            f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
+            "and without leave out, with their copies"
+        )
     if encoder is None:
         encoder = table_encoder(features)
     elif hasattr(encoder, "feature_names_in_"):
@@ -308,7 +322,7 @@ def _transform(encoder: Any) -> Callable[[Any], Any]:
     return transform
 
 
-def table_encoder(frame: Any) -> Any:
+def table_encoder(frame: Any, *, scale: bool = True) -> Any:
     """Return the default encoder of a table, not fitted: a scikit-learn ``ColumnTransformer``.
 
     Numbers are standardised; a missing one becomes the mean, and a further column tells it. Of any other column each
@@ -318,6 +332,8 @@ def table_encoder(frame: Any) -> Any:
     ----------
     frame
         A pandas frame of the columns to encode.
+    scale
+        Whether numbers are standardised.
 
     Raises
     ------
@@ -348,7 +364,8 @@ def table_encoder(frame: Any) -> Any:
                 f"column {name!r} has {count:,} different texts, more than {MOST_VALUES}, which is no category: name "
                 f"it in id or without, or make it a number"
             )
-    numbers = make_pipeline(SimpleImputer(add_indicator=True, keep_empty_features=True), StandardScaler())
+    imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
+    numbers = make_pipeline(imputer, StandardScaler()) if scale else imputer
     return ColumnTransformer(
         [("numbers", numbers, numeric), ("categories", OneHotEncoder(sparse_output=False), texts)], sparse_threshold=0
     )

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import Change, FaissLists, ReadWriteLock, Table, Writing, call_steps, commit
+from cfe_faiss._native import Change, FaissLists, ListChecks, ReadWriteLock, Table, Writing, call_steps, commit
 from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.constraints import Constraints
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
@@ -52,6 +52,9 @@ class EvidenceMixin(Generic[StateT]):
     _table: Table = None  # type: ignore[assignment]
     _state: StateT | None = None
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
+    _checks: tuple[list[ListChecks], NDArray[np.int64]] | None = (
+        None  # of mapped lists, and which of them is each one's
+    )
 
     # What FAISS's classes have.
     d: int
@@ -124,7 +127,7 @@ class EvidenceMixin(Generic[StateT]):
     def _set_up(self, table: Table) -> None:
         """Give a new index what only it has."""
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
-        self._table, self._state, self._refusal = table, None, ""
+        self._table, self._state, self._refusal, self._checks = table, None, "", None
 
     def _snapshot(self) -> StateT:
         """Return the index as it is; for whoever is inside of the lock."""
@@ -144,6 +147,11 @@ class EvidenceMixin(Generic[StateT]):
 
     def _is_current(self, state: StateT) -> bool:
         return True
+
+    def _check_mapped(self, lists: NDArray[np.int64] | None = None) -> None:
+        """Compare mapped lists, all by default, with their checksums: FAISS is about to read them."""
+        if self._checks is not None:
+            self._snapshot().storage.native.check_lists(lists)
 
     def storage(self) -> Storage:
         """Return the stored rows, read-only; they keep the index alive, and raise RuntimeError after it has changed."""
@@ -524,9 +532,13 @@ class EvidenceMixin(Generic[StateT]):
 
         ``faiss.contrib.torch_utils`` puts methods in their place that take tensors, but no parameters.
         """
+        self._check_probed(x, params)
         own = getattr(self._stock, name)
         takes_parameters = getattr(self._stock, f"{name}_numpy", own)
         return own if params is None or not isinstance(x, np.ndarray) else takes_parameters
+
+    def _check_probed(self, x: Any, params: Any) -> None:
+        """Compare with their checksums what a plain search may read."""
 
     def _given(self, params: Any) -> dict[str, Any]:
         """Return stock parameters as an argument for FAISS; None is left out."""
@@ -564,6 +576,7 @@ class EvidenceMixin(Generic[StateT]):
     def to_stock(self) -> Any:
         """Return the plain FAISS index that this is, a copy without labels and supplementary partitions."""
         with self._lock.reading():
+            self._check_mapped()
             return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
 
     def class_index(self, label: int) -> Any:
@@ -582,6 +595,7 @@ class EvidenceMixin(Generic[StateT]):
         wanted = as_labels("label", np.asarray([label]), 1)[0]
         with self._lock.reading():
             storage = self._snapshot().storage
+            self._check_mapped()
             stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
             others = storage.ids()[storage.labels != wanted]
         stock.remove_ids(others)

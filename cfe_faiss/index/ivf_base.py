@@ -180,6 +180,8 @@ class EvidenceIVFMixin(IVFSearchMixin):
         table, before, from_file = self._table, self._before, self._from_file
         codec, levels = self._codec()
         rows = table.rows(self._faiss_lists(), self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
+        if self._checks is not None:
+            rows.check_by(*self._checks)
         trained = self.is_trained and self.nlist > 0
         state = ListsState(
             Storage(rows, self.d, codec, levels),
@@ -351,6 +353,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
     def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
         """Keep a map from ids to places of another type, as ``faiss.IndexIVF.set_direct_map_type``."""
         with self._lock.writing():
+            self._check_mapped()
             kept = self.direct_map.type
             undo = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kept)]
             call_steps([direct_map(self, type)], undo)
@@ -383,6 +386,7 @@ class EvidenceIVFMixin(IVFSearchMixin):
     def _parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         state = self._snapshot()
         self._check_lists(self._faiss_lists())
+        self._check_mapped()
         parameters: dict[str, Any] = {
             "theta": self.theta,
             "weighted": self.weighted,

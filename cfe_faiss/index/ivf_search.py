@@ -21,6 +21,8 @@ from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.plan import SearchArguments, calibration_for, known_nprobe, plan
 from cfe_faiss.search.searcher import InvertedLists
 
+_CHUNK = 1024
+
 
 class IVFSearchMixin(EvidenceMixin[ListsState]):
     """The searches of an inverted file, among the bases of :class:`cfe_faiss.index.ivf_base.EvidenceIVFMixin`."""
@@ -360,6 +362,22 @@ class IVFSearchMixin(EvidenceMixin[ListsState]):
 
     def _carried_out(self, state: ListsState, queries: Queries, k: int, made: Plan, progress: str | None) -> Results:
         return searcher.search(self._searcher(state), queries, k, made, complete=self.complete, progress=progress)
+
+    def _check_probed(self, x: Any, params: Any) -> None:
+        if self._checks is None:
+            return
+        nprobe = getattr(params, "nprobe", self.nprobe)
+        state, X = self._snapshot(), np.ascontiguousarray(x, np.float32)
+        centroids = state.centroids[0]
+        if nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
+            self._check_mapped()
+            return
+        for start in range(0, len(X), _CHUNK):
+            some = X[start : start + _CHUNK]
+            S = some @ centroids.T
+            rounding = 4 * state.storage.margin * np.linalg.norm(some, axis=1)  # FAISS sums in another order
+            least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
+            self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 
     def _own_nprobe(self) -> int:
         return as_count("nprobe", self.nprobe)

@@ -19,6 +19,7 @@ def reading(name: str) -> Callable[..., Any]:
         if "params" in kwargs:
             kwargs["params"] = self._asked_parameters(kwargs["params"])
         with self._lock.reading():
+            self._check_mapped()
             return getattr(self._stock, name)(self, *args, **kwargs)
 
     of_faiss = getattr(faiss.IndexIVFFlat, name)

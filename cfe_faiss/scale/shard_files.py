@@ -7,6 +7,8 @@ that it does not name are removed. Who has them mapped goes on reading them.
 
 import json
 import secrets
+import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import ListChecks
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
@@ -30,7 +33,7 @@ MANIFEST = "shards.json"
 INDEX = "index"
 """The folder of the shards in that of a job."""
 _PREPARED = f"{MANIFEST}.new"
-_FORMAT, _VERSION = "cfe_faiss shards", 1
+_FORMAT, _VERSION = "cfe_faiss shards", 2  # lists of version 1 have no checksum
 _PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
 _OWN = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index"
 _SHARD = rf"{_OWN}|shard-[0-9]{{6}}\.index"  # the second as a job names them
@@ -74,6 +77,12 @@ class Shards:
     def ntotal(self) -> int:
         """How many vectors all of them hold."""
         return int(self.sizes.sum())
+
+    def checks(self) -> tuple[list[ListChecks], NDArray[np.int64]]:
+        """Return what checks the lists of each shard, and the shard of each list, (nlist,)."""
+        unknown = ListChecks("", np.empty(0, np.uint32))
+        parts = [unknown if shard._checks is None else shard._checks[0][0] for shard in self.indexes]
+        return parts, self.owners.astype(np.int64)
 
     def labels(self) -> NDArray[np.int32]:
         """Return the labels of all rows in order of their lists, (n,)."""
@@ -127,6 +136,17 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
     return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
 
 
+def warn_of_unchecked(shards: Shards) -> None:
+    """Warn if damage in the vectors of a shard would not be noticed."""
+    old = [path.name for path, shard in zip(shards.paths, shards.indexes, strict=True) if shard._checks is None]
+    if old:
+        warnings.warn(
+            f"{len(old)} shards in {shards.folder} are not checked when they are read: {old[0]} was written by version "
+            "0.2, without a checksum for each list; write_shards writes them anew",
+            stacklevel=3,
+        )
+
+
 def is_current(shards: Shards) -> bool:
     """Return whether the folder still holds these shards."""
     return _read_manifest(shards.folder) == shards.manifest
@@ -176,7 +196,12 @@ def manifest_of(paths: Sequence[Path]) -> bytes:
         "parameters": {name: getattr(first, name) for name in _PARAMETERS},
         "shards": [{"file": path.name, **_identity(path)} for path in paths],
     }
-    return json.dumps(content, indent=1).encode()
+    return json.dumps(content | {"crc32": _sum_of(content)}, indent=1).encode()
+
+
+def _sum_of(content: dict[str, Any]) -> int:
+    """Return the CRC-32 of what a list of shards says besides its own checksum."""
+    return zlib.crc32(json.dumps({**content, "crc32": None}, sort_keys=True).encode())
 
 
 def _remove_unnamed(folder: Path, before: set[str]) -> None:
@@ -206,10 +231,12 @@ def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
         kind, version = manifest["format"], manifest["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
-    if kind != _FORMAT or version != _VERSION:
+    if kind != _FORMAT or version not in (1, _VERSION):
         raise ValueError(
-            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads version {_VERSION}"
+            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads versions 1 to {_VERSION}"
         )
+    if version == _VERSION and manifest.get("crc32") != _sum_of(manifest):
+        raise _damaged(folder, f"the checksum of {MANIFEST} does not match")
     try:
         checked = {name: manifest["parameters"][name] for name in _PARAMETERS}
         shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]

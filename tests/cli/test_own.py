@@ -244,7 +244,6 @@ NAMES = "--features bom.csv --id patient"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (f"build out {NAMES} --predictions pred.csv", r"--features needs --edges \(or, for a table, --neighbours\)"),
         (f"build out {NAMES} --edges edges.csv", r"--features needs --predictions \(or --model and --truth"),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
         ("build out --dataset patients --id patient", "--id has no effect with --dataset"),

@@ -1,4 +1,5 @@
 import warnings
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,13 @@ def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, find
     assert found["source"].isin(people["person"]).all()
     with pytest.raises(ValueError, match=r"nodes must name rows by their ids .*, got 'P5'; did you mean 'p5'\?"):
         finder.local("P5")
+
+
+def test_notebooks_show_tables(finder: cfe.EvidenceFinder) -> None:
+    for shown in (finder, finder.local(["p5"], k=2), finder.top_pairs(30), audit.flip(finder, "sex")):
+        text = shown._repr_html_()
+        assert text.startswith(f"<p>{escape(repr(shown))}</p><table")
+    assert "20 more rows" in finder.top_pairs(30)._repr_html_()
 
 
 def test_a_flip_calls_the_model_on_the_table(people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder) -> None:
@@ -191,7 +199,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"without": ["jobs"]}, "did you mean 'job'"),
     ({"id": "job"}, "id must hold each id once, got '"),
     ({"id": None}, "'person' has 200 different texts, more than 100"),
-    ({"without": ["income", "job", "sex"]}, "vectors are made of, got none"),
+    ({"without": ["income", "job", "sex"]}, "vectors are made of, got none beside income, job, sex"),
     ({"model": [0, 1]}, r"must hold a class for each of 200 rows, got 2"),
     ({"model": [0.5] * 200}, "scores of classes are for probabilities="),
     ({"probabilities": [0.1, 0.2]}, "probabilities must have a column for each class"),

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,12 @@ def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
     assert ShardedEvidenceIndex.open(tmp_path).ntotal == N
 
 
+def signed(content: dict[str, Any]) -> str:
+    """Return a list of shards with the checksum that it ought to have."""
+    content = content | {"crc32": None}
+    return json.dumps(content | {"crc32": zlib.crc32(json.dumps(content, sort_keys=True).encode())})
+
+
 def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ShardedEvidenceIndex.open(tmp_path)
@@ -175,11 +182,13 @@ def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_
     known = json.loads(manifest.read_text())
     for changed, message in (
         ("{", "does not list shards"),
-        (json.dumps(known | {"version": 2}), "version 2; this cfe_faiss reads version 1"),
-        (json.dumps(known | {"shards": []}), "names no shard"),
-        (json.dumps(known | {"parameters": {}}), "is not complete"),
-        (json.dumps(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
-        (json.dumps(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
+        ("[" * 100_000, "does not list shards"),
+        (json.dumps(known | {"version": 3}), "version 3; this cfe_faiss reads versions 1 to 2"),
+        (json.dumps(known | {"shards": known["shards"][:1]}), r"the checksum of shards\.json does not match"),
+        (signed(known | {"shards": []}), "names no shard"),
+        (signed(known | {"parameters": {}}), "is not complete"),
+        (signed(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
+        (signed(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
     ):
         manifest.write_text(changed)
         with pytest.raises(ValueError, match=message):
@@ -234,7 +243,7 @@ def test_the_list_of_shards_names_files_of_its_folder_only(name: object, tmp_pat
     manifest = json.loads((tmp_path / "s" / "shards.json").read_text())
     (tmp_path / "s" / "link").symlink_to(manifest["shards"][1]["file"])
     manifest["shards"][1]["file"] = name
-    (tmp_path / "s" / "shards.json").write_text(json.dumps(manifest))
+    (tmp_path / "s" / "shards.json").write_text(signed(manifest))
     with pytest.raises(ValueError, match=r"s/shards\.json, shard 1, must name (a file below|no symbolic link)"):
         ShardedEvidenceIndex.open(tmp_path / "s")
 

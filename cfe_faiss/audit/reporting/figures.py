@@ -20,8 +20,8 @@ with extra("audit"):
 
 _ROW, _AXIS, _EDGE = 20, 22, 4
 """Height of a row in a file and of an axis in pixels; margin left and right in per cent."""
-_LABEL, _CHART, _NUMBER = 330, 400, 190
-"""Widths of a chart that is a file of its own, in pixels."""
+_LABEL, _CHART, _NUMBER, _LETTERS = 330, 400, 190, 44
+"""Widths of a chart that is a file of its own, in pixels, and letters of a label."""
 
 
 def strip(plot: Plot, column: Column, row: Mapping[str, Any]) -> Markup:
@@ -50,17 +50,18 @@ def axis(plot: Plot, kind: str) -> Markup:
 def standalone_chart(table: Table, column: Column) -> str:
     """Return a chart of a table as an SVG file of its own."""
     assert column.plot is not None
-    labels = [name.key for name in table.columns if name.kind == "text" and name.key in table.rows[0]]
+    label = next(name.key for name in table.columns if name.key != table.group)
     parts = [_placed(0, _AXIS, axis(column.plot, column.kind))]
     for place, row in enumerate(table.rows):
         y = _AXIS + _ROW * place
-        name = " ".join(str(row[key]) for key in labels if row[key] not in (None, ""))
+        name = shown(row[label], 300)
+        name = name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2]}…{name[-(_LETTERS // 2) :]}"
         low, high = (row[key] for key in column.interval or (column.key, column.key))
         number = (
             f"{written(row[column.key], column.kind)} {interval(low, high, column.kind) if column.interval else ''}"
         )
         parts += [
-            _text(_LABEL - 8, y + 14, shown(name, 46), "label", "end"),
+            _text(_LABEL - 8, y + 14, name, "label", "end"),
             _placed(y, _ROW, strip(column.plot, column, row)),
             _text(_LABEL + _CHART + 8, y + 14, number, "label", "start"),
         ]

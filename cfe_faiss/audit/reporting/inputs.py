@@ -1,7 +1,7 @@
 """Inputs of a report, checked once."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -87,6 +87,12 @@ class Inputs:
         """Return the positions of audited nodes among :attr:`nodes`."""
         found: NDArray[np.int64] = np.searchsorted(self.nodes, nodes)
         return found
+
+    @property
+    def sensitive_bins(self) -> Bins:
+        """How numbers among the sensitive attributes are cut."""
+        bins = self.settings.bins
+        return {name: bins[name] for name in self.sensitive if name in bins} if isinstance(bins, Mapping) else bins
 
     @property
     def unfavourable(self) -> list[int]:

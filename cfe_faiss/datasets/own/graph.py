@@ -335,6 +335,7 @@ def _texts(files: OwnFiles, table: Table, name: str, most: int | None) -> tuple[
         raise ValueError(
             f"{table.path}: column {name!r} has {len(values):,} different texts, more than {most}, which is no "
             f"category{_number_hint(values)}; without={name} keeps it out of the vectors"
+            + (f", id={name} takes it for the ids" if len(values) == len(texts) else "")
         )
     return coded, tuple(values)
 

@@ -1,5 +1,7 @@
 #include "core/rows.h"
 
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arrays.h"
@@ -68,6 +70,21 @@ void copy_ids(const Rows& rows, const Array1<std::int64_t>& ids) {
   rows.copy_ids(as_span(ids));
 }
 
+void check_lists(const Rows& rows, const std::optional<Array1<const std::int64_t>>& lists) {
+  const nb::gil_scoped_release released;
+  if (lists) return rows.check_lists(as_span(*lists));
+  for (std::size_t list = 0; list < rows.nlist(); ++list) rows.check_list(list);
+}
+
+nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>> checksums(const Rows& rows) {
+  std::vector<std::uint32_t> sums;
+  {
+    const nb::gil_scoped_release released;
+    sums = rows.checksums();
+  }
+  return as_array(std::move(sums));
+}
+
 // In a mapped file vectors may lie at odd addresses, which NumPy does not take.
 template <class Number>
 bool aligned(const void* address) {
@@ -79,6 +96,7 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
   const bool some = 0 <= first && first < stop && stop <= static_cast<std::int64_t>(rows.size());
   if (!some || rows.codec() != Codec::kFlat) return nb::none();
   const std::size_t list = rows.list_of(first);
+  rows.check_list(list);
   const std::int64_t start = rows.starts()[list];
   const std::uint8_t* codes = rows.row(first);
   const std::int64_t* ids = rows.ids_of(list).data() + (first - start);
@@ -91,6 +109,13 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
 }  // namespace
 
 void bind_rows(nb::module_& module) {
+  nb::class_<ListChecks>(module, "ListChecks")
+      .def(
+          "__init__",
+          [](ListChecks* place, std::string source, const Array1<const std::uint32_t>& sums) {
+            new (place) ListChecks(std::move(source), as_span(sums));
+          },
+          nb::arg("source"), as_is("sums"));
   nb::class_<Rows>(module, "Rows")
       .def("__init__", make, nb::arg("d"), nb::arg("codec"), as_is("levels"), nb::arg("codes"), nb::arg("ids"),
            as_is("labels"), nb::arg("pq_codes"), nb::arg("pq_code_size"), nb::keep_alive<1, 5>(),
@@ -100,6 +125,15 @@ void bind_rows(nb::module_& module) {
       .def("starts", starts)
       .def("gather", gather, as_is("rows"), as_is("X"), as_is("ids"))
       .def("copy_ids", copy_ids, as_is("ids"))
+      .def(
+          "check_by",
+          [](Rows& rows, std::vector<std::shared_ptr<ListChecks>> parts, const Array1<const std::int64_t>& owners) {
+            rows.check_by({parts.begin(), parts.end()}, as_span(owners));
+          },
+          nb::arg("parts"), as_is("owners"))
+      .def("check_lists", check_lists, nb::arg("lists").noconvert().none() = nb::none())
+      .def("check_ids", &Rows::check_ids)
+      .def("checksums", checksums)
       .def("view", view, nb::arg("first"), nb::arg("stop"));
 }
 

@@ -210,6 +210,8 @@ std::vector<std::int32_t> Blocks::rows_of(std::size_t list, const BlocksOptions&
 
 void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory) {
   const std::vector<std::int32_t> rows = rows_of(list, options);
+  const auto number = static_cast<std::int64_t>(list);
+  if (!rows.empty()) rows_.check_lists({&number, 1});
   std::vector<std::int32_t> labels(rows.size());
   for (std::size_t r = 0; r < rows.size(); ++r) labels[r] = rows_.labels()[rows[r]];
   const auto first = static_cast<std::size_t>(starts_[list]);

@@ -74,6 +74,7 @@ void ChangedLists::copy(const ChangedLists& other, std::size_t place, std::size_
 }
 
 void ChangedLists::add(const Rows& rows, std::size_t list, double small_share) {
+  rows.check_list(list);
   const std::size_t d = rows.d(), first = labels_.size();
   const auto own = rows.labels_of(list);  // ascending
   const auto known = static_cast<std::size_t>(own.end() - std::upper_bound(own.begin(), own.end(), kUnknown));

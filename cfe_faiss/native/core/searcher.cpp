@@ -193,6 +193,7 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
 }
 
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
+  rows_.check_lists(lists);
   scratch.row.resize(2 * d());
   kernels().scan_lists(lists_,
                        {query.x.data(), query.label, lists, query.allowed.empty() ? nullptr : query.allowed.data()},

@@ -54,7 +54,7 @@ def find_rates(inputs: Inputs) -> Rates | None:
         sensitive_features=inputs.attributes.select(inputs.sensitive),
         favourable=inputs.favourable,
         intersections=inputs.crossed,
-        bins=inputs.settings.bins,
+        bins=inputs.sensitive_bins,
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
     )
