@@ -566,7 +566,9 @@ def recall_kept() -> str:
         "The cost is in the last two columns: the lists that a query probes, in the mean over the sets, and how many "
         "times as many these are as for a promise for the mean alone (geometric mean over the sets). That promise, as "
         "it was before, takes the smallest `nprobe` whose mean recall over 2,000 stored rows (500 for single queries) "
-        "reaches what is asked for with 95 % confidence.\n\n" + table((*head, "classes below", "lists", "ratio"), rows)
+        "reaches what is asked for with 95 % confidence.\n\n"
+        + unfinished
+        + table((*head, "classes below", "lists", "ratio"), rows)
     )
 
 
