@@ -32,7 +32,7 @@ RECALLS = (0.9, 0.95, 0.99)
 MODES = ("stored rows", "new, in a batch", "new, one by one")
 K, NEW = 10, 10_000
 KINDS = ("EvidenceIVF564,SQfp16", "EvidenceIVF564,SQ8", "EvidenceIVF564,PQ4,RFlat", "EvidenceIVF564x2,Flat")
-GRAPHS, CROWDED, SKEWED = 40, 6, 8
+GRAPHS, CROWDED, SKEWED = 40, 6, 4
 SHARES = {
     "99:1": np.array([0.99, 0.01]),
     "90:10": np.array([0.9, 0.1]),
