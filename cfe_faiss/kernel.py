@@ -3,6 +3,8 @@
 The propagation is the one that defines the paper's KS score; inner products of KS vectors are KS scores.
 """
 
+from __future__ import annotations
+
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, overload
@@ -40,15 +42,7 @@ def ks_vectors(  # noqa: PLR0913
         x^{l+1}_v = alpha x^l_v + (1 - alpha) / |N(v)| * sum_{u in N(v)} cos(x^l_v, x^l_u) x^l_u,
 
     row v is x^0_v + ... + x^L_v divided by its L2 norm (the paper's definition of the KS score). The cosine with a
-    zero vector is 0; a node without neighbours gets x^{l+1}_v = alpha x^l_v; a zero row stays zero. In a graph without
-    edges row v is x_v divided by its norm.
-
-    With weights of edges, which the paper does not have, the mean over the neighbours is a weighted one::
-
-        x^{l+1}_v = alpha x^l_v + (1 - alpha) / sum_{u in N(v)} w_vu * sum_{u in N(v)} w_vu cos(x^l_v, x^l_u) x^l_u.
-
-    Only the proportions of the weights around a node count. Where these are all equal, as of weights that are all 1,
-    the result has the bits of the one without weights.
+    zero vector is 0. :doc:`/user_guide/graphs` has the mean weighted by edges, which the paper does not have.
 
     Parameters
     ----------
@@ -61,38 +55,30 @@ def ks_vectors(  # noqa: PLR0913
     alpha
         Share in [0, 1] of a node's own vector in each step.
     edge_weight
-        None or False: the paper's definition, without weights. True: the weights that the graph holds itself. An array,
-        (E,): those of the edges of an edge_index. See :func:`cfe_faiss.graph.as_graph` for what they may be. A
-        :class:`cfe_faiss.graph.Graph` that was made with weights has them, unless False is said.
+        None or False: no weights. True: those that the graph holds. An array, (E,): those of the edges of an
+        edge_index. A :class:`cfe_faiss.graph.Graph` that was made with weights has them, unless False is said.
     directed
         False: edges count in both directions. True: N(v) holds the sources of the edges that point to v.
     out
-        Where the result goes, for example a memory map: float32, shape (n, d), C-contiguous, writeable. It may be
-        ``x`` itself. Default: a new array.
+        Where the result goes: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a new array.
     workspace
-        A folder with room for 8 * n * d bytes. Given, the work matrices lie there in temporary files and are read and
-        written by blocks of rows, so that with ``x``, ``out`` and the arrays of a :class:`cfe_faiss.graph.Graph` as
-        memory maps, its weights included, the matrices may be larger than memory. Default: all is done in memory.
+        A folder for work matrices of 8 * n * d bytes, read and written by blocks of rows, so that they may be larger
+        than memory, with ``x``, ``out`` and the graph as memory maps. Default: all is done in memory.
     memory
-        How many bytes the blocks may take, where there is a ``workspace``. Each step reads one work matrix about
-        16 * n * d / ``memory`` times.
+        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d / ``memory`` times.
     progress
         Show a progress bar for each step on standard error, if that is a terminal.
 
     Returns
     -------
     ndarray
-        ``out``: shape (n, d), float32, rows of unit length or zero. The same bits whatever the number of threads and
-        with or without a ``workspace``. Takes O(L (E + n) d) time, and memory for two more matrices of this shape; with
-        a ``workspace`` instead ``memory`` + 32 * n bytes (44 * n with weights).
+        ``out``: rows of unit length or zero, the same bits whatever the number of threads. O(L (E + n) d) time. Memory
+        for two more such matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n with weights).
 
     Raises
     ------
-    TypeError
-        If ``x`` or ``edge_weight`` do not hold real numbers, or ``edge_index`` integers.
-    ValueError
-        If a value of ``x`` is NaN, infinite or too large for float32, a node number is not in 0..n-1, a weight is
-        negative, NaN or infinite, or another argument is out of its range.
+    TypeError, ValueError
+        If an argument is not as described, or a value of ``x`` is NaN, infinite or too large for float32.
     OSError
         If the ``workspace`` does not exist, or has no room.
 
@@ -104,14 +90,6 @@ def ks_vectors(  # noqa: PLR0913
     array([[0.982, 0.187],
            [0.777, 0.629],
            [0.   , 1.   ]], dtype=float32)
-
-    Node 1 follows node 2, to which its edge is the heavier one.
-
-    >>> x = [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
-    >>> ks_vectors(x, [[0, 1], [1, 2]], num_layers=1, edge_weight=[1.0, 3.0]).round(3)
-    array([[0.982, 0.187],
-           [0.669, 0.743],
-           [0.187, 0.982]], dtype=float32)
     """
     num_layers = as_count("num_layers", num_layers, 0)
     alpha = as_number("alpha", alpha, 0.0, 1.0)

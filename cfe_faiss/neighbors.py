@@ -1,5 +1,7 @@
 """Evidence search as a scikit-learn estimator; loaded when first used, since it loads scikit-learn."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any, Literal, Self, overload

@@ -1,5 +1,7 @@
 """Settings of an inverted file for a wanted recall, found by trying them."""
 
+from __future__ import annotations
+
 import math
 import time
 from dataclasses import dataclass

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -190,3 +191,32 @@ def test_docstrings_are_numpydoc(module: str) -> None:
     complaints = [(name, *error) for name in names for error in validate(name)["errors"]]
     hidden = {"PR02"} if module.endswith(".haystack") else set()  # its decorator hides the constructor's parameters
     assert [complaint for complaint in complaints if complaint[1] in WRONG - hidden] == []
+
+
+def functions(name: str) -> dict[str, object]:
+    """Return the function of that name, or the public methods of the class, by their full names."""
+    module, _, item = name.rpartition(".")
+    found = getattr(importlib.import_module(module), item)
+    if not inspect.isclass(found):
+        return {name: found} if callable(found) else {}
+    members = ((member, getattr(found, member)) for member in dir(found) if not member.startswith("_"))
+    ours = ((member, value) for member, value in members if getattr(value, "__module__", "").startswith("cfe_faiss"))
+    return {f"{name}.{member}": value for member, value in ours if inspect.isroutine(value)}
+
+
+@pytest.mark.parametrize("name", listed())
+def test_help_has_60_lines_at_most(name: str) -> None:
+    try:
+        found = functions(name)
+    except ImportError as error:
+        pytest.skip(str(error))
+    # The signature counts as one line: from Python 3.13 on, pydoc breaks it where it is wide.
+    lines = {full: len((inspect.getdoc(value) or "").splitlines()) + 3 for full, value in found.items()}
+    assert {full: count for full, count in lines.items() if count > 60} == {}
+
+
+@pytest.mark.parametrize("name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors", "tune"])
+def test_help_names_unions(name: str) -> None:
+    text = pydoc.render_doc(f"cfe_faiss.{name}", renderer=pydoc.plaintext)
+    assert "ArrayLike" in text
+    assert "_array_like" not in text

@@ -1,5 +1,7 @@
 """Direction test: which side of the closest pairs with different decisions carries a value."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,7 +82,7 @@ class DirectionTest(DirectTest):
     in_favour: int
     expected: float
     gamma: float
-    pairs: "pd.DataFrame"
+    pairs: pd.DataFrame
 
 
 def question(

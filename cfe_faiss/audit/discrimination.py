@@ -38,36 +38,26 @@ def discrimination_scores(  # noqa: PLR0913
 ) -> "pd.DataFrame":
     """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
 
-    For a node v with the value f(v) = f_i, the paper's equation is DS(f(v) = f_i) = 1/k * the number of u among v's
-    top-k local evidence with f(u) != f_i: the share of v's evidence that lacks v's value. A value that the evidence
-    mostly lacks is one that the model's class depends on. The score of a value is the mean over the nodes *that have
-    it*. The paper does not spell this mean out, but its Table 2 leaves no other one: scores of "TIME 0-30" and
-    "TIME > 30" add up to 1.58 there, while means over all nodes could add up to 1 at most.
+    The score of a value is the mean, over the nodes that have it, of the share of their top-k evidence that lacks it.
+    :doc:`/user_guide/audit` says how to read scores and intervals.
 
     Parameters
     ----------
     finder
-        Evidence comes from all its searched nodes. Its attributes are scored; how they are grouped:
-        :func:`cfe_faiss.audit.groups.groupings`.
+        Evidence comes from all its searched nodes; its attributes are scored.
     nodes
-        Ids of the nodes v to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
     k
         Evidence per node, >= 1; the paper takes 10.
-    columns
-        Attributes to score; by default all of them.
+    columns, intersections
+        Attributes to score, by default all of them; tuples of columns whose combined values are scored, too.
     bins
-        How numbers are cut into values: up to 10 distinct ones are values themselves; more are cut at quantiles into
-        this many bins. A mapping from columns to a number of bins or to edges overrides this: Table 2's "TIME 0-30",
-        "TIME > 30" and "SCHOOL 8-13" are ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
-    intersections
-        Tuples of columns to score as one attribute, whose value is the combination of their values; evidence lacks it
-        when it differs in any of them.
+        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from columns to a number of
+        bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
-        Names of columns, or of intersections as "sex & race", whose values form a block of their own, above the others.
-        By default those of the finder that are scored.
+        Names of columns or intersections ("sex & race") to list first; by default those of the finder.
     nprobe
-        Lists that an ``IndexEvidenceIVF`` probes for each node; by default its own ``nprobe``. Exact indexes
-        compare all vectors.
+        Lists that an ``IndexEvidenceIVF`` probes for each node; by default its own ``nprobe``.
     confidence
         Of the interval, in (0, 1).
     progress
@@ -78,52 +68,22 @@ def discrimination_scores(  # noqa: PLR0913
     DataFrame
         One line per value; values of sensitive attributes first, then the largest difference first:
 
-        - ``feature``, ``value``: the attribute and its value or bin.
-        - ``sensitive``: whether ``sensitive`` names the attribute.
-        - ``score``, ``low``, ``high``: the score and its interval, in [0, 1]; NaN where no node has the value. The
-          interval is [0, 1] where there can be none: where a single node has the value, or all of them.
-        - ``expected``: the score of an attribute that has nothing to do with the classes or with likeness, (n - m) /
-          (n - 1) where m of n nodes have the value. A value that few nodes have scores high by its rarity alone.
-        - ``difference``, ``difference_low``, ``difference_high``: score, low and high less ``expected``. A
-          description, not a test: bias against one group need not raise the score. Findings come from
-          :func:`cfe_faiss.audit.direct_effects`.
-        - ``class_expected``: what the score would be if evidence were drawn at random among all nodes of other
-          predicted classes. What it has above ``expected`` is due to classes that differ in the attribute as a whole,
-          what ``score`` has above it to the nodes that are alike.
-        - ``nodes``, ``evidence``: how many nodes, and pairs of node and evidence, the score is a mean over.
-        - ``effective``: how many independent pairs they are worth; NaN where there is no interval.
+        - ``feature``, ``value``, ``sensitive``: attribute, value or bin, whether ``sensitive`` names the attribute.
+        - ``score``, ``low``, ``high``: score and interval in [0, 1]; NaN where no node has the value.
+        - ``expected``: (n - m) / (n - 1), where m of n nodes have the value.
+        - ``difference``, ``difference_low``, ``difference_high``: score, low and high minus ``expected``.
+        - ``class_expected``: the score if evidence were drawn at random among all nodes of other predicted classes.
+        - ``nodes``, ``evidence``, ``effective``: nodes, pairs, and the number of independent pairs they are worth.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not as described.
 
-    Notes
-    -----
-    - A node with fewer than k evidences counts with the share among those that it has, one without any not at all.
-    - Selection: evidence is chosen for being similar. Where the vectors of the index were made with an attribute, its
-      scores fall short of ``expected`` by that alone; compare values and models with each other then. An attribute
-      that is not in the vectors, nor goes along with what is, scores ``expected`` unless the classes depend on it: to
-      test one attribute, index vectors that were made without it. A high score is no proof of a cause in either case.
-    - The interval answers whether chance alone gives such a score. Pairs share nodes, and some nodes are the evidence
-      of many: 30,000 pairs may be worth no more than 300 independent ones. So the variance of the score is taken, in
-      closed form, over all ways to shuffle the attribute over the nodes while the pairs stay (join counts; Cliff & Ord,
-      "Spatial Processes", 1981), turned into a number of independent pairs (Kish, "Survey Sampling", 1965), and put
-      into the interval of Jeffreys, see ``cfe_faiss.audit.intervals.jeffreys``. For attributes drawn at random it holds
-      ``expected`` in 93 to 97 % of trials (nominal 95) for 30, 300 and 3,000 nodes of which .02, .1, .5 or .9 have the
-      value, hubs included: ``benchmarks/coverage.py``. The exception is .02 of 30 nodes: where two or three nodes have
-      the value, a score has two or three possible values, and the interval holds it nearly always.
-    - It is no interval for the score that another sample of nodes would have. Where an attribute that does matter
-      clusters among like nodes, the score varies more than chance makes it: see the same benchmark.
-    - Each value is judged alone: of 100 values that do not matter, 5 are expected to fall outside.
-
-    After the search O(nodes * k * log(nodes * k)), then O(nodes * k) per attribute.
-
     Examples
     --------
-    >>> import pandas as pd
     >>> import cfe_faiss as cfe
-    >>> people = pd.DataFrame({"sex": ["f", "m", "f", "m"], "city": ["A", "A", "B", "B"]})
+    >>> people = {"sex": ["f", "m", "f", "m"], "city": ["A", "A", "B", "B"]}
     >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
     >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 1, 0, 1], features=people)
     >>> scores = discrimination_scores(finder, k=1)

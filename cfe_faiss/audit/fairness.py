@@ -38,10 +38,9 @@ def consistency(  # noqa: PLR0913
 ) -> "pd.DataFrame":
     """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
 
-    Individual fairness asks that like nodes be treated alike (Dwork, Hardt, Pitassi, Reingold & Zemel, ITCS 2012). The
-    share counts the nodes that the model treats differently from the node most like them: 0 is consistent. It is one
-    minus the consistency of Zemel, Wu, Swersky, Pitassi & Dwork (ICML 2013) with one neighbour, for predicted classes
-    and with KS as the likeness.
+    The share counts the nodes that the model treats differently from the node most like them: 0 is consistent. It is
+    one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for predicted classes and with KS as the
+    likeness. :doc:`/user_guide/audit` has the method.
 
     Parameters
     ----------
@@ -53,8 +52,7 @@ def consistency(  # noqa: PLR0913
         Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
         list of columns, gives the line of all nodes only.
     nprobe
-        Lists that an ``IndexEvidenceIVF`` probes for each node, in all searches; by default its own ``nprobe``;
-        partitions * nlist makes them exact. Exact indexes compare all vectors.
+        Lists that an ``IndexEvidenceIVF`` probes for each node; by default its own ``nprobe``.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -66,14 +64,12 @@ def consistency(  # noqa: PLR0913
         One line for all nodes (``feature`` "all"), then one per group:
 
         - ``feature``, ``value``: the attribute and its value or bin.
-        - ``share``, ``low``, ``high``: the share and its interval, which holds for all groups of the attribute at once;
-          NaN where there are no nodes.
+        - ``share``, ``low``, ``high``: share and interval, for all groups of the attribute at once; NaN without nodes.
         - ``expected``, ``expected_low``, ``expected_high``: mean share if classes are exchanged among near neighbours,
-          and the range that holds ``confidence`` of such exchanges. A share above the range: nodes are treated
-          differently from the node most like them more often than the mixture of classes around them explains.
-        - ``difference``: share - expected; below 0 where classes follow the vectors within the neighbourhoods, too.
-        - ``nodes``, ``closer``: number of nodes that were judged, and of those whose evidence is (strictly) closer.
-        - ``tied``: number of nodes with several nearest nodes, of equal similarity, as copies have.
+          and the range that holds ``confidence`` of such exchanges. A share below the range is no finding.
+        - ``difference``: share - expected.
+        - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly) closer.
+        - ``tied``: nodes with several nearest nodes, of equal similarity, as copies have.
 
     Raises
     ------
@@ -82,21 +78,8 @@ def consistency(  # noqa: PLR0913
 
     Notes
     -----
-    A node without evidence or alone in its class cannot be judged and is left out.
-
-    Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other the classes could as well be
-    exchanged. 200 seeded random exchanges within the cells of a k-d tree give its mean and range. The nearest nodes
-    stay; up to 16 of equal similarity count. Where the share of a class does not change within a cell, the share is
-    above the range in 0 to 2 % of 50 samples, and below it in 0 to 6 %; where it does, the share lies lower
-    (``benchmarks/calibration_rates.py``). So a share below the range is no finding.
-
-    Nodes that are each other's nearest have the same outcome. The interval is therefore that of clustered cases: a
-    Wilson interval of as many independent cases as the components of the graph of nearest nodes are worth, at the
-    level 1 - (1 - confidence) / G for the G groups of an attribute.
-
-    The nearest node of the same class comes from the same index, one search for each class among that class only, with
-    the same arithmetic as evidence: equal similarities are equal in the last bit, and count as not closer. On an exact
-    index the cost is that of two exact searches of all nodes and, for each class, of n_c**2 * d multiplications.
+    A node without evidence or alone in its class is left out. Two exact searches of all nodes, and n_c**2 * d
+    multiplications for each class of n_c nodes.
 
     Examples
     --------

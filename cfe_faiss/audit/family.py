@@ -1,5 +1,7 @@
 """Both direct tests for all values of several attributes, as one family of hypotheses."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,7 +59,7 @@ class DirectEffects:
         What the numbers cannot say.
     """
 
-    table: "pd.DataFrame"
+    table: pd.DataFrame
     others: Mapping[str, float]
     unfavourable: tuple[str, ...]
     n: int
@@ -73,7 +75,7 @@ class DirectEffects:
         told = int(self.table["p"].notna().sum())
         return f"DirectEffects({len(self)} tests, {told} can tell, {int(self.table['named'].sum())} named)"
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> pd.DataFrame:
         """Return a copy of the table."""
         return self.table.copy()
 
@@ -157,13 +159,11 @@ def direct_effects(  # noqa: PLR0913
 
     Notes
     -----
-    Neighbours, pairs and the basis of the null model need no attribute: they are computed once for all attributes
-    without missing values, and once for each other set of people with a known value.
+    Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
 
     References
     ----------
-    .. [1] Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57, 1995. Proven for independent and
-       positively dependent tests; for these tests the rate is measured.
+    .. [1] Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57, 1995.
 
     Examples
     --------

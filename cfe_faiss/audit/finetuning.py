@@ -67,26 +67,19 @@ def fine_tune(  # noqa: PLR0913
 ) -> FineTuning:
     """Go on training a model with the nodes of the evidence, and compare it on the test nodes that remain.
 
-    The paper (section "Fine-tuning with Counterfactual Evidences") takes the nodes of the top-k pairs out of the test
-    set and tunes the model with them and their true classes "as a validation set". It can be read in two ways, and both
-    can be had: the nodes are learnt from, or they choose when to stop.
+    The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both readings of it.
 
     Parameters
     ----------
     finder
-        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits, and left as it is
-        unless ``inplace``. Its data is PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and
-        ``test_mask``, on the device of the model.
+        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits. Its data is PyG
+        ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on the same device.
     pairs
-        The evidence, with row numbers ``source`` and ``target``: what :func:`cfe_faiss.global_evidence` or
-        :meth:`cfe_faiss.EvidenceFinder.top_pairs` return.
+        The evidence, with row numbers ``source`` and ``target``, see :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
     role
-        "training": the evidence nodes join the training nodes. "validation": they *are* the validation nodes, in place
-        of the graph's own; the model learns from the same nodes as before, and ends with the weights whose loss on the
-        evidence is smallest.
+        "training": the evidence nodes join the training nodes. "validation": they replace the validation nodes.
     seeds
-        Each gives a run of its own from the same weights. What differs is what is random in training: for a model
-        without dropout, nothing. Other splits and first weights take other models and other calls.
+        Each gives a run of its own from the same weights; only what is random in training differs.
     inplace
         Whether the model ends with the weights of the first seed's run, and in evaluation mode.
     epochs, lr, weight_decay, patience, class_weights
@@ -110,11 +103,8 @@ def fine_tune(  # noqa: PLR0913
 
     Notes
     -----
-    - ``control`` is the same training without the evidence nodes, with the graph's own validation nodes. What
-      fine-tuning gains is ``after - control``: ``after - before`` also holds what any further training gains or loses.
-    - Selection: the evidence nodes are hard ones, so the test nodes that remain are easier than the test set; none of
-      the accuracies is that of the whole test set.
-    - Evidence nodes leave the validation nodes as well, where they were among them.
+    ``control`` is the same training without the evidence nodes: fine-tuning gains ``after - control``. The test nodes
+    that remain are easier than the test set.
 
     Examples
     --------

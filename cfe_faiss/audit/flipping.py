@@ -135,34 +135,30 @@ def flip(  # noqa: PLR0913
 ) -> FlipTest:
     """Change an attribute of the nodes, and return which predictions change with it.
 
-    The counterfactual fairness of NIFTY (Agarwal, Lakkaraju & Zitnik, UAI 2021), where all nodes are changed at once,
-    and of case study 2 of the paper, where one node is.
+    The counterfactual fairness of NIFTY (UAI 2021), where all nodes are changed at once, and of case study 2 of the
+    paper, where one node is. :doc:`/user_guide/audit` says how nodes share passes.
 
     Parameters
     ----------
     finder
         Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or alike with ``x``, (n, d).
-        Values are named in the units of ``x_raw`` where there is one, and the two values of ``x`` that go with them are
-        exchanged.
+        Values are in the units of ``x_raw`` where there is one.
     name
-        A column of the table; a feature of ``data.feature_names``; or an attribute of several columns, as
-        ``data.feature_attributes`` or ``columns`` say.
+        A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
     values
-        Values to give to the nodes, among those that occur; by default each other one, of 10 at most. A node's own
-        value is no change and has no entry.
+        Values to give to the nodes, among those that occur; by default each other one, of 10 at most.
     columns
-        Of an attribute with one column of 0 and 1 for each of its values: the feature of each value.
+        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
+        ``data.feature_attributes``.
     nodes
         The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
-        Whether all nodes of the graph change together: of an attribute of two values all exchange them, of another all
-        take the same value. By default only the node's own features change.
+        Whether all nodes change together: two values are exchanged, of more all nodes take the same. By default only
+        the node's own features change.
     by, bins
-        Attributes of the finder whose groups get rates of their own, and how numbers are cut, as in
-        :func:`cfe_faiss.audit.discrimination_scores`.
+        Attributes whose groups get rates, and cuts as in :func:`cfe_faiss.audit.discrimination_scores`.
     hops
-        Over how many edges a node's features reach: the layers of a message-passing network. By default measured: the
-        features of a few nodes are set to NaN, and NaN in the outputs is looked for. Not with ``at_once``.
+        Edges over which a node's features reach: the layers of a network. By default measured. Not with ``at_once``.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -176,15 +172,7 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described; or if nodes that are changed in one pass are found to disturb each other,
-        although ``hops`` says that they do not.
-
-    Notes
-    -----
-    One pass of the model changes many nodes that have no part in each other's predictions (a greedy colouring of the
-    graph); 16 nodes are also changed alone, and have to give the same. Where the reach cannot be measured, or the check
-    fails, each node has a pass of its own. A pass runs over the whole graph, so what is computed for a node is what a
-    loop over single nodes computes.
+        If an argument is not as described, or nodes of one pass disturb each other in spite of ``hops``.
 
     Examples
     --------

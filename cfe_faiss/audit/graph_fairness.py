@@ -1,5 +1,7 @@
 """Are similar nodes given similar outputs: InFoRM's individual bias, GUIDE's group disparity, REDRESS's NDCG@k."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -87,7 +89,7 @@ class GroupDisparity:
 
     disparity: float
     gdif: float
-    table: "pd.DataFrame"
+    table: pd.DataFrame
     unknown: int
     limits: tuple[str, ...]
 

@@ -265,8 +265,7 @@ def group_metrics(  # noqa: PLR0913
     § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
     NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
     have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
-    studentized range in place of the normal quantile. The two parts of equalised odds share the level (Bonferroni).
-    ``benchmarks/calibration_rates.py`` measures level, power and coverage.
+    studentized range in place of the normal quantile.
 
     Examples
     --------

@@ -1,5 +1,7 @@
 """Probabilities by group: calibration, and rates at every threshold."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ def calibration_curves(
     n_bins: int = 10,
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Return how often people with a probability are truly favourable, for each group and bin of probabilities.
 
     Parameters
@@ -99,7 +101,7 @@ def threshold_curves(
     y_true: ArrayLike | None = None,
     thresholds: Sequence[float] | None = None,
     bins: Bins = DEFAULT_BINS,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Return the selection rate and error rates of each group if people from a threshold on were selected.
 
     Parameters

@@ -1,5 +1,7 @@
 """Situation test: people compared with their nearest neighbours."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,7 +68,7 @@ class SituationTest(DirectTest):
     flagged: int
     judged: int
     expected: float
-    table: "pd.DataFrame"
+    table: pd.DataFrame
 
     def __len__(self) -> int:
         return len(self.table)
@@ -163,7 +165,7 @@ def situation_test(  # noqa: PLR0913
     )
 
 
-def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> "pd.DataFrame":
+def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> pd.DataFrame:
     with extra("audit"):
         import pandas as pd
 

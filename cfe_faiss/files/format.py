@@ -1,5 +1,7 @@
 """Index files, written as a whole or not at all, read or mapped; their layout: :mod:`cfe_faiss.files.footer`."""
 
+from __future__ import annotations
+
 import os
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Evidence indexes as bytes in memory, with the layout of their files, and as copies."""
 
+from __future__ import annotations
+
 import io
 from typing import Any, BinaryIO, cast
 

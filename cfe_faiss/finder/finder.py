@@ -1,5 +1,7 @@
 """Counterfactual evidence of a graph, of vectors or of a stored index in one object."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -239,23 +241,19 @@ class EvidenceFinder:
             (its index holds the nodes) or polars, a mapping, a matrix. By default those of ``data``, where it has
             ``attributes``, ``feature_names`` or ``sensitive``. They take no part in the similarity.
         without
-            Names of attributes that the KS vectors are to be made without: columns of ``data.x`` (by
-            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that some column holds,
-            scaled or coded otherwise. What equals such an attribute or determines it leaves with it; what partly tells
-            it stays, unless it is named here, too. ``removed`` of the finder says which, and
-            :func:`cfe_faiss.columns.proxies` how that is judged. The model still sees all of ``data.x``, and the edges
-            stay: where they were drawn by an attribute, they tell it still.
+            Names of attributes that the KS vectors are made without: columns of ``data.x`` (by
+            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that some column holds.
+            Columns that equal or determine such an attribute leave with it, see ``removed`` and
+            :func:`cfe_faiss.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and may tell it.
         num_layers, alpha
             Of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
             Of the KS vectors. False: edges count in both directions. True: a node's vector is made of those of the
             nodes whose edges point to it, as messages flow in PyG. The model sees the edges as they are in any case.
         edge_weight
-            Of the KS vectors. False: all edges count alike, as in the paper; ``data.edge_weight``, ``edge_attr``,
-            ``edge_type`` and the values of ``adj_t`` are for the model only (``model_only`` and the text of the finder
-            name those that there are). True: neighbours count by ``data.edge_weight``, or else by the values of
-            ``adj_t``. An array, (E,): by these weights of the edges of ``data.edge_index``. Whatever is said here,
-            the model gets what ``data`` has. See :func:`cfe_faiss.ks_vectors` for what weights do.
+            Of the KS vectors. False: all edges count alike, as in the paper; weights in ``data`` are for the model
+            only (``model_only`` names them). True: neighbours count by ``data.edge_weight`` or the values of ``adj_t``.
+            An array, (E,): by these weights of ``data.edge_index``. The model gets what ``data`` has in any case.
         index
             An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here where it has to
             be. By default the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
@@ -265,11 +263,9 @@ class EvidenceFinder:
         sensitive
             Names of attributes that audits take as sensitive, unless they are told otherwise.
         node_type, metapath
-            For ``HeteroData``, and for it only: the node type whose evidence is wanted, and how its nodes are joined.
-            The graph is that of :func:`cfe_faiss.metapath_graph`, with ``edge_weight=True`` a weighted one;
-            ``features``, ``nodes``, true classes and names are those of the node type. The model sees all of ``data``,
-            and predicts the classes of this type, see :func:`cfe_faiss.models.predict`. By default the node type where
-            the meta-path starts.
+            For ``HeteroData`` only: the node type whose evidence is wanted (by default where the meta-path starts), and
+            how its nodes are joined, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
+            names are those of the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
             Batches of the graph, PyG's ``NeighborLoader`` say, where the model is not to be called with all of it; see
             :func:`cfe_faiss.models.predict`.

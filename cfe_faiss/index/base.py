@@ -1,5 +1,7 @@
 """What every evidence index does: a class that stands before FAISS's own among the bases of an index."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace

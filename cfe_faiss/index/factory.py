@@ -1,5 +1,7 @@
 """Indexes from a description string, in FAISS's grammar."""
 
+from __future__ import annotations
+
 import re
 
 import faiss

@@ -1,5 +1,7 @@
 """Exact evidence search: the paper's LocalCE-B (Algorithm 1) with its two optimisations, at BLAS speed."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import faiss

@@ -3,6 +3,8 @@
 How it is searched is in :mod:`cfe_faiss.index.ivf_search`; here is what it stores, and how that changes.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

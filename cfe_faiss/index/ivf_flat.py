@@ -1,5 +1,7 @@
 """Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal, Self
 

@@ -1,5 +1,7 @@
 """Evidence search over an inverted file whose vectors may stay on disk: short codes say which of them to score."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal, Self
 

@@ -1,5 +1,7 @@
 """How an inverted-file evidence index is searched: plans, and what carries them out."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

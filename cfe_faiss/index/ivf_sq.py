@@ -1,5 +1,7 @@
 """Evidence search over an inverted file of 8-bit or float16 codes: a quarter or half of the memory."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal, Self
 

@@ -52,15 +52,10 @@ def predict(
     node_type
         The node type whose classes are asked for; for ``HeteroData``, and for it only.
     loader
-        Batches of the graph, where the model is not to be called with all of it: PyG's ``NeighborLoader``, or whatever
-        yields batches as it does, ``Data`` or ``HeteroData`` whose first ``batch_size`` nodes are those that the batch
-        is for, and whose ``n_id`` are the nodes' numbers in ``data``. The model is called once with each, and returns
-        rows for all of its nodes or for the first ones. All batches together must be for every node, and for each once,
-        in any order (``input_nodes`` left out). Each batch is moved to the device of the model's weights, so that
-        ``data`` may stay where it is, and no more than one is held. Where the loader takes all neighbours of as many
-        hops as the model has layers (``num_neighbors=[-1, -1]``; one hop more where a layer reads the degree of the
-        neighbours, too, as ``GCNConv`` does), the predictions are those of the whole graph, but for rounding; where it
-        draws some of them, they are estimates.
+        Batches of the graph, such as PyG's ``NeighborLoader`` yields: ``Data`` or ``HeteroData`` whose first
+        ``batch_size`` nodes are those that the batch is for, and whose ``n_id`` are the nodes' numbers in ``data``. All
+        batches together must be for every node, and for each once, in any order (``input_nodes`` left out). See
+        :doc:`/how_to/large_models` for loaders, exact predictions and estimates.
 
     Returns
     -------

@@ -1,5 +1,7 @@
 """Documents with string ids, predicted classes, metadata and texts over an evidence index."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -402,12 +404,12 @@ class EvidenceStore:
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
-    def _of_ids(self, names: list[str]) -> "_Asked":
+    def _of_ids(self, names: list[str]) -> _Asked:
         table, rows = self._contents.table, self._contents.known_rows_of(names)
         keys = table.keys[rows]
         return _Asked(searching.vectors_of(self._contents.index, keys), keys, table.labels[rows])
 
-    def _labels_of(self, asked: "_Asked", label: Any, single: bool) -> NDArray[np.int32]:
+    def _labels_of(self, asked: _Asked, label: Any, single: bool) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
         own, n = asked.labels, len(asked.X)
         if label is None:

@@ -69,37 +69,30 @@ def report(  # noqa: PLR0913
 ) -> Report:
     """Audit a model and write what was found: a page for readers, and the same numbers for programs.
 
-    Beside the page ``NAME.html`` stand ``NAME.json`` (all numbers; its schema is ``schema.json`` in this package),
-    ``NAME.xml`` (the conditions as JUnit test cases) and ``NAME.csv`` (a long table: section, table, name, number,
-    value, n, low, high). All are written at the end, whole or not at all. The page loads nothing, works without
-    JavaScript and can be printed.
+    Beside the page ``NAME.html`` stand ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions as JUnit test cases)
+    and ``NAME.csv`` (a long table). All are written whole or not at all: see :doc:`/user_guide/report`.
 
     Parameters
     ----------
     finder
-        The rows of its index are audited, with its attributes, true classes, ids and names. Its model is called for the
-        flip test, which is left out without one.
+        The rows of its index are audited. Its model is called for the flip test, which is left out without one.
     path
         The page to write; its name must end in ".html".
     sensitive
-        Names of attributes. Their groups are compared, every two of them are crossed, and each is tested. Without any,
-        these sections say so. By default those of the finder.
+        Names of attributes to compare, to cross by twos and to test; by default those of the finder.
     favourable
-        The predicted class that counts as selected: its number or its name. None: each class is reported in turn, and
-        impact ratios are no ground for a condition.
+        The predicted class that counts as selected, number or name. None: each class in turn, without impact ratios in
+        conditions.
     require
-        Conditions on the numbers, as texts such as "impact_ratio[sex]>=0.8" or as :class:`Condition`. Their outcomes
-        stand on the page, in report.xml and in the result.
+        Conditions such as "impact_ratio[sex]>=0.8", as texts or :class:`Condition`.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     subject
         Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
         Evidence of each node; closest pairs; how many of these get a case file.
-    bins
-        How numbers are cut into groups, as in :func:`cfe_faiss.audit.discrimination_scores`.
-    confidence
-        Of all intervals, in (0, 1).
+    bins, confidence
+        Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
     figures
         A folder for the drawings as SVG files; by default none is written.
     overwrite
@@ -115,19 +108,10 @@ def report(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a condition is about something that this report does not measure. If a
-        file of the report is an input (one that the finder read or ``subject`` lists, or a file that is mapped into
-        memory), or a file that this package has not written and ``overwrite`` is False; then none has changed.
+        If an argument is not as described, or a condition names something that is not measured. If a file of the
+        report is an input, mapped, or foreign without ``overwrite``; then none has changed.
     OSError
         If a file cannot be written; then none has changed.
-    ImportError
-        If Jinja2 or pandas is missing.
-
-    Notes
-    -----
-    The first page has the scope, findings with their uncertainty, and what could not be determined. A finding is a test
-    that survives the correction for all tests of the report. Then follow the strongest case, the rates and impact
-    ratios of all groups, and the table of all tests. Details are collapsed on the screen and complete in print.
 
     Examples
     --------
