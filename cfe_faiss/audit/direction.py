@@ -16,6 +16,7 @@ from cfe_faiss.audit.sample import Sample, attribute_groups, carriers, sample, t
 from cfe_faiss.checks import UNKNOWN, as_names, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import as_html
 from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class DirectionTest(DirectTest):
     expected: float
     gamma: float
     pairs: pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.pairs)
 
 
 def question(

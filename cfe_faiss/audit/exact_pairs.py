@@ -13,6 +13,7 @@ from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.checks import as_count
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,6 +133,8 @@ class OnlyIn:
     def baseline(self) -> float:
         """Different pairs among the pairs that agree in all attributes; NaN without such pairs."""
         return float(self.table["share"].iloc[1])
+
+    _repr_html_ = table_html
 
     def __repr__(self) -> str:
         names = ", ".join(self.names)

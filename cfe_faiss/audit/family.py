@@ -17,6 +17,7 @@ from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
 from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_names, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import table_html
 from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class DirectEffects:
     k: int
     fdr: float
     limits: tuple[str, ...] = field(default=LIMITS)
+
+    _repr_html_ = table_html
 
     def __len__(self) -> int:
         return len(self.table)

@@ -17,6 +17,7 @@ from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.checks import UNKNOWN, as_labels
 from cfe_faiss.classes import as_predictions
 from cfe_faiss.extras import extra
+from cfe_faiss.finder.frames import table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +115,8 @@ class GroupMetrics:
     summary: "pd.DataFrame"
     limits: tuple[str, ...]
     _parts: Mapping[tuple[str, str], tuple[str, ...]]
+
+    _repr_html_ = table_html
 
     def __repr__(self) -> str:
         features = list(dict.fromkeys(self.table["feature"]))[1:]

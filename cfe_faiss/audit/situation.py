@@ -16,6 +16,7 @@ from cfe_faiss.audit.sample import Sample
 from cfe_faiss.checks import as_count, as_number
 from cfe_faiss.extras import extra
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import table_html
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.parallel import single_threaded_blas
@@ -69,6 +70,8 @@ class SituationTest(DirectTest):
     judged: int
     expected: float
     table: pd.DataFrame
+
+    _repr_html_ = table_html
 
     def __len__(self) -> int:
         return len(self.table)

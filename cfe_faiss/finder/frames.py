@@ -58,6 +58,11 @@ def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
     return f"<p>{escape(title)}</p>{frame.head(rows).to_html(index=False, border=0)}{more}"
 
 
+def table_html(result: Any) -> str:
+    """Return :func:`as_html` of a result with a ``table``."""
+    return as_html(repr(result), result.table)
+
+
 def class_name(names: tuple[str, ...] | None, label: int) -> str:
     """Return the name of a class, or "class <label>" where it has none."""
     return f"class {label}" if names is None or not 0 <= label < len(names) else names[label]

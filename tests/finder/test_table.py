@@ -81,7 +81,16 @@ def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, find
 
 
 def test_notebooks_show_tables(finder: cfe.EvidenceFinder) -> None:
-    for shown in (finder, finder.local(["p5"], k=2), finder.top_pairs(30), audit.flip(finder, "sex")):
+    question = {"attribute": "sex", "unfavourable": "no"}
+    audits = (
+        audit.flip(finder, "sex"),
+        audit.only_in(finder, ["sex"]),
+        audit.group_metrics(y_pred=finder.labels, sensitive_features=finder.attributes.to_frame()[["sex"]]),
+        audit.situation_test(finder, protected="f", **question),
+        audit.direction_test(finder, value="f", **question),
+        audit.direct_effects(finder, unfavourable="no"),
+    )
+    for shown in (finder, finder.local(["p5"], k=2), finder.top_pairs(30), *audits):
         text = shown._repr_html_()
         assert text.startswith(f"<p>{escape(repr(shown))}</p><table")
     assert "20 more rows" in finder.top_pairs(30)._repr_html_()

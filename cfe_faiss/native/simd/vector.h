@@ -43,7 +43,7 @@ CFE_INLINE Register in_all_lanes(Number value) {
 
 template <class Register, class Number>
 struct Vector {
-  using Wide = typename Arithmetic<Register>::Type;
+  using Wide = Arithmetic<Register>::Type;
   Register part[kParts];
 
   static CFE_INLINE Vector load(const Number* from) {
