@@ -7,7 +7,6 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from stores import filled
 
 import cfe_faiss as cfe
@@ -15,6 +14,8 @@ from cfe_faiss import audit, scale
 from cfe_faiss.files.outputs import check_outputs, is_ours, path_within
 from cfe_faiss.files.pictures import write_picture
 
+Figure = pytest.importorskip("matplotlib.figure").Figure
+pytest.importorskip("jinja2")
 FOREIGN = b"mine\n"
 N, D = 60, 6
 linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells which files are mapped")
