@@ -15,7 +15,7 @@ from common import save
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 
 N, ATTRIBUTES, KINDS, D, SHOWN = 1_569_960, 20, 400_000, 32, 1000
 

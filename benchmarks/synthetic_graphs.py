@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count, as_labels, as_number
+from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.text import summary
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.summary import summary
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -78,7 +78,7 @@ class SyntheticGraph:
         ImportError
             If torch or PyG is missing.
         """
-        from cfe_faiss.extras import extra
+        from cfe_faiss.base.extras import extra
 
         with extra("gnn"):
             import torch

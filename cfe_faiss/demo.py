@@ -7,8 +7,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from cfe_faiss.audit.features import class_name, differing_features, format_value
-from cfe_faiss.checks import as_count
-from cfe_faiss.digits import format_similarity
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.text import format_similarity
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence

@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.constraints import Constraints
-from cfe_faiss.derived import derived
-from cfe_faiss.digits import format_similarity
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.text import format_similarity
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.state import State

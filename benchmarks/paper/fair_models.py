@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array, as_count, as_labels, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
+from cfe_faiss.base.extras import extra
 from cfe_faiss.models import loop
 from cfe_faiss.models.loop import TrainingReport
 from cfe_faiss.models.matrix import OnMatrix

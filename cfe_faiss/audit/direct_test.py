@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.summary import summary
+from cfe_faiss.base.text import summary
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -13,11 +13,11 @@ from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import Bools, ScoreTest
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.sample import Sample, attribute_groups, carriers, sample, tested_rows
-from cfe_faiss.checks import UNKNOWN, as_names, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_names, as_number
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
-from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
     import pandas as pd

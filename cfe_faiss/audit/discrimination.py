@@ -10,8 +10,8 @@ from cfe_faiss.audit.evidence import attributes_of, audited, search_members, sen
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import jeffreys
 from cfe_faiss.audit.join_counts import Joins
-from cfe_faiss.checks import UNKNOWN, as_count, did_you_mean
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_count, did_you_mean
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 
 if TYPE_CHECKING:

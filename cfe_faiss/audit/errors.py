@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
 from cfe_faiss.audit.intervals import wilson
-from cfe_faiss.checks import UNKNOWN, as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.pairs import global_evidence
 

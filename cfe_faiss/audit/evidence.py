@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes
-from cfe_faiss.checks import as_names
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import as_names
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
 from cfe_faiss.lists.id_map import Members

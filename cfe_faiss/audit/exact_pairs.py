@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes
+from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.intervals import clustered_wilson
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import table_html
 

@@ -12,8 +12,8 @@ from cfe_faiss.audit.evidence import attributes_of, audited, search_members
 from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.parameters import EvidenceParameters

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.checks import as_count, as_ids
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_ids
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 
 if TYPE_CHECKING:

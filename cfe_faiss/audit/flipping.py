@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
-from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
-from cfe_faiss.estimators import is_estimator
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
 from cfe_faiss.finder.table import call_on_table, codes_of, known_column
-from cfe_faiss.predictions import predictions_of, predictions_of_rows
+from cfe_faiss.models.estimators import is_estimator
+from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd

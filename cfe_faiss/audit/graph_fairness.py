@@ -10,13 +10,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.checks import UNKNOWN, as_array, as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.summary import summary
 
 if TYPE_CHECKING:
     import pandas as pd

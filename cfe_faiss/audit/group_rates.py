@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute, Attributes, as_attributes
+from cfe_faiss.attributes.classes import as_predictions
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
-from cfe_faiss.checks import UNKNOWN, as_labels
-from cfe_faiss.classes import as_predictions
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_labels
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.frames import table_html
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute, as_attributes
-from cfe_faiss.checks import as_array, as_count
-from cfe_faiss.summary import summary
+from cfe_faiss.attributes.table import Attribute, as_attributes
+from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.text import summary
 
 Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
 
@@ -52,8 +52,8 @@ def groupings(
     Parameters
     ----------
     features
-        Attributes of nodes, as :func:`cfe_faiss.attributes.as_attributes` takes them: a DataFrame of pandas or polars,
-        PyG ``Data``, a mapping from names to arrays, a matrix.
+        Attributes of nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of pandas or
+        polars, PyG ``Data``, a mapping from names to arrays, a matrix.
     ids
         The nodes to be grouped, (n,).
     columns

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from cfe_faiss.checks import as_array, as_count, as_number
+from cfe_faiss.base.checks import as_array, as_count, as_number
 
 
 def normal_quantile(confidence: float) -> float:

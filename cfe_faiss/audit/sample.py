@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import Bools, Floats, Ints, ScoreTest
 from cfe_faiss.audit.groups import Bins, Grouping, groupings
-from cfe_faiss.checks import UNKNOWN, did_you_mean
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes, with_interval
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.checks import as_array, as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.extras import extra
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,13 +13,13 @@ from cfe_faiss.audit.direct_test import Bools, Floats, Ints, verdict
 from cfe_faiss.audit.direction import DirectTest, question
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.sample import Sample
-from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import table_html
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
-from cfe_faiss.parallel import single_threaded_blas
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss import audit
-from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
 from cfe_faiss.cli.case import compare, read_case
 from cfe_faiss.cli.output import announce, write_frame

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.checks import as_count, as_labels
+from cfe_faiss.attributes.columns import Removed, leave_out
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, left_out, read_case, table_finder
 from cfe_faiss.cli.output import announce, note
-from cfe_faiss.columns import Removed, leave_out
 from cfe_faiss.datasets.own import Ids, Source
 from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.edges import read_edges
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
+from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
-from cfe_faiss.kernel import ks_vectors
-from cfe_faiss.tables import read_matrix
 
 # What may follow each source of "build"; the other options would have no effect there.
 _GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}

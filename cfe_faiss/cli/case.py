@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.checks import as_count, as_labels, did_you_mean
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from cfe_faiss.attributes import Attributes
-from cfe_faiss.checks import did_you_mean
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.case import class_number
-from cfe_faiss.constraints import Constraints
 
 CONSTRAINTS = (
     "exact",

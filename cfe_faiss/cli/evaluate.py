@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import audit
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.cli.case import Case, class_number, read_case
 from cfe_faiss.cli.output import write, write_frame
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cfe_faiss.checks import did_you_mean
+from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import Source
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.digits import format_similarity
-from cfe_faiss.tables import csv_text
+from cfe_faiss.base.tables import csv_text
+from cfe_faiss.base.text import format_similarity
 
 if TYPE_CHECKING:
     import pandas as pd

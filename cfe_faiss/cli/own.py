@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import did_you_mean
+from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.output import note
 from cfe_faiss.datasets.files import files_of
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own

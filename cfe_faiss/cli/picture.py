@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.extras import extra
 from cfe_faiss.cli.case import Case, compare, read_case, trained
 from cfe_faiss.cli.search import similarity64
-from cfe_faiss.extras import extra
 from cfe_faiss.files.format import read_index
 from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.index.kinds import EvidenceIndex

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss import audit
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
 from cfe_faiss.cli import own

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.evidence import search_members
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, described, note, write
 from cfe_faiss.cli.own import Names, flag
-from cfe_faiss.constraints import Constraints
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
+from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
-from cfe_faiss.kernel import ks_similarity
 from cfe_faiss.pairs import Pairs, global_evidence
 
 _PAIRS_AT_ONCE = 1 << 16

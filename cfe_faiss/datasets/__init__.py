@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from cfe_faiss.checks import as_count
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.datasets.files import root_folder
 
 if TYPE_CHECKING:

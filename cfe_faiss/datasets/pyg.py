@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
-from cfe_faiss.extras import extra
 
 with extra("gnn"):
     import torch

@@ -10,9 +10,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import minmax_scale, scale
 
-from cfe_faiss.checks import as_matrix
+from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
-from cfe_faiss.extras import extra
 
 with extra("gnn"):
     import pandas as pd

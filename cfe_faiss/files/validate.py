@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN, as_ids
 from cfe_faiss.files.faiss_payload import DamageError, Payload
 from cfe_faiss.lists.storage import Storage
 

@@ -10,12 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import Attributes, as_attributes, attributes_of
-from cfe_faiss.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
-from cfe_faiss.classes import Predictions, check_names, node_count
-from cfe_faiss.columns import Removed, leave_out
-from cfe_faiss.constraints import Constraints
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.classes import Predictions, check_names, node_count
+from cfe_faiss.attributes.columns import Removed, leave_out
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
@@ -33,11 +33,11 @@ from cfe_faiss.finder.results import LocalEvidence, PairEvidence
 from cfe_faiss.finder.table import Roles, table_parts
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
+from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.search.plan import SearchArguments
 
 _RECALL = 0.99
@@ -235,16 +235,17 @@ class EvidenceFinder:
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients, and left as it was found (see :func:`cfe_faiss.models.predict` for models that take more); or a
             fitted scikit-learn estimator; or the predictions themselves: classes, (n,), as numbers or texts,
-            probabilities or logits, (n, C). See :func:`cfe_faiss.predictions.predictions_of`.
+            probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of`.
         features
-            The attributes of all nodes, as :func:`cfe_faiss.attributes.as_attributes` takes them: a DataFrame of pandas
-            (its index holds the nodes) or polars, a mapping, a matrix. By default those of ``data``, where it has
-            ``attributes``, ``feature_names`` or ``sensitive``. They take no part in the similarity.
+            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
+            pandas (its index holds the nodes) or polars, a mapping, a matrix. By default those of ``data``, where it
+            has ``attributes``, ``feature_names`` or ``sensitive``. They take no part in the similarity.
         without
             Names of attributes that the KS vectors are made without: columns of ``data.x`` (by
             ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that some column holds.
             Columns that equal or determine such an attribute leave with it, see ``removed`` and
-            :func:`cfe_faiss.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and may tell it.
+            :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and
+            may tell it.
         num_layers, alpha
             Of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
@@ -336,7 +337,7 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or the predictions themselves, (n,),
             as numbers or texts, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.predictions.predictions_of_rows`.
+            :func:`cfe_faiss.models.predictions.predictions_of_rows`.
         features
             Attributes of all rows, as in :meth:`from_data`. They take no part in the similarity.
         truth

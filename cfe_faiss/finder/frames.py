@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import extra
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, attributes_of
-from cfe_faiss.checks import as_array, as_count, as_labels
-from cfe_faiss.classes import Predictions, as_predictions
+from cfe_faiss.attributes.classes import Predictions, as_predictions
+from cfe_faiss.attributes.table import Attributes, attributes_of
+from cfe_faiss.base.checks import as_array, as_count, as_labels
 from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.index.factory import index_factory

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_ids, as_nodes, did_you_mean
+from cfe_faiss.base.checks import as_ids, as_nodes, did_you_mean
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:

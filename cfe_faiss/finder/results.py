@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.frames import as_html, attribute_columns, class_columns
 from cfe_faiss.pairs import missing_text, pairs_text
 
@@ -66,7 +66,7 @@ class LocalEvidence:
     def similarity64(self) -> NDArray[np.float64]:
         """Return the similarities in float64, (nq, k), NaN where there is no evidence.
 
-        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.digits.similarity_error` for how
+        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.base.text.similarity_error` for how
         many digits of them are known. The search has ranked by ``similarity``, which may differ in the last digits.
 
         Raises

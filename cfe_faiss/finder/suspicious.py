@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute, Attributes
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.attributes.table import Attribute, Attributes
+from cfe_faiss.base.checks import UNKNOWN
 
 _FEWEST_ROWS = 20
 _MOST_SENSITIVE = 20

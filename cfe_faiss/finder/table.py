@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, as_attributes
-from cfe_faiss.checks import as_dense, as_unit_rows, did_you_mean
-from cfe_faiss.classes import as_predictions
-from cfe_faiss.columns import DUPLICATE, PROXY, Proxy, Removed, association
+from cfe_faiss.attributes.classes import as_predictions
+from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
+from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.base.checks import as_dense, as_unit_rows, did_you_mean
+from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import ordered_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
 from cfe_faiss.datasets.own.table import as_numbers, read_table
-from cfe_faiss.extras import extra
 from cfe_faiss.finder.inputs import is_model, probabilities_of
 from cfe_faiss.finder.names import as_row_ids
 from cfe_faiss.finder.suspicious import check_table

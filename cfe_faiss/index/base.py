@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, ListChecks, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.selection import accepted, allowed_by, calls_python, selected, selector_of, with_ids
 from cfe_faiss.index.state import State

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.checks import as_count, as_labels, as_matrix, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_labels, as_matrix, as_unit_rows
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.selection import allowed_by
 from cfe_faiss.index.state import State

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Table, call_steps
-from cfe_faiss.checks import as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays

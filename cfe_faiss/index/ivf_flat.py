@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.lists import id_map

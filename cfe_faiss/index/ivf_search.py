@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import SingleSearch, is_single
-from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.selection import allowed_by
 from cfe_faiss.index.state import ListsState

@@ -7,16 +7,16 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.checks import as_array, as_labels
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import as_array, as_labels
+from cfe_faiss.base.text import summary
 from cfe_faiss.index.selection import selected, selector_of
 from cfe_faiss.index.state import State
 from cfe_faiss.lists.id_map import Members
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.search.conditions import Conditions, with_queries
 from cfe_faiss.search.constrained import Queries
-from cfe_faiss.summary import summary
 
 
 @dataclass(frozen=True)

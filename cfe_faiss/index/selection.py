@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.index.state import State
 
 _NATIVE = (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Ranking, Routes
-from cfe_faiss.derived import derived, once
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.id_map import Members
 from cfe_faiss.lists.storage import Storage

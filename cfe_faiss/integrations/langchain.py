@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, Self
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.marginal_relevance import marginal_relevance
 from cfe_faiss.store import EvidenceStore, Hits
 

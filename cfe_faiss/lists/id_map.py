@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.checks import UNKNOWN, as_ids, as_labels
+from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
+from cfe_faiss.base.text import summary
 from cfe_faiss.lists.layout import stock_codes
 from cfe_faiss.lists.storage import Storage, read_only
-from cfe_faiss.summary import summary
 
 
 class UnknownIdError(ValueError, RuntimeError):

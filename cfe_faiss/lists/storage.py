@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Rows
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.derived import derived
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.layout import stable_order
 

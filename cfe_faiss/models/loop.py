@@ -10,12 +10,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import summary
 from cfe_faiss.models import checkpoint as files
 from cfe_faiss.models.call import arguments, call
 from cfe_faiss.models.rng import random_state, seeded, set_random_state
-from cfe_faiss.summary import summary
 
 with extra("gnn"):
     import torch

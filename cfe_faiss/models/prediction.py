@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
-from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
-from cfe_faiss.estimators import is_estimator, predictions_of_estimator
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
 from cfe_faiss.models.batches import called_by_batches
+from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
 from cfe_faiss.models.inference import inference, output_of
 
 with extra("gnn"):
@@ -44,7 +44,7 @@ def predict(
         It returns logits or probabilities of shape (n, C), C at least 2, or classes of shape (n,), as a tensor or an
         array; for ``HeteroData`` those of ``node_type``, or a dict that has them. A plain function that wraps a module
         must see to that module's mode itself. Or a fitted scikit-learn estimator, or the predictions themselves, see
-        :func:`cfe_faiss.predictions.predictions_of`.
+        :func:`cfe_faiss.models.predictions.predictions_of`.
     data
         The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
     features
@@ -84,7 +84,7 @@ def predict(
 def predictions(
     model: Any, data: Any, features: Any = None, node_type: str | None = None, loader: Any = None
 ) -> Predictions:
-    """Return what ``model`` predicts, see :func:`cfe_faiss.predictions.predictions_of`."""
+    """Return what ``model`` predicts, see :func:`cfe_faiss.models.predictions.predictions_of`."""
     nodes = nodes_of(data, node_type)
     if callable(model):
         return called(model, data, node_type, loader)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_labels, as_unit_rows
+from cfe_faiss.base.temporary import release
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
-from cfe_faiss.disk import release
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF

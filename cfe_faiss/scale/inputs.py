@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.scale.manifest import digest_of
 

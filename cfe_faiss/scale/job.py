@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files.outputs import path_within
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs

@@ -12,7 +12,7 @@ from uuid import uuid4
 import faiss
 
 import cfe_faiss
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 _WIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _LOOPBACK = ("127.0.0.1:", "[::1]:")

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.scale.ray_cluster import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 

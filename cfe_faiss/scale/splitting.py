@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF

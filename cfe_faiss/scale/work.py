@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.threads import use_threads
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.parallel import use_threads
 from cfe_faiss.scale.inputs import Input
 from cfe_faiss.scale.manifest import Finished, Manifest, path_of_stage, written_file
 

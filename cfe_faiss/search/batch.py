@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, GroupedSearcher
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, product, run
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import native_progress, num_native_threads, num_threads, product, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.element import Element
 from cfe_faiss.search.engine import Plan

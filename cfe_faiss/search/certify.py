@@ -12,10 +12,10 @@ vectors, and where that is smaller than s, the bound is B^2.
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import product, run
 from cfe_faiss.coarse.class_centroids import nearest_lists
 from cfe_faiss.lists import codecs
-from cfe_faiss.parallel import product, run
 from cfe_faiss.search import grouping
 from cfe_faiss.search.engine import Plan
 from cfe_faiss.search.exact import slices

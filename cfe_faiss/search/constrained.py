@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
 from cfe_faiss.search.exact import Chunk, Found, Results, Scan, Threshold, collect, padded, slices

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, Searcher
-from cfe_faiss.checks import UNKNOWN, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Ranking
 from cfe_faiss.lists.storage import Storage
 

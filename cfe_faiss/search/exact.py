@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
-from cfe_faiss.parallel import num_threads, product, run
 
 CHUNK = 768
 TILE = CHUNK * CHUNK

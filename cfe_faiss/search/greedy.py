@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cfe_faiss.base.threads import run
 from cfe_faiss.lists.id_map import rows_by_id
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
-from cfe_faiss.parallel import run
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints
 from cfe_faiss.search.constrained import Queries

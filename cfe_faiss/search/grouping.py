@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.lists.storage import Storage, lists_of
-from cfe_faiss.parallel import num_threads, run
 
 _LARGEST = 16
 _FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # that a thread takes at once

@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.derived import derived
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.threads import product, run
 from cfe_faiss.lists.codecs import screening_error
 from cfe_faiss.lists.storage import Storage
-from cfe_faiss.parallel import product, run
 from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
 
 COARSE = 16

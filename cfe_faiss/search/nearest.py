@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import num_threads, product, run
 from cfe_faiss.search.exact import CHUNK, TILE, Results, padded, slices, work_of
 
 _WORTH_COPYING = 4

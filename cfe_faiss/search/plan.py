@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.search import batch, recall
 from cfe_faiss.search.engine import Calibration, Engine, Plan
 from cfe_faiss.search.searcher import InvertedLists

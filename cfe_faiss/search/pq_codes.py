@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import PqCodes
-from cfe_faiss.derived import derived
+from cfe_faiss.base.derived import derived
 
 CODEWORDS = 256
 

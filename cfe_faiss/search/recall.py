@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
+from cfe_faiss.base.derived import once
 from cfe_faiss.coarse.class_centroids import Ranking, Routes
-from cfe_faiss.derived import once
 from cfe_faiss.lists.storage import Storage, lists_of
 from cfe_faiss.search import batch, searcher
 from cfe_faiss.search.engine import Calibration, Engine, Plan

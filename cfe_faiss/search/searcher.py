@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ListScan, ReadWriteLock, Searcher, SingleSearch
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived, once
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import WORTH_CLUSTERS, Ranking, Routes, nearest_lists
-from cfe_faiss.derived import derived, once
 from cfe_faiss.lists.codecs import FLAT
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import PADDING, empty_heaps
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import batch, grouping
 from cfe_faiss.search.batch import Places, Wanted
 from cfe_faiss.search.element import Element, Sample, faster, usable, worth_blocks

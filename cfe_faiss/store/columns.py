@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.derived import derived
+from cfe_faiss.base.derived import derived
 from cfe_faiss.store.growing import appended
 from cfe_faiss.store.results import Metadata
 

@@ -23,8 +23,8 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.files.lock import alone_in

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_unit_rows
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat

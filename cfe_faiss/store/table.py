@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.derived import derived
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
 from cfe_faiss.store.columns import Column, values_of
 from cfe_faiss.store.growing import appended, objects
 from cfe_faiss.store.results import Label, Metadata

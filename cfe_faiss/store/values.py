@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.store.results import Label, Metadata
 
 DEEPEST = 64

@@ -13,7 +13,7 @@ from torch_geometric.nn import APPNP, GCNConv, PairNorm
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
 from cfe_faiss.datasets import load

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfe_faiss import Constraints
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.cli import main
 from cfe_faiss.cli.parser import parser
 from cfe_faiss.cli.report import constraints

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.parallel import num_threads
 from cfe_faiss.search import grouping
 from cfe_faiss.search.grouping import Groups, Queries, arranged, group, halve
 

@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 from cfe_faiss.audit.reporting.document import Measure
 from cfe_faiss.audit.reporting.formats import listed
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
 """Outcome of a condition for one group."""

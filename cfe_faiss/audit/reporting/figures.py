@@ -12,7 +12,7 @@ from typing import Any
 from cfe_faiss.audit.reporting.document import Column, Table
 from cfe_faiss.audit.reporting.drawings import STYLES, Neighbourhood, Plot
 from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files.outputs import MARK
 
 with extra("audit"):

@@ -18,9 +18,9 @@ from cfe_faiss.audit.reporting.document import Case, Section, Side, Table
 from cfe_faiss.audit.reporting.figures import standalone_chart, standalone_neighbourhood
 from cfe_faiss.audit.reporting.formats import shown, undefined
 from cfe_faiss.audit.reporting.page import page
+from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
-from cfe_faiss.tables import csv_text
 
 
 def report_files(path: Path) -> tuple[Path, ...]:

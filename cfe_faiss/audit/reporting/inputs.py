@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins
 from cfe_faiss.audit.reporting.formats import plural, shown
-from cfe_faiss.checks import UNKNOWN, as_count, as_number
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
 
 

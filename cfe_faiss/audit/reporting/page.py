@@ -8,7 +8,7 @@ from typing import Any
 from cfe_faiss.audit.reporting import formats
 from cfe_faiss.audit.reporting.content import Content
 from cfe_faiss.audit.reporting.figures import axis, mark, neighbourhood, strip
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("audit"):
     import jinja2

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.reporting.formats import interval, listed, plural, share, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph
 
 BLANKS = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.datasets.own.ids import Ids, aligned
 from cfe_faiss.datasets.own.table import Column, Source, Table, as_numbers, as_texts, read_table
 

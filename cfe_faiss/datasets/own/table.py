@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import did_you_mean
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import did_you_mean
+from cfe_faiss.base.extras import extra
 
 Column: TypeAlias = list[str] | NDArray[Any]
 """Texts, "" where missing; or, from Parquet, numbers: (n,) int64 or float64, NaN where missing."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute
+from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.drawings import Plot
 from cfe_faiss.audit.reporting.formats import group_name, plural, shown

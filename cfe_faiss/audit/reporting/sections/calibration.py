@@ -10,7 +10,7 @@ from cfe_faiss.audit.reporting.formats import group_name, points, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
 
 _BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 

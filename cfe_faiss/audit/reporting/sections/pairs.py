@@ -12,7 +12,7 @@ from cfe_faiss.audit.reporting.document import Case, Column, Section, Side, Tabl
 from cfe_faiss.audit.reporting.drawings import STYLES, Neighbour, Neighbourhood
 from cfe_faiss.audit.reporting.formats import group_name, listed, plural, shown, similarity
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph
 from cfe_faiss.pairs import evidence_pairs
 

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cfe_faiss.attributes import Attributes
+from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import group_name, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 from cfe_faiss.audit.reporting.sections.direct_effects import TESTS
-from cfe_faiss.checks import as_dense
+from cfe_faiss.base.checks import as_dense
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.kernel import ks_vectors
+from cfe_faiss.graph.ks import ks_vectors
 
 _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
-from cfe_faiss.estimators import is_estimator, predictions_of_estimator
+from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.graph.node_types import nodes_of
+from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
 
 
 def predictions_of(
@@ -27,11 +27,11 @@ def predictions_of(
         - a fitted scikit-learn estimator (anything with ``predict`` that is not callable). One that was fitted on a
           DataFrame gets its columns (``feature_names_in_``) from ``features``, or else, by ``data.feature_names``, from
           ``data.x``; any other gets ``data.x``;
-        - ready predictions; see :func:`cfe_faiss.classes.as_predictions`. Texts are ``data.class_names``.
+        - ready predictions; see :func:`cfe_faiss.attributes.classes.as_predictions`. Texts are ``data.class_names``.
     data
         PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``.
     features
-        Attributes of all nodes, as :func:`cfe_faiss.attributes.as_attributes` takes them; for estimators only.
+        Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for estimators only.
     node_type, loader
         For ``HeteroData``, the node type that is predicted; batches of the graph, where the model is not to be called
         with all of it. See :func:`cfe_faiss.models.predict`.
@@ -75,7 +75,7 @@ def predictions_of_rows(
     model
         A fitted estimator, as in :func:`predictions_of`; another callable, called once as ``model(X)``, a
         ``torch.nn.Module`` with a float32 tensor, in evaluation mode and without gradients; or ready predictions, see
-        :func:`cfe_faiss.classes.as_predictions`.
+        :func:`cfe_faiss.attributes.classes.as_predictions`.
     X
         The rows, (n, d).
     class_names

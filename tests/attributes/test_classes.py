@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from cfe_faiss.classes import Predictions, as_predictions, check_names, class_names_of, node_count
+from cfe_faiss.attributes.classes import Predictions, as_predictions, check_names, class_names_of, node_count
 
 CLASSES = [2, 0, 1, 2]
 TEXTS = ["c", "a", "b", "c"]

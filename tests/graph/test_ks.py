@@ -17,7 +17,7 @@ from reference import weight_matrix, weighted_ks_vectors
 
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 
 TOLERANCE = 1e-5
 NO_EDGES = np.empty((2, 0), np.int64)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cfe_faiss.checks import as_count, as_number, is_label
+from cfe_faiss.base.checks import as_count, as_number, is_label
 
 Range: TypeAlias = tuple[float, float]
 Permitted: TypeAlias = Range | frozenset[Any]

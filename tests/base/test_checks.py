@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cfe_faiss import checks
+from cfe_faiss.base import checks
 
 MATRICES = hnp.arrays(
     np.float32, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-(2.0**60), 2.0**60, width=32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array, as_ids, as_labels
+from cfe_faiss.base.checks import as_array, as_ids, as_labels
 
 _TEXTS = "OSTU"
 """The kinds of arrays that may hold texts."""

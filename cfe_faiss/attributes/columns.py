@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
-from cfe_faiss.attributes import Attribute, Attributes, as_attributes
-from cfe_faiss.checks import as_dense, as_matrix, as_names
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.checks import as_dense, as_matrix, as_names
 
 DUPLICATE = 0.99
 """From this strength on, a column is taken for the attribute itself."""
@@ -93,7 +93,7 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     attribute
         Its name: one of ``features``, a column, or what several columns have been taken together as.
     features
-        Attributes of all n nodes, see :func:`cfe_faiss.attributes.as_attributes`; by default those of ``data``.
+        Attributes of all n nodes, see :func:`cfe_faiss.attributes.table.as_attributes`; by default those of ``data``.
 
     Returns
     -------

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes import as_attributes, attributes_of
-from cfe_faiss.checks import as_dense
-from cfe_faiss.classes import Predictions, as_predictions, class_names_of
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of
+from cfe_faiss.attributes.table import as_attributes, attributes_of
+from cfe_faiss.base.checks import as_dense
+from cfe_faiss.base.extras import extra
 
 
 def is_estimator(model: Any) -> bool:
@@ -17,7 +17,7 @@ def is_estimator(model: Any) -> bool:
 
 
 def predictions_of_estimator(model: Any, data: Any, features: Any = None) -> Predictions:
-    """Return what a fitted estimator predicts for every node; see :func:`cfe_faiss.predictions.predictions_of`."""
+    """Return a fitted estimator's predictions for every node; see :func:`.predictions.predictions_of`."""
     return predictions_of_input(model, _input(model, data, features), len(data.x), class_names_of(data))
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_array, as_ids, did_you_mean
-from cfe_faiss.extras import extra
-from cfe_faiss.summary import summary
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, did_you_mean
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import summary
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.columns import Proxy, Removed, association, leave_out, proxies
+from cfe_faiss.attributes.columns import Proxy, Removed, association, leave_out, proxies
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets import load
 
 N = 400

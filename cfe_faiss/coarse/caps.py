@@ -24,8 +24,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_array, as_count, as_number
-from cfe_faiss.summary import summary
+from cfe_faiss.base.checks import as_array, as_count, as_number
+from cfe_faiss.base.text import summary
 
 _Float64 = NDArray[np.float64]
 _HALF_PI = math.pi / 2

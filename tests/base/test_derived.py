@@ -14,8 +14,8 @@ import pytest
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.derived import derived, once
 from cfe_faiss.lists import id_map
 from cfe_faiss.search import batch, element, recall
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from cfe_faiss.attributes import as_attributes, attributes_of
+from cfe_faiss.attributes.table import as_attributes, attributes_of
 
 
 def tables():

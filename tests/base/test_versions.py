@@ -6,7 +6,8 @@ import faiss
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss import _native, startup, versions
+from cfe_faiss import _native
+from cfe_faiss.base import startup, versions
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

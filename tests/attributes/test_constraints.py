@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 import cfe_faiss as cfe
 from cfe_faiss import Constraints
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
 from cfe_faiss.search import exact, greedy

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from cfe_faiss.tables import read_graph, read_matrix
+from cfe_faiss.base.tables import read_graph, read_matrix
 
 MATRIX = np.array([[1.5, -2.0], [3e-5, 4.0], [0.0, 1e10]])
 PAIRS = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])

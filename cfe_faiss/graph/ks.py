@@ -6,20 +6,23 @@ The propagation is the one that defines the paper's KS score; inner products of 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, overload
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
+from tqdm import tqdm
 
-from cfe_faiss import _native, parallel
-from cfe_faiss.checks import as_array, as_count, as_ids, as_matrix, as_number
-from cfe_faiss.disk import release, scratch
-from cfe_faiss.graph import as_graph
-from cfe_faiss.propagation import Propagation, releasing, row_blocks
+from cfe_faiss import _native
+from cfe_faiss.base import threads
+from cfe_faiss.base.checks import as_array, as_count, as_ids, as_matrix, as_number
+from cfe_faiss.base.temporary import is_mapped, release, scratch
+from cfe_faiss.graph import Graph, as_graph, native_graph
 
 _PAIRS_PER_BLOCK = 1 << 14
+_VALUES_PER_TASK = 1 << 20
 
 
 def ks_vectors(  # noqa: PLR0913
@@ -128,7 +131,7 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
         ``numpy.float32``: the inner products, with the arithmetic (and so the bits) of a search. ``numpy.float64``: the
         cosines of the rows, for the few pairs that are shown. These are 1 only for rows that are equal bit for bit, and
         within (d + 10) 2**-52 of the exact cosine of the rows; how much the rows' own rounding leaves of that says
-        :func:`cfe_faiss.digits.similarity_error`.
+        :func:`cfe_faiss.base.text.similarity_error`.
 
     Returns
     -------
@@ -239,7 +242,7 @@ def _unit_rows(features: Any, unit: NDArray[np.float32], aggregate: NDArray[np.f
         _native.normalise_rows(unit[block], norms[block], threads=1)
         release(unit, features)
 
-    parallel.run(fill, blocks, work=unit.size)
+    threads.run(fill, blocks, work=unit.size)
     finite = np.isfinite(norms)
     if not finite.all():
         raise ValueError(f"x must be finite in float32, got NaN, infinity or beyond in row {np.argmin(finite)}")
@@ -250,10 +253,69 @@ def _unit_rows(features: Any, unit: NDArray[np.float32], aggregate: NDArray[np.f
         np.multiply(unit[block], lengths[block, None], out=aggregate[block])
         release(unit, aggregate)
 
-    parallel.run(scale, blocks, work=unit.size)
+    threads.run(scale, blocks, work=unit.size)
     return lengths
 
 
 def _normalise_rows(matrix: NDArray[np.float32]) -> None:
-    norms, threads = np.empty(len(matrix)), parallel.num_threads(matrix.size)
-    _native.normalise_rows(matrix, norms, threads, releasing(matrix))
+    norms = np.empty(len(matrix))
+    _native.normalise_rows(matrix, norms, threads.num_threads(matrix.size), releasing(matrix))
+
+
+class Propagation:
+    """The steps of one propagation on a graph.
+
+    Parameters
+    ----------
+    graph
+        Its arrays may be memory maps; they must not change meanwhile.
+    d
+        Number of features.
+    alpha
+        Share of a node's own vector.
+    memory
+        How many bytes blocks of the matrices may take, where these lie in files. None: all is done in memory.
+    """
+
+    def __init__(self, graph: Graph, d: int, alpha: float, memory: int | None = None) -> None:
+        self._graph = graph
+        count = threads.num_native_threads(2.0 * d * graph.num_edges)
+        self._steps = _native.Propagation(native_graph(graph), alpha, memory or 0, count)
+
+    def step(
+        self,
+        unit: NDArray[np.float32],
+        lengths: NDArray[np.float32],
+        aggregate: NDArray[np.float32],
+        new_unit: NDArray[np.float32],
+        title: str | None = None,
+    ) -> NDArray[np.float32]:
+        """Fill ``new_unit``, add to ``aggregate``, and return the new lengths: the same bits however it is done.
+
+        With a ``title``, a progress bar of this name is shown on standard error, if that is a terminal.
+        """
+        new_lengths = np.empty_like(lengths)
+        disable = True if title is None else None
+        with tqdm(total=self._graph.num_edges, desc=title, disable=disable, leave=False, unit_scale=True) as bar:
+            self._steps.step(
+                unit,
+                lengths,
+                aggregate,
+                new_unit,
+                new_lengths,
+                progress=None if bar.disable else lambda done: bar.update(done - bar.n),
+                release=releasing(self._graph.indices, self._graph.weights, unit, aggregate, new_unit),
+            )
+        return new_lengths
+
+
+def releasing(*arrays: NDArray[np.generic] | None) -> Callable[[], None] | None:
+    """Return a function that releases the pages of the memory-mapped arrays; None without any."""
+    mapped = [array for array in arrays if array is not None and is_mapped(array)]
+    return (lambda: release(*mapped)) if mapped else None
+
+
+def row_blocks(n: int, d: int) -> list[tuple[int, int]]:
+    """Cut the rows of an (n, d) matrix into ranges (first, stop) for :func:`cfe_faiss.base.threads.run`."""
+    step = max(_VALUES_PER_TASK // d, 1)
+    return [(first, min(first + step, n)) for first in range(0, n, step)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.digits import format_similarity, similarity_error
+from cfe_faiss.base.text import format_similarity, similarity_error
 
 similarities = st.floats(-1, 1, exclude_max=True)
 

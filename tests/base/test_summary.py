@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import cfe_faiss as cfe
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit import fine_tune
+from cfe_faiss.base.text import summary
 from cfe_faiss.datasets import load
 from cfe_faiss.models import evaluate, gcn, train
-from cfe_faiss.summary import summary
 
 
 @dataclass(frozen=True)
