@@ -30,13 +30,13 @@ SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print)
 CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
 # What computes, and therefore depends on the instruction set.
 CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
-	tests/test_kernel.py tests/graph/test_csr.py tests/test_pairs.py
+	tests/graph/test_ks.py tests/graph/test_csr.py tests/test_pairs.py
 # Interrupts fall between lines of Python, and files are read by no kernel.
 LEVEL_TESTS = $(filter-out tests/index tests/files,$(CORE_TESTS)) \
 	$(filter-out tests/index/test_interrupted_changes.py,$(wildcard tests/index/test_*.py))
 # Without leaks: CPython keeps what it needs until the end.
 ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
-WHEEL_TESTS = $(filter-out tests/test_kernel.py tests/graph/test_csr.py,$(CORE_TESTS)) tests/test_package.py tests/test_versions.py
+WHEEL_TESTS = $(filter-out tests/graph/test_ks.py tests/graph/test_csr.py,$(CORE_TESTS)) tests/test_package.py tests/base/test_versions.py
 # Haystack reports its use to its makers otherwise.
 export HAYSTACK_TELEMETRY_ENABLED := False
 # Targets run side by side; none of them starts a make that would share its jobs, and ninja takes the offer for an error.

@@ -64,8 +64,8 @@ def plot() -> None:
 def audit() -> None:
     from cfe_faiss import audit
 
-    data, finder = people()
-    audit.report(finder, data, "report.html", sensitive=["sex"])
+    _, finder = people()
+    audit.report(finder, "report.html", sensitive=["sex"])
     assert Path("report.html").stat().st_size > 10_000
 
 

@@ -14,7 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import parallel
+from cfe_faiss.base import threads
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
@@ -38,7 +38,7 @@ def environment() -> dict[str, Any]:
         "instruction_sets": _instruction_sets(),
         "CFE_SIMD": os.environ.get("CFE_SIMD"),
         "cores": os.cpu_count(),
-        "threads": parallel.num_threads(),
+        "threads": threads.num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},

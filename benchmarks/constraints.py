@@ -20,7 +20,7 @@ from common import paired_times, save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
 

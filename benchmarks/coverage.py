@@ -26,7 +26,8 @@ from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import bootstrap_mean, consistency, discrimination_scores, error_rate_by_evidence, jeffreys
+from cfe_faiss.audit import consistency, discrimination_scores, error_rate_by_evidence
+from cfe_faiss.audit.intervals import bootstrap_mean, jeffreys
 from cfe_faiss.audit.join_counts import Joins
 
 NODES = (30, 300, 3000)
@@ -63,7 +64,7 @@ def irrelevant(n: int, classes: int, share: float, trials: int, audited: float =
         index = index_of(X, labels)
         nodes = np.flatnonzero(rng.random(n) < audited)
         frame = pd.DataFrame({f"a{i}": rng.random(n) < share for i in range(trials // GRAPHS)})
-        found.append(discrimination_scores(index, nodes, frame, K))
+        found.append(discrimination_scores(cfe.EvidenceFinder.from_index(index, features=frame), nodes=nodes, k=K))
         if audited == 1:
             before += bootstrapped(index, frame.iloc[:, : max(len(frame.columns) // 5, 1)])
     scores = pd.concat(found)
@@ -154,7 +155,7 @@ def shuffled(kind: str, n: int, first: float, trials: int) -> dict[str, Any]:
         index = index_of(X, labels)
         for _ in range(max(trials // 80, 5)):
             index.relabel(rng.permutation(labels))
-            lines.append(consistency(index).loc[0])
+            lines.append(consistency(cfe.EvidenceFinder.from_index(index)).loc[0])
     frame = pd.DataFrame(lines)
     held = (frame["low"] <= frame["expected"]) & (frame["expected"] <= frame["high"])
     return {
@@ -186,7 +187,7 @@ def accuracies(n: int, drawn: str, trials: int) -> list[dict[str, Any]]:
                 y = (rng.random(n) < chance).astype(np.int64)
             else:
                 index.relabel(learnt(X, y, rng))
-            own.append(error_rate_by_evidence(index, y, ks))
+            own.append(error_rate_by_evidence(cfe.EvidenceFinder.from_index(index, truth=y), ks=ks))
         for i, k in enumerate(ks):
             points = pd.DataFrame([frame.loc[i] for frame in own])
             mean = points["accuracy"].mean()

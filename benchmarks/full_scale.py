@@ -30,10 +30,10 @@ import faiss
 import numpy as np
 from common import RESULTS, paired_times, save, search_with_each
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape, measured_homophily
 
 import cfe_faiss as cfe
-from cfe_faiss import parallel
-from cfe_faiss.datasets.synthetic import amazon_shape, measured_homophily
+from cfe_faiss.base import threads
 from cfe_faiss.graph import Graph, as_graph
 
 NODES = 1_569_960
@@ -125,7 +125,7 @@ def ks(job: Job) -> dict[str, Any]:
 def ks_against_products(job: Job) -> dict[str, Any]:
     import torch
 
-    torch.set_num_threads(parallel.num_threads())
+    torch.set_num_threads(threads.num_threads())
     x, graph = job.read("x"), job.graph()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")

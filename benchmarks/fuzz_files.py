@@ -22,14 +22,17 @@ import time
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import faiss
 import numpy as np
 from common import save
 
 import cfe_faiss as cfe
+from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
 from cfe_faiss.files.format import verify_index
 
 DESCRIPTIONS = {
@@ -46,7 +49,7 @@ DESCRIPTIONS = {
 }
 KINDS = tuple(DESCRIPTIONS)
 BATCH = 1000
-SECONDS = 120
+SECONDS = 600
 MEMORY = 4 << 30
 TRAILER = struct.Struct("<QQI4s")
 NUMBERS = (0, 1, 2, 3, 7, 63, 64, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
@@ -177,6 +180,7 @@ def forge_field(header: Any, rng: np.random.Generator) -> None:
 
 def renew_checksums(body: bytearray, header: Any) -> None:
     """Make the checksums right as far as the header still says of what."""
+    renew_list_checksums(body, header)
     sections = header.get("sections")
     for section in sections if isinstance(sections, list) else []:
         try:
@@ -188,20 +192,42 @@ def renew_checksums(body: bytearray, header: Any) -> None:
     payload = header.get("payload")
     if isinstance(payload, dict) and type(payload.get("size")) is int and 0 <= payload["size"] <= len(body):
         payload["crc32"] = zlib.crc32(body[: payload["size"]])
-        structure = structure_size(body, header)
-        if structure:
-            payload["structure_crc32"] = zlib.crc32(body[:structure])
+        made = structure(body, header)
+        if made is not None:
+            payload["structure_crc32"] = zlib.crc32(body[: made.start])
 
 
-def structure_size(body: bytearray, header: Any) -> int:
-    from io import BytesIO
+def renew_list_checksums(body: bytearray, header: Any) -> None:
+    sections = {name: section for section in header.get("sections") or () if (name := named(section))}
+    payload = structure(body, header)
+    if payload is None or "list_checksums" not in sections:
+        return
+    place, vectors, sums = payload.start, sections.get("vectors", {}).get("offset"), []
+    code_size = (header["payload"]["size"] - place) // max(payload.ntotal, 1) - 8
+    for size in payload.sizes.tolist():
+        sum_of_codes = 0
+        if isinstance(vectors, int) and vectors >= 0:
+            sum_of_codes = zlib.crc32(body[vectors : vectors + 4 * payload.d * size])
+            vectors += 4 * payload.d * size
+        sums.append(zlib.crc32(body[place : place + code_size * size], sum_of_codes))
+        place += code_size * size
+        sums.append(zlib.crc32(body[place : place + 8 * size]))
+        place += 8 * size
+    data, offset = np.array(sums, "<u4").tobytes(), sections["list_checksums"].get("offset")
+    if type(offset) is int and 0 <= offset <= len(body) - len(data):
+        body[offset : offset + len(data)] = data
 
-    from cfe_faiss.files.faiss_payload import DamageError, read_payload
 
+def named(section: Any) -> str | None:
+    name = section.get("name") if isinstance(section, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def structure(body: bytearray, header: Any) -> Payload | None:
     try:
-        return read_payload(header.get("kind"), BytesIO(body), header["payload"]["size"]).start
+        return read_payload(header.get("kind"), cast(BinaryIO, BytesIO(body)), header["payload"]["size"])
     except (DamageError, KeyError, TypeError):  # the last two: its kind was changed
-        return 0
+        return None
 
 
 # --- one process ------------------------------------------------------------------------------------------------------
@@ -261,51 +287,58 @@ def child(folder: Path, first: int, last: int, seed: int) -> None:
 
 
 def fuzz(cases: int, seed: int) -> dict[str, int]:
-    """Return how many cases came out in which way; those that begin with WRONG, or crash or hang, must not occur."""
-    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         for kind in KINDS:
-            cfe.write_index(index(kind), folder / f"{kind}.index")
-        first = 0
-        while first < cases:
-            last = min(first + BATCH, cases)
-            command = [sys.executable, __file__, "--child", str(folder), str(first), str(last), str(seed)]
-            ended = "crash"
-            try:
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
-                output, finished = done.stdout, done.returncode == 0
-            except subprocess.TimeoutExpired as expired:
-                output, finished, ended = (expired.stdout or b"").decode(), False, "hang"
-            lines = output.splitlines()
-            counts.update(lines[1::2])
-            for number, line in zip(lines[::2], lines[1::2], strict=False):
-                if "WRONG" in line:
-                    print(f"case {number}, seed {seed}: {line}")
-            if not finished:
-                if not lines:
-                    raise RuntimeError("the child process did not begin")
-                print(f"case {lines[-1]}, seed {seed}: {ended}")
-                counts[f"WRONG: {ended}"] += 1
-                last = first + (len(lines) + 1) // 2
-            first = last
+            cfe.write_index(index(kind), Path(name) / f"{kind}.index")
+        return counted(__file__, Path(name), cases, seed)
+
+
+def counted(script: str, folder: Path, cases: int, seed: int) -> dict[str, int]:
+    """Return how many cases came out in which way; those that begin with WRONG, or crash or hang, must not occur.
+
+    ``script --child FOLDER FIRST LAST SEED`` prints, of each case, its number and then how it came out.
+    """
+    counts: Counter[str] = Counter()
+    first = 0
+    while first < cases:
+        last = min(first + BATCH, cases)
+        command = [sys.executable, script, "--child", str(folder), str(first), str(last), str(seed)]
+        ended = "crash"
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
+            output, finished = done.stdout, done.returncode == 0
+        except subprocess.TimeoutExpired as expired:
+            output, finished, ended = (expired.stdout or b"").decode(), False, "hang"
+        lines = output.splitlines()
+        counts.update(lines[1::2])
+        for number, line in zip(lines[::2], lines[1::2], strict=False):
+            if "WRONG" in line:
+                print(f"case {number}, seed {seed}: {line}")
+        if not finished:
+            if not lines:
+                raise RuntimeError("the child process did not begin")
+            print(f"case {lines[-1]}, seed {seed}: {ended}")
+            counts[f"WRONG: {ended}"] += 1
+            last = first + (len(lines) + 1) // 2
+        first = last
     return dict(sorted(counts.items()))
 
 
-def main(cases: int, seed: int) -> int:
+def main(name: str, fuzz: Callable[[int, int], dict[str, int]], enough: int, child: Callable[..., None]) -> None:
+    """Run all cases, or as a child process some of them; the result of ``enough`` or more is kept."""
+    if sys.argv[1:2] == ["--child"]:
+        child(Path(sys.argv[2]), *(int(argument) for argument in sys.argv[3:]))
+        return
+    cases, seed = ([int(argument) for argument in sys.argv[1:]] + [enough, 0][len(sys.argv) - 1 :])[:2]
     start = time.perf_counter()
     counts = fuzz(cases, seed)
     wrong = sum(count for name, count in counts.items() if "WRONG" in name)
     result = {"cases": cases, "seed": seed, "seconds": time.perf_counter() - start, "counts": counts, "wrong": wrong}
     print(json.dumps(result, indent=2))
-    if cases >= 10_000:
-        print(f"written to {save('fuzz_files', result)}")
-    return wrong
+    if cases >= enough:
+        print(f"written to {save(name, result)}")
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        child(Path(sys.argv[2]), *(int(argument) for argument in sys.argv[3:]))
-    else:
-        arguments = [int(argument) for argument in sys.argv[1:]]
-        sys.exit(1 if main(*(arguments + [10_000, 0][len(arguments) :])) else 0)
+    main("fuzz_files", fuzz, 10_000, child)

@@ -19,9 +19,9 @@ import graphs
 import numpy as np
 from common import save
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape
 
 import cfe_faiss as cfe
-from cfe_faiss.datasets.synthetic import amazon_shape
 from cfe_faiss.search.exact import top_pairs
 
 K = 1000

@@ -12,7 +12,7 @@ import numpy as np
 from common import save
 from scipy.stats import binom
 
-from cfe_faiss.audit import clustered_wilson, newcombe, risk_ratio
+from cfe_faiss.audit.intervals import clustered_wilson, newcombe, risk_ratio
 
 CASES = ((10, 10), (30, 30), (30, 300), (300, 30), (300, 300))
 SHARES = ((0.02, 0.05), (0.1, 0.1), (0.1, 0.3), (0.4, 0.5), (0.5, 0.5), (0.8, 0.9))

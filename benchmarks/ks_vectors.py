@@ -23,12 +23,11 @@ import scipy.sparse
 import torch
 from common import paired_times, save
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape
 
-from cfe_faiss import kernel
 from cfe_faiss.datasets import load
-from cfe_faiss.datasets.synthetic import amazon_shape
-from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.propagation import Propagation
+from cfe_faiss.graph import Graph, as_graph, ks
+from cfe_faiss.graph.ks import Propagation
 
 NODES = 200_000
 PAIRS = 6_000_000  # drawn with repetition; about twice as many directed edges
@@ -77,7 +76,7 @@ def set_threads(threads: int) -> None:
 
 def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
     unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    lengths = kernel._unit_rows(x, unit, aggregate)
+    lengths = ks._unit_rows(x, unit, aggregate)
     weights = np.random.default_rng(SEED).random(graph.num_edges, dtype=np.float32) + np.float32(0.5)
     weighted_graph = replace(graph, weights=weights)
     matrix, weighted_matrix = adjacency(graph, np.ones_like(weights)), adjacency(graph, weights)
@@ -127,7 +126,7 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
 
     def steps(graph: Graph, x: NDArray[np.float32]) -> object:
         unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-        lengths = kernel._unit_rows(x, unit, aggregate)
+        lengths = ks._unit_rows(x, unit, aggregate)
         propagation = Propagation(graph, x.shape[1], 0.5)
         return lambda: propagation.step(unit, lengths, aggregate, new_unit)
 

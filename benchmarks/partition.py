@@ -20,11 +20,10 @@ import pymetis
 import scipy.sparse
 from common import paired_times, save
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape
 
-from cfe_faiss import kernel
-from cfe_faiss.datasets.synthetic import amazon_shape
-from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.propagation import Propagation
+from cfe_faiss.graph import Graph, as_graph, ks
+from cfe_faiss.graph.ks import Propagation
 
 NODES, D, BLOCKS, LAYERS = 1_569_960, 64, 16, 3
 SEED, REPEATS = 0, 3
@@ -67,7 +66,7 @@ def rows_read(graph: Graph) -> float:
 
 def step_of(graph: Graph, x: NDArray[np.float32]) -> Callable[[], object]:
     unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    lengths = kernel._unit_rows(x, unit, aggregate)
+    lengths = ks._unit_rows(x, unit, aggregate)
     propagation = Propagation(graph, x.shape[1], 0.5)
     return lambda: propagation.step(unit, lengths, aggregate, new_unit)
 

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from common import RESULTS, environment
 from numpy.typing import NDArray
+from synthetic_graphs import amazon_shape
 
 import cfe_faiss as cfe
-from cfe_faiss.datasets.synthetic import amazon_shape
 from cfe_faiss.graph import Graph
 from cfe_faiss.scale import Job, ShardedEvidenceIndex
 from cfe_faiss.scale.manifest import Manifest

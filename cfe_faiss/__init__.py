@@ -7,14 +7,16 @@ Counterfactual Evidences for Node Classification", KDD 2025.
 
 from typing import TYPE_CHECKING, Any
 
-from cfe_faiss import startup  # noqa: F401 - it loads the core, or says why not, before all else
+from cfe_faiss.base import startup  # noqa: F401 - it loads the core, or says why not, before all else
 
 # isort: split
 from cfe_faiss import metrics
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.versions import show_versions
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
-from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder import EvidenceFinder, InputWarning
+from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -22,11 +24,9 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
-from cfe_faiss.kernel import ks_similarity, ks_vectors
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.store import EvidenceStore
 from cfe_faiss.tuning import Tuning, tune
-from cfe_faiss.versions import show_versions
 
 if TYPE_CHECKING:
     from cfe_faiss.neighbors import EvidenceNeighbors
@@ -43,6 +43,7 @@ __all__ = [
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
     "IndexEvidenceIVFScalarQuantizer",
+    "InputWarning",
     "Pairs",
     "Tuning",
     "__version__",

@@ -71,8 +71,6 @@ class CsrGraph:
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
     ) -> None: ...
-    def count_same_label(self, labels: NDArray[np.int32], threads: int) -> int:
-        """Return how many entries of ``indices`` join two nodes with the same label."""
 
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
@@ -192,52 +190,20 @@ class BlockStep:
         ``lengths`` are the nodes' own before the step, (m,). ValueError if blocks are missing.
         """
 
-# --- synthetic graphs ---
-
-def random_bits(key: int, counter: int) -> int:
-    """Return 64 random bits: the counter-th output of SplitMix64 with the seed ``key``."""
-
-def count_pairs(ends: NDArray[np.int64], key: int, threshold: int, counts: NDArray[np.int64], threads: int) -> None:
-    """Count the edges of each place i to later places j < ends[i]: those whose random bits are below the threshold."""
-
-def join_pairs(
-    ends: NDArray[np.int64],
-    key: int,
-    threshold: int,
-    order: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    edges: NDArray[np.int32],
-    threads: int,
-) -> None:
-    """Write what ``count_pairs`` counts, (2, m), from starts[i] on for place i; order[i] is the node there."""
-
-def join_others(
-    bottoms: NDArray[np.int64],
-    tops: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    cumulated: NDArray[np.float64],
-    key: int,
-    stray: int,
-    order: NDArray[np.int32],
-    edges: NDArray[np.int32],
-    threads: int,
-) -> None:
-    """Write edges starts[i]..starts[i + 1]-1 from place i to others, by demand, in bottoms[i]..tops[i]-1 or all."""
-
-def fill_features(
-    community: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    centres: NDArray[np.float32],
-    of_class: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    own: float,
-    key: int,
-    x: NDArray[np.float32],
-    threads: int,
-) -> None:
-    """Write features, (n, d): scale * (centre of the community + offset of the class + own * random number)."""
-
 # --- rows ---
+
+class ListChecks:
+    """Checksums of the lists in a mapped file, each compared when the list is read for the first time.
+
+    Parameters
+    ----------
+    source
+        What errors call the file.
+    sums
+        CRC-32 of the codes and of the ids of each list, flat, (2 * nlist,); (0,) where none are known.
+    """
+
+    def __init__(self, source: str, sums: NDArray[np.uint32]) -> None: ...
 
 class Rows:
     """The rows of an index where FAISS keeps them; valid while the index lives and until it changes.
@@ -292,6 +258,18 @@ class Rows:
 
     def copy_ids(self, ids: NDArray[np.int64]) -> None:
         """Write the ids of all rows, (n,)."""
+
+    def check_by(self, parts: Sequence[ListChecks], owners: NDArray[np.int64]) -> None:
+        """Let ``parts[owners[j]]`` check list j, (nlist,), when it is read; ValueError names a list that is damaged."""
+
+    def check_lists(self, lists: NDArray[np.int64] | None = None) -> None:
+        """Check some lists now, or all; numbers below 0 are passed over."""
+
+    def check_ids(self) -> None:
+        """Check the ids of all lists now."""
+
+    def checksums(self) -> NDArray[np.uint32]:
+        """Return the CRC-32 of the codes and of the ids of each list, flat, (2 * nlist,)."""
 
     def view(self, first: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Return vectors and ids of rows ``first:stop`` where they lie; None if that cannot be.
@@ -848,6 +826,23 @@ class GroupedSearcher:
 
 # --- letting searches and changes into an index ---
 
+def before_fork() -> None:
+    """Wait for commits that have begun, and keep new ones from beginning."""
+
+def after_fork_in_parent() -> None:
+    """Let commits go on."""
+
+def after_fork_in_child() -> None:
+    """Let commits go on, and open all locks: the threads that held them are no more."""
+
+class Unforked:
+    """A section for ``with``, which a fork waits for; it must be short, and wait for nothing but the GIL."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
 class Reading:
     """What ``with`` holds while it reads; the lock is left at the latest when this object goes."""
 
@@ -867,8 +862,9 @@ class Writing:
 class ReadWriteLock:
     """Any number of readers at once, or one writer; a waiting writer goes before new readers.
 
-    Not reentrant: a thread that is inside must not enter again. Who waits can be interrupted; an exception between any
-    two lines leaves the lock as it should be.
+    A thread that reads may enter for reading once more, even if a writer waits. RuntimeError where a thread would wait
+    for itself. A thread that waits can be interrupted; an exception between any two lines leaves the lock as it should
+    be. In the child of a fork the lock is open, whoever held it in the parent.
     """
 
     def reading(self) -> Reading:

@@ -7,8 +7,10 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from cfe_faiss.audit.features import class_name, differing_features, format_value
-from cfe_faiss.checks import as_count
-from cfe_faiss.digits import format_similarity
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.text import format_similarity
+from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph import as_graph
 
@@ -21,13 +23,14 @@ _FEATURES = 4
 _WIDTH = 80
 
 
-def run(
+def run(  # noqa: PLR0913
     dataset: str,
     root: str | os.PathLike[str] | None,
     *,
     pairs: int,
     nodes: str,
     folder: Path,
+    overwrite: bool = False,
     seed: int,
     output: TextIO,
 ) -> None:
@@ -42,9 +45,11 @@ def run(
     nodes
         Search among the "test" nodes or "all" nodes.
     folder
-        Where the picture of the closest pair goes, ``evidence.png``; it is created where it does not exist.
+        Folder of the picture of the closest pair, ``evidence.png``. It is created if it does not exist.
+    overwrite
+        Whether to replace a picture of that name that this package has not written.
     output
-        Where the text goes. Progress goes to standard error.
+        Stream for the text. Progress goes to standard error.
 
     Raises
     ------
@@ -53,12 +58,13 @@ def run(
     OSError
         If a file of the data set is missing, or the picture cannot be written.
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument is not as described; or if another picture is there, and ``overwrite`` is False.
     """
     from cfe_faiss.datasets import load
     from cfe_faiss.models import gcn, train
 
-    pairs = as_count("pairs", pairs)
+    pairs, picture = as_count("pairs", pairs), folder / "evidence.png"
+    check_outputs([picture], overwrite=overwrite)
     data: Any = load(dataset, root, seed)
     folder.mkdir(parents=True, exist_ok=True)
     model = gcn(data, seed=seed)
@@ -74,8 +80,7 @@ def run(
     output.write(_introduction(data, searched, len(evidence)))
     output.write(_table([_rows(data, evidence, rank) for rank in range(len(evidence))]))
     output.flush()
-    picture = folder / "evidence.png"
-    _draw(data, evidence, picture)
+    write_picture(_figure(data, evidence), picture, overwrite=overwrite)
     output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 
 
@@ -125,8 +130,8 @@ def _table(pairs: list[list[_Row]]) -> str:
     return "".join("\n" + "".join(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows) for rows in pairs)
 
 
-def _draw(data: Any, evidence: PairEvidence, path: Path) -> None:
+def _figure(data: Any, evidence: PairEvidence) -> Any:
     from cfe_faiss.plot import evidence_figure
 
     source, target, similarity = int(evidence.source[0]), int(evidence.target[0]), float(evidence.similarity64()[0])
-    evidence_figure(data, source, target, evidence.labels, similarity=similarity).savefig(path, dpi=150)
+    return evidence_figure(data, source, target, evidence.labels, similarity=similarity)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.lists.topk import PADDING
 
 

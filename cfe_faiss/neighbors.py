@@ -1,5 +1,7 @@
 """Evidence search as a scikit-learn estimator; loaded when first used, since it loads scikit-learn."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any, Literal, Self, overload
@@ -14,7 +16,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.finder import empty_index
 from cfe_faiss.index.kinds import EvidenceIndex
 

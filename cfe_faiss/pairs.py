@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.constraints import Constraints
-from cfe_faiss.digits import format_similarity
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.text import format_similarity
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
@@ -142,9 +143,8 @@ def global_evidence(  # noqa: PLR0913
     if nprobe is not None:
         nprobe = as_count("nprobe", nprobe)
     _check_where(where, attributes, graph)
-    if where is not None:
-        if not exact or nprobe is not None:
-            raise ValueError("exact=False and nprobe must be left out with where: such a search is exact")
+    if where is not None and (not exact or nprobe is not None):
+        raise ValueError("exact=False and nprobe must be left out with where: such a search is exact")
     if per_node:
         query = Query(1, where=where, attributes=attributes, graph=graph)
         return _best_of_each(index, k, query, Effort(None if exact else nprobe, exact=exact), progress)
@@ -204,14 +204,14 @@ class _Compared:
     def missing(self) -> Mapping[str, int]:
         return {} if self.made is None else self.made.missing
 
-    @cached_property
+    @derived
     def work(self) -> float:
         """About how many multiplications it takes to compare all pairs."""
         if self.made is None:
             return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
         return constrained.pairs_work(self.snapshot, self.made)
 
-    @cached_property
+    @derived
     def blocks(self) -> Blocks | None:
         return blocks_of(self.snapshot) if self.work > _WORTH_BLOCKS else None
 
@@ -316,9 +316,7 @@ def evidence_pairs(
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 
-def _stream(
-    index: EvidenceIndex, compared: _Compared, threshold: float, block: int
-) -> Iterator[Pairs]:
+def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
     """Run all scans side by side until a block is full; go on from there when the next one is wanted."""
     with index.reading():
         _check_unchanged(index, compared)
@@ -358,9 +356,7 @@ def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, pr
     return Pairs(*best_pairs([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
 
 
-def _searched_pairs(
-    index: EvidenceIndex, k: int, nprobe: int | None, progress: str | None
-) -> Found:
+def _searched_pairs(index: EvidenceIndex, k: int, nprobe: int | None, progress: str | None) -> Found:
     """Deepen each vector's search until its last result is worse than the k-th best pair found so far."""
     with index.reading():
         snapshot = index.snapshot()

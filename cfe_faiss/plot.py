@@ -16,10 +16,12 @@ from cfe_faiss.audit.features import (
     format_value,
     node_name,
 )
-from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.digits import format_similarity
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import format_similarity
 from cfe_faiss.graph import Graph, as_graph
+
+__all__ = ["evidence_figure"]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,8 +86,8 @@ def evidence_figure(
     labels
         Shape (n,), integers: the class that the model predicts for each node.
     similarity
-        KS similarity of the two, written under the title as :func:`cfe_faiss.digits.format_similarity` does: a float is
-        taken for float64.
+        KS similarity of the two, written under the title by :func:`cfe_faiss.base.text.format_similarity`. A float
+        counts as float64.
     max_neighbors
         How many neighbours to draw of each node: those that both share first, then by ascending number. The number of
         the others is written below.

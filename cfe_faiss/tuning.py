@@ -1,5 +1,7 @@
 """Settings of an inverted file for a wanted recall, found by trying them."""
 
+from __future__ import annotations
+
 import math
 import time
 from dataclasses import dataclass
@@ -8,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import metrics
-from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.base.text import summary
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.search.exact import Results
-from cfe_faiss.summary import summary
+from cfe_faiss.search.query import Results
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0)
 _PARTITIONS = (1, 2)

@@ -23,6 +23,7 @@ version = release = cfe_faiss.__version__
 
 extensions = [
     "command_line",
+    "sample_report",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",

@@ -31,10 +31,8 @@ def write_report(name: str, folder: Path) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, without=sensitive, nodes=data.test_mask)
     report = audit.report(
         finder,
-        data,
         folder / f"{name}.html",
         sensitive=sensitive,
-        model=model,
         favourable=favourable,
         subject=audit.Subject(
             title=f"Audit of a GCN on {name.capitalize()}",
@@ -43,7 +41,7 @@ def write_report(name: str, folder: Path) -> None:
             command=f"python examples/audit_german_bail.py {folder}",
             seed=SEED,
         ),
-        conditions=[audit.Condition.parse("impact_ratio>=0.8")],
+        require=["impact_ratio>=0.8"],
     )
     print(*report.files, sep="\n")
 

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 import cfe_faiss as cfe
-from cfe_faiss import audit, models
+from cfe_faiss import audit
 
 # %%
 # The graph
@@ -69,25 +69,24 @@ for _ in range(100):
 # ---------
 # Who is alike does not depend on the sex here, so that evidence which differs in it says that the model depends on it.
 
-alike = Data(x=data.x[:, :3], edge_index=data.edge_index)
-finder = cfe.EvidenceFinder.from_data(alike, models.predict(model, data), nodes=data.test_mask)
+finder = cfe.EvidenceFinder.from_data(data, model, without=["sex"], nodes=data.test_mask)
 # %%
 # Of all attributes alone, evidence differs only in the sex more often than chance would make it: only there is
 # ``difference_low`` above 0.
 
-show(audit.discrimination_scores(finder.index, None, data, bins={"age": [30, 60]}, intersections=[("sex", "age")]))
+show(audit.discrimination_scores(finder, bins={"age": [30, 60]}, intersections=[("sex", "age")]))
 
 # %%
 # How many nodes are treated differently from the node most like them, and what shuffled classes would give:
 
-show(audit.consistency(finder.index, None, data, columns=["sex"]))
+show(audit.consistency(finder, columns=["sex"]))
 
 # %%
 # Accuracy among the nodes of the closest pairs, against the overall one:
 
-show(audit.error_rate_by_evidence(finder.index, data, ks=[10, 50, 200]))
+show(audit.error_rate_by_evidence(finder, ks=[10, 50, 200]))
 
 # %%
 # Training on with the nodes of the 50 closest pairs, against the same training without them:
 
-show(audit.fine_tune(model, data, finder.top_pairs(50), seeds=range(3), epochs=50).summary)
+show(audit.fine_tune(finder, pairs=finder.top_pairs(50), seeds=range(3), epochs=50).summary)

@@ -48,12 +48,11 @@ alike = people[["income", "debt", "age"]]
 X = ((alike - alike.mean()) / alike.std()).to_numpy(np.float32)
 tables = {}
 for name, labels in predicted.items():
-    index = cfe.IndexEvidenceFlat(X.shape[1])
-    index.add_with_labels(X, labels)
-    tables[name] = audit.discrimination_scores(index, None, people, bins=2)
+    finder = cfe.EvidenceFinder.from_vectors(X, labels, features=people)
+    tables[name] = audit.discrimination_scores(finder, bins=2)
     print(f"{name} model, women against men, selected:")
-    rates = audit.group_metrics(people, labels, ["sex"], favourable=1)
-    print(rates.table[["value", "nodes", "rate", "ratio"]].round(2).to_string(index=False), end="\n\n")
+    rates = audit.group_metrics(y_pred=labels, sensitive_features=people["sex"], favourable=1)
+    print(rates.table[["value", "count", "rate", "ratio", "verdict"]].round(2).to_string(index=False), end="\n\n")
 
 # %%
 # What the scores say

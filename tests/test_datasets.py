@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
 from cfe_faiss.datasets import NAMES, load, pyg
+from cfe_faiss.datasets.files import FOLDERS
 from cfe_faiss.datasets.split import split_masks
 
 UNREACHABLE = "http://127.0.0.1:9"
@@ -327,7 +328,7 @@ def test_missing_files_without_a_network(tmp_path, monkeypatch, name):
     with pytest.raises(FileNotFoundError, match="The download failed") as error:
         load(name, root)
     source = pyg.SOURCES[name]
-    for part in (*source.files, str(root / source.home / source.raw), source.origin):
+    for part in (*source.files, str(root / FOLDERS[name]), source.origin):
         assert part in str(error.value)
     assert not root.exists()
 

@@ -1,11 +1,18 @@
 """What the site's pages show runs, and its reference names every public name once."""
 
 import ast
+import asyncio
 import doctest
 import importlib
+import inspect
+import os
+import pydoc
 import re
+import subprocess
+import sys
 import textwrap
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,63 +23,107 @@ GENERATED = {"generated", "gallery"}
 PAGES = [
     page for page in sorted(DOCS.rglob("*.md")) if not GENERATED.intersection(page.relative_to(DOCS).parts)
 ] + sorted(ROOT.glob("*.md"))
-FENCE = re.compile(
-    r"^(?P<indent> *)(?P<fence>`{3,})python\n(?P<code>.*?)^(?P=indent)(?P=fence)$", re.DOTALL | re.MULTILINE
+BLOCK = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>python|sh)\n(?P<code>.*?)^(?P=indent)(?P=fence)$"
+    r"|^<!-- setup\n(?P<setup>.*?)^-->$|^<!-- not run: (?P<reason>.+?) -->$",
+    re.DOTALL | re.MULTILINE,
 )
+INSTALLS = ("pip install ", "apt-get install ", "make ", ".venv/bin/pre-commit ")
 
 pytestmark = pytest.mark.skipif(not (DOCS / "conf.py").is_file(), reason="for a clone of the repository")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page, in the order of the page: language "python", "sh" or "setup" (hidden Python)."""
+
+    line: int
+    language: str
+    code: str
+
+    @property
+    def is_session(self) -> bool:
+        return self.code.lstrip().startswith(">>>")
 
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def blocks(text: str) -> list[tuple[int, str]]:
-    """Return the Python blocks of a page, each with the number of its first line."""
-    return [
-        (text.count("\n", 0, found.start("code")) + 1, textwrap.dedent(found["code"])) for found in FENCE.finditer(text)
-    ]
-
-
-def is_session(code: str) -> bool:
-    return code.lstrip().startswith(">>>")
-
-
-def sessions(page: Path) -> list[tuple[int, str]]:
-    """Return the blocks of a page that are to be run."""
-    return [(line, code) for line, code in blocks(page.read_text(encoding="utf-8")) if is_session(code)]
+def blocks(page: Path) -> list[Block]:
+    """Return the blocks of a page that are run: all but those under a comment "not run: REASON"."""
+    text = page.read_text(encoding="utf-8")
+    found, skipped = [], False
+    for match in BLOCK.finditer(text):
+        language = match["language"] or ("setup" if match["setup"] else "")
+        if language and not skipped:
+            group = "setup" if language == "setup" else "code"
+            line = text.count("\n", 0, match.start(group)) + 1
+            found.append(Block(line, language, textwrap.dedent(match[group])))
+        skipped = match["reason"] is not None
+    return found
 
 
 def needs(text: str) -> list[str]:
-    """Return the modules that the page says its blocks need: ``needs:`` in its front matter."""
+    """Return the modules of the page's front matter, ``needs: NAME NAME``."""
     found = re.match(r"---\n(?:.*\n)*?needs: *(.*)\n(?:.*\n)*?---\n", text)
     return found[1].split() if found else []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if sessions(page)], ids=name_of)
-def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = page.read_text(encoding="utf-8")
-    for module in needs(text):
-        pytest.importorskip(module)
-    monkeypatch.chdir(tmp_path)
-    parser, options = doctest.DocTestParser(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    examples = []
-    for line, code in sessions(page):
-        for example in parser.get_examples(code):
-            example.lineno += line - 1
-            examples.append(example)
-    test = doctest.DocTest(examples, {"__name__": "__main__"}, page.name, str(page), 0, text)
+def run_session(block: Block, names: dict[str, object], page: Path) -> None:
+    test = doctest.DocTestParser().get_doctest(block.code, {}, page.name, str(page), block.line - 1)
+    test.globs = names
     complaints: list[str] = []
-    doctest.DocTestRunner(optionflags=options).run(test, out=complaints.append)
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    doctest.DocTestRunner(optionflags=options).run(test, out=complaints.append, clear_globs=False)
     if complaints:
         pytest.fail("".join(complaints), pytrace=False)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_other_code_compiles(page: Path) -> None:
-    for line, code in blocks(page.read_text(encoding="utf-8")):
-        if not is_session(code):
-            compile(code, f"{page}, line {line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+def run_python(block: Block, names: dict[str, object], page: Path) -> None:
+    code = compile(block.code, f"{page}, block of line {block.line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, names)
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
+def run_sh(block: Block, page: Path) -> None:
+    """Run the commands of a block in bash, without those that install something."""
+    commands = "".join(line for line in block.code.splitlines(keepends=True) if not line.startswith(INSTALLS))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode:
+        pytest.fail(
+            f"{page}, line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False
+        )
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
+def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in needs(page.read_text(encoding="utf-8")):
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "sh":
+            run_sh(block, page)
+        elif block.is_session:
+            run_session(block, names, page)
+        else:
+            run_python(block, names, page)
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    reasons = {
+        name_of(page): re.findall(r"<!-- not run: (.*?) -->", page.read_text(encoding="utf-8")) for page in PAGES
+    }
+    assert {name: reason for name, found in reasons.items() for reason in found if len(reason) < 10} == {}
+    assert sum(map(len, reasons.values())) < 10
 
 
 def listed() -> list[str]:
@@ -140,3 +191,32 @@ def test_docstrings_are_numpydoc(module: str) -> None:
     complaints = [(name, *error) for name in names for error in validate(name)["errors"]]
     hidden = {"PR02"} if module.endswith(".haystack") else set()  # its decorator hides the constructor's parameters
     assert [complaint for complaint in complaints if complaint[1] in WRONG - hidden] == []
+
+
+def functions(name: str) -> dict[str, object]:
+    """Return the function of that name, or the public methods of the class, by their full names."""
+    module, _, item = name.rpartition(".")
+    found = getattr(importlib.import_module(module), item)
+    if not inspect.isclass(found):
+        return {name: found} if callable(found) else {}
+    members = ((member, getattr(found, member)) for member in dir(found) if not member.startswith("_"))
+    ours = ((member, value) for member, value in members if getattr(value, "__module__", "").startswith("cfe_faiss"))
+    return {f"{name}.{member}": value for member, value in ours if inspect.isroutine(value)}
+
+
+@pytest.mark.parametrize("name", listed())
+def test_help_has_60_lines_at_most(name: str) -> None:
+    try:
+        found = functions(name)
+    except ImportError as error:
+        pytest.skip(str(error))
+    # The signature counts as one line: from Python 3.13 on, pydoc breaks it where it is wide.
+    lines = {full: len((inspect.getdoc(value) or "").splitlines()) + 3 for full, value in found.items()}
+    assert {full: count for full, count in lines.items() if count > 60} == {}
+
+
+@pytest.mark.parametrize("name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors", "tune"])
+def test_help_names_unions(name: str) -> None:
+    text = pydoc.render_doc(f"cfe_faiss.{name}", renderer=pydoc.plaintext)
+    assert "ArrayLike" in text
+    assert "_array_like" not in text

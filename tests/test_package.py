@@ -37,7 +37,7 @@ def test_nothing_is_compiled_at_first_use() -> None:
 def test_public_names_are_there_and_documented() -> None:
     for name in cfe.__all__:
         assert getattr(cfe, name) is not None
-        if name not in ("__version__", "metrics", "show_versions"):
+        if name not in ("__version__", "InputWarning", "metrics", "show_versions"):
             assert "Parameters" in getattr(cfe, name).__doc__ or "Attributes" in getattr(cfe, name).__doc__
 
 

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -197,3 +198,25 @@ def test_nothing_stored_gives_no_pairs() -> None:
     for exactly in (True, False):
         assert_array_equal(cfe.global_evidence(cfe.IndexEvidenceFlat(2), 3, exact=exactly).source, [])
     assert list(cfe.evidence_pairs(cfe.IndexEvidenceFlat(2), 0.0)) == []
+
+
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF3,Flat", "EvidenceIVF3x2,SQ8"])
+def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
+    X, labels = clustered(60, 4, 2)
+    index = cfe.index_factory(4, kind)
+    if kind != "EvidenceFlat":
+        index.train(X)
+    assert list(cfe.evidence_pairs(index, 0.5)) == []
+    index.add_with_labels(X, labels)
+    assert len(next(cfe.evidence_pairs(index, 0.5)))
+    index.reset()
+    assert list(cfe.evidence_pairs(index, 0.5)) == []
+
+
+def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
+    index = cfe.IndexEvidenceIVF(4, 3)
+    before = index.snapshot()
+    assert index.snapshot() is before
+    faiss.IndexPreTransform(index).train(clustered(60, 4, 2)[0])
+    assert index.snapshot() is not before
+    assert index.snapshot().is_trained

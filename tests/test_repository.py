@@ -48,6 +48,13 @@ def test_what_is_installed_directly_is_pinned() -> None:
     assert {name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in pinned} == {"cfe-faiss"}
 
 
+def test_torch_that_runs_code_from_files_is_refused() -> None:
+    """``weights_only=True`` holds from version 2.10 on (CVE-2026-24747)."""
+    extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
+    (bound,) = (requirement for requirement in extras["gnn"] if re.match(r"torch\b", requirement))
+    assert tuple(map(int, re.fullmatch(r"torch>=(\d+)\.(\d+)", bound).groups())) >= (2, 10)
+
+
 def test_actions_are_pinned_by_commit_and_the_same_everywhere() -> None:
     versions: dict[str, set[str]] = {}
     for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):

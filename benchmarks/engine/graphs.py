@@ -71,9 +71,9 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
         X, labels = crowded(d, classes, n)
         return X, labels, f"synthetic graph of nearest neighbours, {_NEIGHBORS} for each node, mixed classes"
     _, level, n = name.split("-")
-    from cfe_faiss.datasets import synthetic
+    from benchmarks.synthetic_graphs import amazon_shape
 
-    data = synthetic.amazon_shape(n=int(n), homophily=HOMOPHILY[level], seed=SEED)
+    data = amazon_shape(n=int(n), homophily=HOMOPHILY[level], seed=SEED)
     X = cfe.ks_vectors(data.x, data.graph, num_layers=3, alpha=0.5, progress=True)
     return X, data.labels.astype(np.int64), f"synthetic graph of AmazonProducts' shape, homophily {HOMOPHILY[level]}"
 

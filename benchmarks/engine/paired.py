@@ -18,7 +18,7 @@ from benchmarks.engine import ours, peers
 from benchmarks.engine.graphs import Graph, load, quality
 from benchmarks.engine.peers import PEERS, THREADS, Peer
 from benchmarks.engine.sweep import TARGETS, best, clock, rate, read, sample
-from cfe_faiss import parallel
+from cfe_faiss.base import threads
 
 NEAR = 4.0  # times slower than the fastest is still timed again
 BEST = 4  # peers that are timed again in any case
@@ -92,7 +92,7 @@ def compare_single(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
     times: dict[str, list[float]] = {}
     results: dict[str, list[Any]] = {}
     faiss.omp_set_num_threads(1)
-    with parallel.single_threaded_blas():
+    with threads.single_threaded_blas():
         for _ in range(2):
             times, results = ({name: [] for name in records} for _ in range(2))
             for block in np.array_split(graph.queries[rows], max(1, len(rows) // _BLOCK)):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.engine.graphs import Graph, load, quality
 from benchmarks.engine.peers import PEERS, THREADS, Peer
 from benchmarks.engine.searcher import Results, Searcher
-from cfe_faiss import parallel
+from cfe_faiss.base import threads
 
 TARGETS = (0.95, 0.99)
 MODES = ("all", "single")
@@ -157,7 +157,7 @@ def measure_single(graph: Graph, searcher: Searcher, setting: int) -> dict[str, 
     faiss.omp_set_num_threads(1)
     times, found = [], []
     try:
-        with parallel.single_threaded_blas():
+        with threads.single_threaded_blas():
             for query in graph.queries[rows].tolist():
                 start = time.perf_counter()
                 results = searcher.one(query, setting)

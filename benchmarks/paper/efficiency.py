@@ -23,6 +23,7 @@ QUERIES = 100
 VARIANTS = ("LocalCE-B", "LocalCE-I", "w/o WC", "w/o SP", "ours")
 PAPER_SECONDS = {"pubmed": 159, "facebook": 358, "amazon": 1503}
 INSENSITIVE = 2.0
+SIGNIFICANT = 2.0
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -143,7 +144,9 @@ def claims(result: dict[str, Any]) -> list[Claim]:
                     rows_of(result, graph, scope, "LocalCE-B"), rows_of(result, graph, scope, index), strict=True
                 )
                 ratios = [a["query_seconds"][at] / b["query_seconds"][at] for a, b in pairs]
-                faster.append(Case(f"{TITLES[graph]}, {scope}, {index}", ratios, least=1, counted=source != SHAPE))
+                faster.append(
+                    Case(f"{TITLES[graph]}, {scope}, {index}", ratios, least=SIGNIFICANT, counted=source != SHAPE)
+                )
     return [
         Claim(
             "Query times are less sensitive to k.",
@@ -154,10 +157,11 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         Claim(
             "All three index-based algorithms are significantly faster than LocalCE-B.",
             "Figure 5 a",
-            "time of LocalCE-B / time of the index, k = 10",
+            f"time of LocalCE-B / time of the index, k = 10; significantly faster means at least {SIGNIFICANT:g} times",
             faster,
-            "Absolute times, and those of index construction, are not comparable to the paper's: another machine, and "
-            "compiled code.",
+            f"The bound of {SIGNIFICANT:g} was set after the results were seen; all intervals lie above 1. Absolute "
+            "times, and those of index construction, are not comparable to the paper's: another machine, and compiled "
+            "code.",
         ),
     ]
 

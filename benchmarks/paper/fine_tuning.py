@@ -98,7 +98,8 @@ def tune(
 ) -> dict[str, Any]:
     """Fine-tune ``model`` itself, and return its accuracies on what remains."""
     how = {**bench.training(name), "epochs": 5 if bench.quick else EPOCHS}
-    result = audit.fine_tune(model, data, pairs, role=role, seeds=[seed], inplace=True, **how)
+    finder = cfe.EvidenceFinder.from_data(data, model)
+    result = audit.fine_tune(finder, pairs=pairs, role=role, seeds=[seed], inplace=True, **how)
     return {key: float(value) for key, value in result.runs.iloc[0].items() if key != "seed"}
 
 

@@ -35,7 +35,8 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
     model = trained(bench, name, "gcn", seed)
-    curve = audit.error_rate_by_evidence(flat_index(bench, name, model), model.data, KS, per_node=True)
+    finder = cfe.EvidenceFinder.from_index(flat_index(bench, name, model), truth=model.data.y)
+    curve = audit.error_rate_by_evidence(finder, ks=KS, per_node=True)
     right = model.labels == model.data.y.numpy()
     reached = [int(pairs) == k for pairs, k in zip(curve["pairs"], KS, strict=True)]
     return {

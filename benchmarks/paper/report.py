@@ -183,7 +183,7 @@ def choices() -> str:
         f"- FairGNN: `train_fair`'s defaults, the sensitive attribute of {KNOWN} training nodes known. Its estimator "
         "of the attribute is a GraphSAGE, not the GCN of its article: edges in Bail join nodes of equal WHITE little "
         "more often than by chance, so a GCN, which averages a node with its neighbours, does not find it from 200 "
-        "nodes (measured in the docstring of `cfe_faiss.models.fairgnn`). WHITE is itself a column of x, which "
+        "nodes (measured in the docstring of `fair_models.fairgnn`). WHITE is itself a column of x, which "
         "GraphSAGE reads: FairGNN all but knows the attribute of every node here, an easier task than its article's.\n"
         f"- The paper's index: p = {PARTITIONS}, m = {CLUSTERS}, theta = pi/3, as the paper says. Ours: 2 sqrt(n) "
         "lists, one partition, default nprobe.\n"

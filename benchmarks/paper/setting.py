@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import fair_models
 import numpy as np
 import torch
 from common import environment
@@ -133,7 +134,7 @@ def vectors(bench: Bench, name: str) -> NDArray[np.float32]:
 def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
     """Return a model of one of the five kinds, or ``fairgnn``; trained here unless the cache has it."""
     data, source = graph(bench.quick, name, seed)
-    model = models.fairgnn(data, seed=seed) if kind == "fairgnn" else models.build(kind, data, seed=seed)
+    model = fair_models.fairgnn(data, seed=seed) if kind == "fairgnn" else models.build(kind, data, seed=seed)
     path = bench.folder / "cache" / "models" / f"{name}-{kind}-{seed}.pt"
     how = bench.training(name) if kind != "fairgnn" else {"epochs": 15} if bench.quick else {}
     wanted = {"source": source, **how, "weights": {k: list(v.shape) for k, v in state(model).items()}}
@@ -141,7 +142,7 @@ def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
     if kept is None or kept["wanted"] != wanted:
         start = time.perf_counter()
         if kind == "fairgnn":
-            models.train_fair(model, data, known=20 if bench.quick else KNOWN, seed=seed, **how)
+            fair_models.train_fair(model, data, known=20 if bench.quick else KNOWN, seed=seed, **how)
         else:
             models.train(model, data, seed=seed, **how)
         judged = {key: getattr(models.evaluate(model, data, data.test_mask), key) for key in METRICS}

@@ -1,17 +1,21 @@
 """Where the graphs come from: their files, or where these are missing a synthetic graph of their shape."""
 
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))  # for benchmarks/synthetic_graphs.py
+
 import numpy as np
 import torch
+from synthetic_graphs import amazon_shape, pubmed_shape
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from cfe_faiss.datasets import load, synthetic
+from cfe_faiss.datasets import load
 from cfe_faiss.datasets.split import split_masks
 
 REAL, SHAPE, TINY = "its files", "synthetic, of its shape", "tiny and made up"
@@ -37,7 +41,7 @@ def graph(quick: bool, name: str, seed: int) -> tuple[Any, str]:
     if available(name):
         return load(name, root(), seed=seed), REAL
     if name == "pubmed":
-        return synthetic.pubmed_shape(seed=0).to_data(seed), SHAPE
+        return pubmed_shape(seed=0).to_data(seed), SHAPE
     raise FileNotFoundError(f"{name} needs {root() / _FILES[name]}: set CFE_DATA to the folder that holds the graphs")
 
 
@@ -46,7 +50,7 @@ def amazon(quick: bool) -> tuple[Any, str]:
     if not quick and available("amazon"):
         data = load("amazon", root())
         return SimpleNamespace(x=data.x.numpy(), edges=data.edge_index.numpy(), labels=data.y.numpy()), REAL
-    made = synthetic.amazon_shape(2000, seed=0) if quick else synthetic.amazon_shape(seed=0)
+    made = amazon_shape(2000, seed=0) if quick else amazon_shape(seed=0)
     return SimpleNamespace(x=made.x, edges=made.graph, labels=made.labels), TINY if quick else SHAPE
 
 

@@ -86,7 +86,7 @@ def one(bench: Bench, kind: str, seed: int) -> dict[str, Any]:
 
 def score_lines(model: Any, X: Any) -> list[dict[str, Any]]:
     """Return the scores of the values that the paper lists or could list, by evidence of these KS vectors."""
-    frame = audit.discrimination_scores(index_of(model, X), None, model.data, K, bins=BINS)
+    frame = audit.discrimination_scores(finder_of(model, X), k=K, bins=BINS)
     found = []
     for feature, own in frame.groupby("feature", sort=False):
         values = set(own["value"])
@@ -100,10 +100,10 @@ def score_lines(model: Any, X: Any) -> list[dict[str, Any]]:
     return found
 
 
-def index_of(model: Any, X: Any) -> cfe.IndexEvidenceFlat:
+def finder_of(model: Any, X: Any) -> cfe.EvidenceFinder:
     index = cfe.IndexEvidenceFlat(X.shape[1])
     index.add_with_labels(X[model.test], model.labels[model.test], ids=model.test)
-    return index
+    return cfe.EvidenceFinder.from_index(index, features=model.data)
 
 
 def unseen(model: Any) -> float | None:
@@ -111,7 +111,7 @@ def unseen(model: Any) -> float | None:
     data, column = model.data, model.data.feature_names.index(SENSITIVE)
     kept = [c for c in range(data.x.shape[1]) if c != column]
     X = cfe.ks_vectors(data.x[:, kept], data.edge_index, num_layers=LAYERS, alpha=ALPHA)
-    frame = audit.discrimination_scores(index_of(model, X), None, data, K, columns=[SENSITIVE])
+    frame = audit.discrimination_scores(finder_of(model, X), k=K, columns=[SENSITIVE])
     score = float(frame.loc[frame["value"] == "1", "score"].iloc[0])
     return rounded(score) if math.isfinite(score) else None
 

@@ -3,10 +3,11 @@
 A claim is broken down into cases: one graph (and setting) each, with one number per seed and a bound. A case *passes*
 when the 95 % t-interval of the mean over the seeds lies on the claim's side of the bound, *fails* when it lies on the
 other side, and is *undecided* when the bound lies within. The claim *holds* when all its cases pass, *holds in part*
-when some do, *does not hold* when none does and some fail, and is *undecided* when all are; how many pass, fail or
-are undecided stands beside it, since what five seeds leave undecided is not refuted. Synthetic graphs that stand in
-for a missing real one are shown and not counted; a claim that only they could tell, or that nothing public could, is
-*not checked*.
+when some do, *does not hold* when none does and some fail, and is *undecided* when all are. The column "cases" says
+how many pass, fail or are undecided, since five seeds that leave a case undecided do not refute it. Three kinds of
+claim are named and not counted among those that hold: a claim that follows from a definition *holds by definition*; a
+claim whose cases are all on synthetic graphs gets its verdict *on synthetic graphs only*; a claim that no public data
+can test is *not checked*. In the other claims, cases on synthetic graphs are shown and do not count.
 """
 
 import math
@@ -61,26 +62,35 @@ class Case:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, where it stands, what was measured for it, and what a reader must know besides."""
+    """A sentence of the paper, its place there, the measured quantity, and whether it is true by definition."""
 
     text: str
     where: str
     measured: str
     cases: Sequence[Case]
     note: str = ""
+    by_definition: bool = False
 
     def verdict(self) -> str:
-        outcomes = {case.outcome() for case in self.cases if case.counted}
-        if not outcomes:
+        if self.by_definition:
+            return "holds by definition"
+        counted = [case for case in self.cases if case.counted]
+        if not self.cases:
             return "not checked"
-        if "passes" in outcomes:
-            return "holds" if len(outcomes) == 1 else "holds in part"
-        return "does not hold" if "fails" in outcomes else "undecided"
+        outcomes = {case.outcome() for case in counted or self.cases}
+        return _word(outcomes) + ("" if counted else " on synthetic graphs only")
+
+
+def _word(outcomes: set[str]) -> str:
+    if "passes" in outcomes:
+        return "holds" if len(outcomes) == 1 else "holds in part"
+    return "does not hold" if "fails" in outcomes else "undecided"
 
 
 def tally(cases: Sequence[Case]) -> str:
-    """Return how many of the counted cases came out how."""
-    outcomes = [case.outcome() for case in cases if case.counted]
+    """Count the outcomes of the counted cases, or of all cases if none is counted."""
+    counted = [case for case in cases if case.counted]
+    outcomes = [case.outcome() for case in counted or cases]
     return ", ".join(f"{outcomes.count(word)} {word}" for word in ("passes", "fails", "undecided") if word in outcomes)
 
 

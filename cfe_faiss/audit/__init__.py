@@ -1,13 +1,15 @@
 """What counterfactual evidence says about a model: discrimination, errors, consistency, and better training.
 
 The paper's three applications and one more, each a function over an evidence index; tables are pandas ``DataFrame``
-objects, which the extra "gnn" brings.
+objects, which the extra "audit" brings.
 """
 
+from cfe_faiss.audit.direction import DirectionTest, direction_test
 from cfe_faiss.audit.discrimination import discrimination_scores
 from cfe_faiss.audit.errors import error_rate_by_evidence
 from cfe_faiss.audit.exact_pairs import OnlyIn, OnlyInPairs, only_in
 from cfe_faiss.audit.fairness import consistency
+from cfe_faiss.audit.family import DirectEffects, adjusted_p_values, direct_effects
 from cfe_faiss.audit.finetuning import FineTuning, fine_tune
 from cfe_faiss.audit.flipping import FlipTest, flip
 from cfe_faiss.audit.graph_fairness import (
@@ -20,21 +22,15 @@ from cfe_faiss.audit.graph_fairness import (
     similarity_graph,
 )
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
-from cfe_faiss.audit.intervals import (
-    benjamini_hochberg,
-    bootstrap_mean,
-    clustered_wilson,
-    jeffreys,
-    newcombe,
-    risk_ratio,
-    wilson,
-)
 from cfe_faiss.audit.reporting import Check, Condition, Report, Subject, report
+from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.audit.situation import SituationTest, situation_test
 
 __all__ = [
     "Check",
     "Condition",
+    "DirectEffects",
+    "DirectionTest",
     "FineTuning",
     "FlipTest",
     "GroupDisparity",
@@ -46,10 +42,11 @@ __all__ = [
     "Report",
     "SituationTest",
     "Subject",
-    "benjamini_hochberg",
-    "bootstrap_mean",
-    "clustered_wilson",
+    "adjusted_p_values",
+    "calibration_curves",
     "consistency",
+    "direct_effects",
+    "direction_test",
     "discrimination_scores",
     "error_rate_by_evidence",
     "fine_tune",
@@ -57,13 +54,10 @@ __all__ = [
     "group_disparity",
     "group_metrics",
     "individual_bias",
-    "jeffreys",
-    "newcombe",
     "only_in",
     "ranking_ndcg",
     "report",
-    "risk_ratio",
     "similarity_graph",
     "situation_test",
-    "wilson",
+    "threshold_curves",
 ]

@@ -1,42 +1,46 @@
-"""What the applications ask of an index."""
+"""Evidence, attributes and true classes that the audits take from a finder."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array, as_labels
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import as_names
+from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.lists.snapshot import Members
-from cfe_faiss.search.exact import Results
+from cfe_faiss.search.query import Effort, Query, Results
 
 
 def search_members(
     index: EvidenceIndex, ids: NDArray[np.int64] | None, k: int, nprobe: int | None, progress: str | None
 ) -> Results:
     """Return the evidence of stored vectors; ``nprobe`` means nothing to an exact index."""
-    return index.search_members(ids, k, nprobe, progress=progress)
+    return index.answer(Query(k, ids=ids), Effort.of(nprobe), progress)
 
 
-def audited(index: EvidenceIndex, nodes: ArrayLike | None) -> tuple[Members, NDArray[np.int64]]:
-    """Return what the index holds, and the places among its ids of the nodes, each once (by default all)."""
-    known = index.members()
+def audited(finder: EvidenceFinder, nodes: Any) -> tuple[Members, NDArray[np.int64]]:
+    """Return the members of the finder's index, and the places among them of the nodes, each once; None: of all."""
+    known = finder.index.members()
     if nodes is None:
         return known, np.arange(len(known.ids))
-    known.find(nodes, name="nodes")
-    return known, np.searchsorted(known.ids, np.unique(as_array("nodes", nodes)))
+    return known, np.searchsorted(known.ids, np.unique(finder.searched("nodes", nodes)))
 
 
-def true_classes(y: Any, known: Members) -> NDArray[np.int32]:
-    """Return the true class of each member from ``y``, shape (n,), or ``y.y``; -1 where it is not known.
+def attributes_of(finder: EvidenceFinder) -> Attributes:
+    """Return the attributes of all rows; ValueError where the finder knows none."""
+    if finder.attributes is None:
+        raise ValueError("finder must know attributes, got none: make it with features=")
+    return finder.attributes
+
+
+def sensitive_of(finder: EvidenceFinder, sensitive: Any) -> tuple[str, ...]:
+    """Return the names that ``sensitive`` gives, each once; None: those of the finder.
 
     Raises
     ------
-    TypeError, ValueError
-        If the classes are not integers >= -1, or a member has none.
+    TypeError
+        If they are no sequence of names.
     """
-    values = as_array("y", y if getattr(y, "y", None) is None else y.y)
-    classes = as_labels("y", values, len(values) if values.ndim else 0, unknown=True)
-    if len(known.ids) and known.ids[-1] >= len(classes):
-        raise ValueError(f"y must hold the class of every node of the index, got {len(classes)} for {known.ids[-1]}")
-    return classes[known.ids]
+    return finder.sensitive if sensitive is None else as_names("sensitive", sensitive)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.intervals import clustered_wilson
-from cfe_faiss.checks import as_count
-from cfe_faiss.classes import as_predictions
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.kernel import ks_similarity
+from cfe_faiss.finder.frames import table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,19 +42,19 @@ class OnlyInPairs:
     Attributes
     ----------
     source, target
-        The nodes of each pair, (k,) int64, ``source < target``.
+        Row numbers of each pair, (k,) int64, ``source < target``.
     similarity
-        Their KS, (k,) float64, descending; None without vectors, and then pairs are in the order of their nodes.
+        Their KS, (k,) float64, descending.
     total
         How many pairs there are in all: these are the first ``len(self)`` of them.
     table
-        One line per pair: ``source``, ``target``, ``similarity`` (where known), ``source_label``, ``target_label``, and
-        for each of the attributes "source <name>" and "target <name>".
+        One line per pair: ``source`` and ``target`` (the user's ids, where the finder has some), ``similarity``,
+        ``source_label``, ``target_label``, and for each of the attributes "source <name>" and "target <name>".
     """
 
     source: _Ids
     target: _Ids
-    similarity: NDArray[np.float64] | None
+    similarity: NDArray[np.float64]
     total: int
     table: "pd.DataFrame"
 
@@ -83,6 +83,9 @@ class OnlyIn:
         How many pairs there are, and how many of them are classified differently.
     share, low, high
         Different pairs among all pairs, and its interval at ``confidence``; NaN without pairs.
+    baseline
+        The share among the pairs that agree in all attributes, the null of ``share``: the attributes cannot have made
+        the difference there.
     table
         Line 0 for these pairs, line 1 for the pairs that agree in all attributes, whose share is what to compare with:
 
@@ -126,10 +129,19 @@ class OnlyIn:
         """Upper bound of the share."""
         return float(self.table["high"].iloc[0])
 
+    @property
+    def baseline(self) -> float:
+        """Different pairs among the pairs that agree in all attributes; NaN without such pairs."""
+        return float(self.table["share"].iloc[1])
+
+    _repr_html_ = table_html
+
     def __repr__(self) -> str:
         names = ", ".join(self.names)
+        alike, same = self.table[["different", "pairs"]].iloc[1]
         return (
-            f"OnlyIn({names}: {self.different:,} of {self.pairs:,} pairs classified differently, {self.nodes:,} nodes)"
+            f"OnlyIn({names}: {self.different:,} of {self.pairs:,} pairs classified differently; {alike:,} of {same:,} "
+            f"pairs that agree in all)"
         )
 
     def blocks(self) -> Iterator[tuple[_Ids, _Ids]]:
@@ -157,14 +169,13 @@ class OnlyIn:
         source, target, similarity = self._found.best(limit)
         return OnlyInPairs(source, target, similarity, self.different, self._table_of(source, target, similarity))
 
-    def _table_of(self, source: _Ids, target: _Ids, similarity: NDArray[np.float64] | None) -> "pd.DataFrame":
-        with extra("gnn"):
+    def _table_of(self, source: _Ids, target: _Ids, similarity: NDArray[np.float64]) -> "pd.DataFrame":
+        with extra("audit"):
             import pandas as pd
 
         found = self._found
-        columns: dict[str, Any] = {"source": source, "target": target}
-        if similarity is not None:
-            columns["similarity"] = similarity
+        names = found.finder.names
+        columns: dict[str, Any] = {"source": names(source), "target": names(target), "similarity": similarity}
         ends = {"source": found.attributes.rows(source), "target": found.attributes.rows(target)}
         for end, rows in ends.items():
             columns[f"{end}_label"] = found.labels[rows]
@@ -186,7 +197,7 @@ class _Found:
     end_of_group: _Ids
     attributes: Attributes
     labels: NDArray[np.int32]
-    vectors: NDArray[np.float32] | None
+    finder: EvidenceFinder
 
     def blocks(self, size: int) -> Iterator[tuple[_Ids, _Ids]]:
         # The partners of a node are the nodes of its group in later classes: they stand in one range.
@@ -207,15 +218,10 @@ class _Found:
                 yield np.minimum(v, u), np.maximum(v, u)
             begin = end
 
-    def best(self, limit: int) -> tuple[_Ids, _Ids, NDArray[np.float64] | None]:
+    def best(self, limit: int) -> tuple[_Ids, _Ids, NDArray[np.float64]]:
         best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-        size = _BLOCK if self.vectors is None else max(_BLOCK // self.vectors.shape[1], 1)
-        for source, target in self.blocks(size):
-            similarity = (
-                np.zeros(len(source))
-                if self.vectors is None
-                else ks_similarity(self.vectors, source, target, dtype=np.float64)
-            )
+        for source, target in self.blocks(max(_BLOCK // self.finder.vectors.shape[1], 1)):
+            similarity = self.finder.similarity64(source, target)
             if len(best[0]) == limit:
                 kept = similarity >= best[2][-1]
                 source, target, similarity = source[kept], target[kept], similarity[kept]
@@ -224,10 +230,10 @@ class _Found:
             )
             order = np.lexsort((target, source, -similarity))[:limit]
             best = source[order], target[order], similarity[order]
-        return best[0], best[1], None if self.vectors is None else best[2]
+        return best
 
 
-def only_in(source: Any, names: Sequence[str], predicted: Any = None, *, confidence: float = 0.95) -> OnlyIn:
+def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float = 0.95) -> OnlyIn:
     """Return all pairs of nodes that differ in these attributes only, and how many of them are classified differently.
 
     The plainest question of a discrimination audit (direct discrimination: like in everything but the protected
@@ -235,14 +241,10 @@ def only_in(source: Any, names: Sequence[str], predicted: Any = None, *, confide
 
     Parameters
     ----------
-    source
-        An :class:`cfe_faiss.EvidenceFinder` that knows attributes: its searched nodes are compared. Or the attributes
-        themselves, anything that :func:`cfe_faiss.attributes.as_attributes` takes.
+    finder
+        Knows attributes; its searched nodes are compared.
     names
         Attributes in which the two nodes may differ; they differ in one of them at least, and in no other attribute.
-    predicted
-        Predictions for the rows of the attributes, see :func:`cfe_faiss.classes.as_predictions`: classes or texts (n,),
-        or probabilities (n, C). Not with a finder, which knows them.
     confidence
         Of the intervals, in (0, 1).
 
@@ -265,22 +267,23 @@ def only_in(source: Any, names: Sequence[str], predicted: Any = None, *, confide
     Numbers are compared as they are. An attribute that no two nodes share (a name, an exact income) leaves no pairs;
     round it, or leave it out of the attributes.
 
-    The interval is :func:`cfe_faiss.audit.clustered_wilson` over the sets of nodes that agree: pairs of one set share
-    nodes and are not independent, pairs of different sets share none.
+    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one set share nodes and
+    are not independent, pairs of different sets share none.
 
     Time O(n log n) for each attribute, memory O(n) and the attributes' codes: the number of pairs does not matter.
 
     Examples
     --------
     >>> people = {"sex": ["f", "m", "f", "m"], "job": ["cook", "cook", "smith", "smith"]}
-    >>> found = only_in(people, ["sex"], [0, 1, 1, 1])
+    >>> finder = EvidenceFinder.from_vectors([[1, 0], [1, 0.1], [0, 1], [0, 1]], [0, 1, 1, 1], features=people)
+    >>> found = only_in(finder, ["sex"])
     >>> found
-    OnlyIn(sex: 1 of 2 pairs classified differently, 4 nodes)
-    >>> found.most_similar().table
+    OnlyIn(sex: 1 of 2 pairs classified differently; 0 of 0 pairs that agree in all)
+    >>> found.most_similar().table.drop(columns="similarity")
        source  target  source_label  target_label source sex target sex
     0       0       1             0             1          f          m
     """
-    attributes, labels, vectors = _compared(source, predicted)
+    attributes, labels = _compared(finder)
     if isinstance(names, str):
         raise TypeError(f"names must be a sequence of names, got {names!r}")
     changing = list(dict.fromkeys(attributes.known("names", name) for name in names))
@@ -295,7 +298,7 @@ def only_in(source: Any, names: Sequence[str], predicted: Any = None, *, confide
     label = labels[rows].astype(np.int64)
     groups = _Groups(rest, change, label)
     table = _table(groups, " and ".join(changing), confidence)
-    found = _found(groups, attributes, labels, vectors, rows)
+    found = _found(groups, attributes, labels, finder, rows)
     return OnlyIn(tuple(changing), confidence, len(rows), len(labels) - len(rows), table, _LIMITS, found)
 
 
@@ -333,7 +336,7 @@ class _Groups:
 
 
 def _table(groups: _Groups, names: str, confidence: float) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     lines = []
@@ -359,7 +362,7 @@ def _table(groups: _Groups, names: str, confidence: float) -> "pd.DataFrame":
 
 
 def _found(
-    groups: _Groups, attributes: Attributes, labels: NDArray[np.int32], vectors: NDArray[np.float32] | None, rows: _Ids
+    groups: _Groups, attributes: Attributes, labels: NDArray[np.int32], finder: EvidenceFinder, rows: _Ids
 ) -> _Found:
     wanted = np.flatnonzero(groups.different[groups.rest] > 0)
     order = wanted[np.lexsort((rows[wanted], groups.label[wanted], groups.rest[wanted]))]
@@ -371,23 +374,14 @@ def _found(
         place = np.flatnonzero(last[: len(order)]) + 1
         ends.append(np.repeat(place, np.diff(place, prepend=0)))
     ids = attributes.ids[rows[order]]
-    return _Found(ids, groups.change[order], ends[0], ends[1], attributes, labels, vectors)
+    return _Found(ids, groups.change[order], ends[0], ends[1], attributes, labels, finder)
 
 
-def _compared(source: Any, predicted: Any) -> tuple[Attributes, NDArray[np.int32], NDArray[np.float32] | None]:
-    """Return the attributes of the nodes compared, their classes, and the vectors of all nodes where there are any."""
-    if not isinstance(source, EvidenceFinder):
-        attributes = as_attributes(source, "source")
-        if predicted is None:
-            raise ValueError("predicted must be given with attributes, got None")
-        return attributes, as_predictions(predicted, len(attributes.ids), name="predicted").labels, None
-    if predicted is not None:
-        raise ValueError("predicted must not be given with a finder, which knows the classes")
-    if source.attributes is None:
-        raise ValueError("source must be a finder that knows attributes: give features= to EvidenceFinder.from_data")
-    ids = source.index.members().ids
-    attributes = source.attributes if len(ids) == len(source.attributes.ids) else source.attributes.take(ids)
-    return attributes, source.labels[ids], source.vectors
+def _compared(finder: EvidenceFinder) -> tuple[Attributes, NDArray[np.int32]]:
+    """Return attributes and predicted classes of the searched nodes."""
+    known = attributes_of(finder)
+    ids = finder.index.members().ids
+    return known if len(ids) == len(known.ids) else known.take(ids), finder.labels[ids]
 
 
 def _combined(columns: Iterable[NDArray[Any]], n: int) -> _Ids:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count, as_matrix
+from cfe_faiss.base.checks import as_count, as_matrix
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.checks import as_count, as_ids
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_ids
+from cfe_faiss.base.extras import extra
+from cfe_faiss.finder import EvidenceFinder
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
 
 
 class _Pairs(Protocol):
@@ -51,10 +51,9 @@ class FineTuning:
 
 
 def fine_tune(  # noqa: PLR0913
-    model: "torch.nn.Module",
-    data: Any,
-    pairs: _Pairs,
+    finder: EvidenceFinder,
     *,
+    pairs: _Pairs,
     role: str = "training",
     seeds: Sequence[int] = range(5),
     inplace: bool = False,
@@ -68,29 +67,21 @@ def fine_tune(  # noqa: PLR0913
 ) -> FineTuning:
     """Go on training a model with the nodes of the evidence, and compare it on the test nodes that remain.
 
-    The paper (section "Fine-tuning with Counterfactual Evidences") takes the nodes of the top-k pairs out of the test
-    set and tunes the model with them and their true classes "as a validation set". It can be read in two ways, and both
-    can be had: the nodes are learnt from, or they choose when to stop.
+    The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both readings of it.
 
     Parameters
     ----------
-    model
-        A trained model, called as ``model(x, edge_index)`` for logits. It is left as it is unless ``inplace``.
-    data
-        The graph, PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on
-        the device of the model. It is left as it is.
+    finder
+        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits. Its data is PyG
+        ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on the same device.
     pairs
-        The evidence, with node numbers ``source`` and ``target``: what :func:`cfe_faiss.global_evidence` or
-        :meth:`cfe_faiss.EvidenceFinder.top_pairs` return.
+        The evidence, with row numbers ``source`` and ``target``, see :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
     role
-        "training": the evidence nodes join the training nodes. "validation": they *are* the validation nodes, in place
-        of the graph's own; the model learns from the same nodes as before, and ends with the weights whose loss on the
-        evidence is smallest.
+        "training": the evidence nodes join the training nodes. "validation": they replace the validation nodes.
     seeds
-        Each gives a run of its own from the same weights. What differs is what is random in training: for a model
-        without dropout, nothing. Other splits and first weights take other models and other calls.
+        Each gives a run of its own from the same weights; only what is random in training differs.
     inplace
-        Whether ``model`` ends with the weights of the first seed's run, and in evaluation mode.
+        Whether the model ends with the weights of the first seed's run, and in evaluation mode.
     epochs, lr, weight_decay, patience, class_weights
         Of the training, see :func:`cfe_faiss.models.train`; its optimizer starts afresh.
     confidence
@@ -112,11 +103,8 @@ def fine_tune(  # noqa: PLR0913
 
     Notes
     -----
-    - ``control`` is the same training without the evidence nodes, with the graph's own validation nodes. What
-      fine-tuning gains is ``after - control``: ``after - before`` also holds what any further training gains or loses.
-    - Selection: the evidence nodes are hard ones, so the test nodes that remain are easier than the test set; none of
-      the accuracies is that of the whole test set.
-    - Evidence nodes leave the validation nodes as well, where they were among them.
+    ``control`` is the same training without the evidence nodes: fine-tuning gains ``after - control``. The test nodes
+    that remain are easier than the test set.
 
     Examples
     --------
@@ -126,8 +114,8 @@ def fine_tune(  # noqa: PLR0913
     >>> data = load("patients")
     >>> model = gcn(data)
     >>> report = train(model, data)
-    >>> pairs = cfe.EvidenceFinder.from_data(data, model, nodes=data.test_mask).top_pairs(10)
-    >>> result = fine_tune(model, data, pairs, seeds=[0], epochs=20)
+    >>> finder = cfe.EvidenceFinder.from_data(data, model, nodes=data.test_mask)
+    >>> result = fine_tune(finder, pairs=finder.top_pairs(10), seeds=[0], epochs=20)
     >>> bool(result.runs.loc[0, "nodes"] + result.runs.loc[0, "tuned"] == data.test_mask.sum())
     True
     """
@@ -137,11 +125,12 @@ def fine_tune(  # noqa: PLR0913
 
         from cfe_faiss.models import predict, train
 
+    model, data = finder.model, finder.data
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        raise TypeError(f"finder must have a torch.nn.Module as its model, got {type(model).__name__}")
     for name in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask"):
         if getattr(data, name, None) is None:
-            raise ValueError(f"data must have {name}, got {data!r}")
+            raise ValueError(f"the finder's data must have {name}, got {data!r}")
     runs = [as_count("seeds", seed, 0) for seed in seeds]
     if not runs or len(set(runs)) < len(runs):
         raise ValueError(f"seeds must be one seed at least, each once, got {runs}")

@@ -4,20 +4,26 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
-from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_nodes
-from cfe_faiss.estimators import is_estimator
-from cfe_faiss.extras import extra
-from cfe_faiss.predictions import predictions_of
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
+from cfe_faiss.base.extras import extra
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import as_html
+from cfe_faiss.finder.table import call_on_table, codes_of, known_column
+from cfe_faiss.models.estimators import is_estimator
+from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +59,7 @@ class FlipTest:
     unknown
         Nodes asked for that were left out, as they have no value of the attribute.
     node
-        (m,) int64.
+        The user's ids, or row numbers, (m,).
     value, flipped
         The attribute's value, and the one given instead, (m,), in its own units or as text.
     before, after
@@ -73,7 +79,7 @@ class FlipTest:
     confidence: float
     hops: int | None
     unknown: int
-    node: NDArray[np.int64]
+    node: NDArray[Any]
     value: NDArray[Any]
     flipped: NDArray[Any]
     before: NDArray[np.int64]
@@ -90,6 +96,9 @@ class FlipTest:
         total, changed = len(np.unique(self.node)), len(self.changed_nodes)
         return f"FlipTest({self.attribute}, {how}: {changed:,} of {total:,} nodes change)"
 
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.rates)
+
     @property
     def changed(self) -> NDArray[np.bool_]:
         """Which entries changed the prediction, (m,)."""
@@ -97,13 +106,13 @@ class FlipTest:
         return changed
 
     @property
-    def changed_nodes(self) -> NDArray[np.int64]:
+    def changed_nodes(self) -> NDArray[Any]:
         """The nodes whose prediction changes with any of the values, ascending."""
         return np.unique(self.node[self.changed])
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one line per entry: node, value, flipped, before, after, changed."""
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         names = ("node", "value", "flipped", "before", "after", "changed")
@@ -111,16 +120,14 @@ class FlipTest:
 
 
 def flip(  # noqa: PLR0913
-    model: Any,
-    data: Any,
-    attribute: str,
+    finder: EvidenceFinder,
+    name: str,
     *,
     values: Sequence[Any] | None = None,
     columns: Mapping[Any, str] | None = None,
-    nodes: ArrayLike | None = None,
+    nodes: Any = None,
     at_once: bool = False,
     by: Sequence[str] = (),
-    features: Any = None,
     bins: Bins = DEFAULT_BINS,
     hops: int | None = None,
     confidence: float = 0.95,
@@ -128,36 +135,30 @@ def flip(  # noqa: PLR0913
 ) -> FlipTest:
     """Change an attribute of the nodes, and return which predictions change with it.
 
-    The counterfactual fairness of NIFTY (Agarwal, Lakkaraju & Zitnik, UAI 2021), where all nodes are changed at once,
-    and of case study 2 of the paper, where one node is.
+    The counterfactual fairness of NIFTY (UAI 2021), where all nodes are changed at once, and of case study 2 of the
+    paper, where one node is. :doc:`/user_guide/audit` says how nodes share passes.
 
     Parameters
     ----------
-    model
-        A module, another callable or a fitted scikit-learn estimator, asked as in
-        :func:`cfe_faiss.predictions.predictions_of`. An estimator sees ``data.x`` only.
-    data
-        PyG ``Data`` or alike with ``x``, (n, d), and ``edge_index``; values are named in the units of ``x_raw`` where
-        there is one, and the two values of ``x`` that go with them are exchanged.
-    attribute
-        Name of a feature of ``feature_names``; or of an attribute of several columns, as ``feature_attributes`` or
-        ``columns`` say.
+    finder
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or alike with ``x``, (n, d).
+        Values are in the units of ``x_raw`` where there is one.
+    name
+        A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
     values
-        Values to give to the nodes, among those that occur; by default each other one, of 10 at most. A node's own
-        value is no change and has no entry.
+        Values to give to the nodes, among those that occur; by default each other one, of 10 at most.
     columns
-        Of an attribute with one column of 0 and 1 for each of its values: the feature of each value.
+        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
+        ``data.feature_attributes``.
     nodes
-        The nodes to judge, as ids or as a mask of shape (n,); by default all.
+        The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
-        Whether all nodes of the graph change together: of an attribute of two values all exchange them, of another all
-        take the same value. By default only the node's own features change.
-    by, features, bins
-        Attributes whose groups get rates of their own, where from (by default ``data``), and how numbers are cut, as in
-        :func:`cfe_faiss.audit.discrimination_scores`.
+        Whether all nodes change together: two values are exchanged, of more all nodes take the same. By default only
+        the node's own features change.
+    by, bins
+        Attributes whose groups get rates, and cuts as in :func:`cfe_faiss.audit.discrimination_scores`.
     hops
-        Over how many edges a node's features reach: the layers of a message-passing network. By default measured: the
-        features of a few nodes are set to NaN, and NaN in the outputs is looked for. Not with ``at_once``.
+        Edges over which a node's features reach: the layers of a network. By default measured. Not with ``at_once``.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -171,15 +172,7 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described; or if nodes that are changed in one pass are found to disturb each other,
-        although ``hops`` says that they do not.
-
-    Notes
-    -----
-    One pass of the model changes many nodes that have no part in each other's predictions (a greedy colouring of the
-    graph); 16 nodes are also changed alone, and have to give the same. Where the reach cannot be measured, or the check
-    fails, each node has a pass of its own. A pass runs over the whole graph, so what is computed for a node is what a
-    loop over single nodes computes.
+        If an argument is not as described, or nodes of one pass disturb each other in spite of ``hops``.
 
     Examples
     --------
@@ -187,7 +180,8 @@ def flip(  # noqa: PLR0913
     >>> from torch_geometric.data import Data
     >>> x = torch.tensor([[0.0, 2.0], [1.0, 0.5], [1.0, 3.0]])
     >>> data = Data(x=x, edge_index=torch.tensor([[0, 1], [1, 0]]), feature_names=["sex", "income"])
-    >>> test = flip(lambda x, edge_index: (x[:, 0] + x[:, 1] > 2).long(), data, "sex")
+    >>> finder = EvidenceFinder.from_data(data, lambda x, edge_index: (x[:, 0] + x[:, 1] > 2).long())
+    >>> test = flip(finder, "sex")
     >>> test.to_frame()
        node  value  flipped  before  after  changed
     0     0    0.0      1.0       0      1     True
@@ -195,23 +189,33 @@ def flip(  # noqa: PLR0913
     2     2    1.0      0.0       1      1    False
     """
     normal_quantile(confidence)  # checks it
-    if not callable(model) and not is_estimator(model):
-        raise TypeError(f"model must be a model, which can be asked again, got {type(model).__name__}")
-    if is_estimator(model) and hops is not None:
-        raise ValueError("hops must not be given for an estimator, which sees a node's own features only")
+    model, data = finder.model, finder.data
+    if model is None:
+        raise ValueError("finder must have a model, which can be called again: it was made with ready predictions")
+    has_graph = getattr(data, "x", None) is not None and not is_estimator(model)
+    if not has_graph and hops is not None:
+        raise ValueError("hops must not be given for a model that sees a node's own features only")
     if at_once and hops is not None:
         raise ValueError("hops must not be given with at_once, where all nodes change together")
-    states = _states(data, attribute, columns)
-    rows = as_nodes("nodes", nodes, len(data.x))
+    is_frame = hasattr(data, "iloc")
+    if is_frame and columns is not None:
+        raise ValueError(f"columns must not be given for a table, got {columns!r}")
+    if isinstance(data, np.ndarray):
+        data = SimpleNamespace(x=data, feature_names=getattr(model, "feature_names_in_", None))
+    states = _frame_states(data, name) if is_frame else _states(data, name, columns)
+    rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     known = rows[states.codes[rows] != UNKNOWN]
     targets = _targets(states, values)
-    groups = _groups(data if features is None else features, by, bins, len(data.x))
-    run = _Run(model, data, states)
+    groups = _groups(finder, by, bins)
+    run = _FrameRun(finder, states) if is_frame else _Run(finder, data, states)
     before = run.predictions()
     if at_once:
         node, target, after = _all_at_once(run, known, targets, values is None)
     else:
-        batches, hops = _batches(run, known, targets, hops)
+        if has_graph and isinstance(run, _Run):
+            batches, hops = _batches(run, known, targets, hops)
+        else:
+            batches, hops = ([known] if len(known) else []), 0
         node, target, after = _one_at_a_time(run, known, targets, batches, progress)
     names = np.empty(len(states.values), dtype=object)
     names[:] = states.values
@@ -221,12 +225,12 @@ def flip(  # noqa: PLR0913
     moves = _transitions(value, flipped, before[node], after)
     unknown = len(rows) - len(known)
     return FlipTest(
-        str(attribute),
+        str(name),
         at_once,
         confidence,
         hops,
         unknown,
-        node,
+        finder.names(node),
         value,
         flipped,
         before[node],
@@ -252,8 +256,9 @@ class _States:
 class _Run:
     """A model and its data, with features that can be changed and put back."""
 
-    def __init__(self, model: Any, data: Any, states: _States) -> None:
-        self.model, self.states = model, states
+    def __init__(self, finder: EvidenceFinder, data: Any, states: _States) -> None:
+        self.model, self.class_names, self.states = finder.model, finder.class_names, states
+        self.is_matrix = isinstance(finder.data, np.ndarray)
         self.x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
         if dataclasses.is_dataclass(data) and not isinstance(data, type):
             self.data: Any = dataclasses.replace(data, x=self.x)
@@ -262,6 +267,8 @@ class _Run:
             self.data.x = self.x
 
     def predictions(self) -> NDArray[np.int64]:
+        if self.is_matrix:
+            return predictions_of_rows(self.model, self.x, self.class_names).labels.astype(np.int64)
         return predictions_of(self.model, self.data).labels.astype(np.int64)
 
     def changed(self, nodes: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -296,6 +303,46 @@ class _Run:
         self.x[nodes[:, None], self.states.columns] = values
 
 
+class _FrameRun:
+    """A model and its table, of which one column can be changed and put back."""
+
+    def __init__(self, finder: EvidenceFinder, states: _States) -> None:
+        self.model, self.frame, self.states = finder.model, finder.data, states
+        self.class_names = finder.class_names or ()
+
+    def predictions(self) -> NDArray[np.int64]:
+        return self._of(self.frame)
+
+    def changed(self, nodes: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the predictions with another value for these nodes."""
+        place = int(self.states.columns[0])
+        column = self.frame.iloc[:, place].copy()
+        column.iloc[nodes] = column.iloc[self.states.rows[targets, 0]].array
+        return self._of(self.frame.assign(**{str(self.frame.columns[place]): column}))
+
+    def _of(self, frame: Any) -> NDArray[np.int64]:
+        texts, _, _ = call_on_table(self.model, frame)
+        return codes_of("the model's output", texts, self.class_names).astype(np.int64)
+
+
+def _frame_states(frame: Any, name: str) -> _States:
+    """Return the values of a column; ``rows`` hold a row with each of them."""
+    known_column("name", name, frame)
+    attribute = as_attributes(frame[[name]])[name]
+    codes = attribute.codes.astype(np.int64)
+    some, first = np.unique(codes[codes >= 0], return_index=True)
+    if len(some) < 2:
+        raise ValueError(f"name must be that of an attribute of two values at least, got {name!r} of {len(some)}")
+    places = np.flatnonzero(codes >= 0)[first]
+    values = (
+        np.array(attribute.values, object)[some].tolist()
+        if attribute.numbers is None
+        else [float(attribute.values[code]) for code in some]
+    )
+    codes = np.where(codes >= 0, np.searchsorted(some, codes), UNKNOWN)
+    return _States(np.array([list(frame.columns).index(name)]), values, codes, places[:, None])
+
+
 def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _States:
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
@@ -322,7 +369,9 @@ def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _St
         codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
         values = [labels[place] for place in present]
     if len(values) < 2:
-        raise ValueError(f"attribute must have two values at least, got {attribute!r} with {len(values)}")
+        raise ValueError(
+            f"name must be that of an attribute of two values at least, got {attribute!r} of {len(values)}"
+        )
     some, first = np.unique(codes, return_index=True)
     rows, known = x[first[some >= 0]][:, places], codes >= 0
     if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):
@@ -345,9 +394,9 @@ def _columns_of(
     if owners is not None and attribute in list(owners):
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
-    some = ", ".join(names[:20])
+    some, hint = ", ".join(names[:20]), did_you_mean(attribute, names)
     raise ValueError(
-        f"attribute must name a feature ({some}), or columns must say which are its own, got {attribute!r}"
+        f"name must be that of a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}"
     )
 
 
@@ -367,7 +416,7 @@ def _targets(states: _States, values: Sequence[Any] | None) -> NDArray[np.int64]
 
 
 def _all_at_once(
-    run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], exchange: bool
+    run: _Run | _FrameRun, nodes: NDArray[np.int64], targets: NDArray[np.int64], exchange: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     codes = run.states.codes
     everyone = np.flatnonzero(codes != UNKNOWN)
@@ -386,8 +435,6 @@ def _batches(
     run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], hops: int | None
 ) -> tuple[list[NDArray[np.int64]], int | None]:
     """Return nodes that may change in one pass, and the hops that this rests on."""
-    if is_estimator(run.model):
-        return ([nodes] if len(nodes) else []), 0  # it sees a node's own features only
     joined = adjacency(run.data, len(run.x))
     wanted = hops
     hops = measured_hops(run.unknown_at, joined) if wanted is None else as_count("hops", wanted, 0)
@@ -408,7 +455,11 @@ def _batches(
 
 
 def _one_at_a_time(
-    run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], batches: list[NDArray[np.int64]], progress: bool
+    run: _Run | _FrameRun,
+    nodes: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    batches: list[NDArray[np.int64]],
+    progress: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     parts = []
     disable = None if progress else True
@@ -442,11 +493,10 @@ def _sorted(
     return node[order], target[order], after[order]
 
 
-def _groups(features: Any, by: Sequence[str], bins: Bins, n: int) -> list[Grouping]:
-    if isinstance(by, str):
-        raise TypeError(f"by must be a sequence of names, got {by!r}")
+def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
+    n, names = len(finder.labels), as_names("by", by)
     everyone = Grouping("all", ["all"], np.zeros(n, np.int64))
-    return [everyone, *groupings(features, np.arange(n), list(by), bins)] if len(by) else [everyone]
+    return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 
 def _rates(
@@ -457,7 +507,7 @@ def _rates(
     changed: NDArray[np.bool_],
     confidence: float,
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     source = states.codes[node]
@@ -494,7 +544,7 @@ def _rates(
 def _transitions(
     value: NDArray[Any], flipped: NDArray[Any], before: NDArray[np.int64], after: NDArray[np.int64]
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     names = ["value", "flipped", "before", "after"]

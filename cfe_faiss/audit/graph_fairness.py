@@ -1,5 +1,7 @@
 """Are similar nodes given similar outputs: InFoRM's individual bias, GUIDE's group disparity, REDRESS's NDCG@k."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -8,13 +10,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.checks import UNKNOWN, as_array, as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.summary import summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +89,7 @@ class GroupDisparity:
 
     disparity: float
     gdif: float
-    table: "pd.DataFrame"
+    table: pd.DataFrame
     unknown: int
     limits: tuple[str, ...]
 
@@ -259,7 +261,7 @@ def group_disparity(
     >>> found.disparity
     2.0
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     z = normal_quantile(confidence)

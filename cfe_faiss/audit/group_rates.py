@@ -1,4 +1,4 @@
-"""How a model treats groups: selection rates, impact ratios, accuracy, false positive and false negative rates."""
+"""Rates of groups: selection rates, impact ratios, accuracy, error rates and equalised odds."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,35 +6,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.attributes.classes import as_predictions
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
+from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
-from cfe_faiss.audit.intervals import newcombe, normal_quantile, risk_ratio, wilson
-from cfe_faiss.checks import UNKNOWN, as_array, as_ids, as_labels, as_number
-from cfe_faiss.classes import as_predictions, class_names_of
-from cfe_faiss.extras import extra
+from cfe_faiss.audit.intervals import normal_quantile, wilson
+from cfe_faiss.base.checks import UNKNOWN, as_labels
+from cfe_faiss.base.extras import extra
+from cfe_faiss.finder.frames import table_html
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
+_VERDICTS = ("below 0.8", "below 1", "cannot tell", "no finding")
+"""The strongest first: what one group shows holds for its attribute."""
 
 _LIMITS = (
-    "Rates describe what the model says of these nodes. They do not show why, nor whether a difference is justified.",
-    "Intervals treat nodes as independent draws from a larger population. In a graph neighbours influence each other's "
-    "predictions, so that intervals are rather too narrow.",
-    "The most selected group is chosen by the same figures that it is then compared with: of several groups, one is "
-    "ahead by chance, and the ratios of the others are rather too low. Their intervals do not allow for that.",
-    "Each interval holds its level by itself. Of many groups, some lie outside theirs by chance.",
-    "Small groups are shown, but are not what others are compared with, as long as there is a larger one.",
-    "The bounds hold whichever of the groups the unknown nodes belong to, not if they belong to a group of their own. "
-    "Of an intersection they take a node as unknown if any of its attributes is missing, and may be wider than they "
-    "need be.",
-    "Accuracy, FPR and FNR count the nodes with a true class only, and are as right as these classes.",
+    "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
+    "Intervals treat people as independent draws from a larger population. In a graph neighbours influence each "
+    "other's predictions, and the intervals are rather too narrow.",
+    "Intervals and tests hold for all groups of one attribute at once, so the group that is selected most often may be "
+    "chosen from the data. Over several attributes and classes their p-values have to be adjusted.",
+    "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, are listed but not "
+    "ranked. They are neither the reference nor a finding, and their ratios have intervals for one group alone.",
+    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of such samples. Smaller '
+    "differences may exist.",
+    "The bounds hold whichever of the groups the unknown people belong to, not if they belong to a group of their own. "
+    "Of an intersection a person is unknown if any of the attributes is missing, so its bounds may be too wide.",
+    "Accuracy, error rates and equalised odds count the people with a true class only.",
 )
 
 # The categories of the EEO-1 report (component 1), in its order.
@@ -52,65 +57,70 @@ _RACES = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupMetrics:
-    """How groups are treated; made by :func:`group_metrics`.
+    """Rates of groups; made by :func:`group_metrics`.
 
     Attributes
     ----------
     names
         The attributes.
-    nodes
-        How many nodes were counted.
+    count
+        Number of people.
     classes
-        Names of the classes that count as selected, one block of the table for each.
-    confidence, small
+        Names of the classes that count as selected, one block of the tables for each.
+    confidence
         As given.
     table
         One line per class and group:
 
         - ``class``, ``feature``, ``value``: the class that counts as selected, the attribute or intersection ("sex &
-          race"; "all" for all nodes), and its value.
-        - ``nodes``, ``share_of_nodes``, ``small``: nodes in the group, their share of all nodes, and whether that is
-          below the limit for small groups. ``unknown``: whether this line counts the nodes whose attribute is missing.
-        - ``selected``, ``rate``, ``rate_low``, ``rate_high``: nodes selected, selection rate, its Wilson interval.
-        - ``reference``: whether this is the most selected group.
-        - ``ratio``, ``ratio_low``, ``ratio_high``: impact ratio, the rate divided by that of the most selected group,
-          and Koopman's interval.
-        - ``ratio_least``, ``ratio_most``: what the impact ratio could be, depending on the groups of the unknown nodes;
-          equal to the ratio where none is unknown. ``rate_least``, ``rate_most``: the same for the rate.
-        - ``difference``, ``difference_low``, ``difference_high``: the rate minus that of the most selected group, and
-          Newcombe's interval.
-        - ``judged``: nodes with a true class. ``TP``, ``FP``, ``TN``, ``FN``: among them, with the class as positive.
-        - ``accuracy``, ``fpr``, ``fnr``: share of judged nodes with the right class; FP / (FP + TN); FN / (FN + TP);
+          race"; "all" for all people), and its value.
+        - ``unknown``: whether this line counts the people whose attribute is missing. ``count``, ``share``: people in
+          the group, and their share of all.
+        - ``selected``, ``rate``, ``rate_low``, ``rate_high``: people selected, selection rate, its Wilson interval.
+        - ``ranked``: whether the group has 30 people and 5 expected of either outcome. ``reference``: whether it is the
+          ranked group selected most often; of all groups, where none is ranked.
+        - ``ratio``, ``ratio_low``, ``ratio_high``: impact ratio, the rate divided by that of the reference, and
+          Koopman's interval. ``difference``, ...: the rate minus that of the reference, and Newcombe's interval.
+        - ``p``: p-value of "same rate as the reference", for all groups of the attribute at once. ``power``: chance to
+          find an impact ratio of 0.7 in a group of this size.
+        - ``verdict``: "below 0.8" or "below 1" where the whole interval of the ratio is below; otherwise "no finding",
+          or "cannot tell" where ``power`` is below 0.5 or the group is not ranked. Empty for the reference.
+        - ``rate_least``, ``rate_most``, ``ratio_least``, ``ratio_most``: rate and impact ratio that are possible,
+          depending on the groups of the unknown people.
+        - ``judged``: people with a true class. ``TP``, ``FP``, ``TN``, ``FN``: among them, with the class as positive.
+        - ``accuracy``, ``fpr``, ``fnr``: share of judged people with the right class; FP / (FP + TN); FN / (FN + TP);
           each with its Wilson interval in ``_low`` and ``_high``.
 
-        NaN where there are no cases.
+        NaN where there are no cases. Intervals hold for all groups of an attribute at once.
+    summary
+        One line per class and attribute:
+
+        - ``class``, ``feature``; ``groups``, ``ranked``: number of groups with people, and of ranked ones.
+        - ``verdict``: the strongest verdict of a ranked group. ``p``, ``power``: their least p-value and power.
+        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``: the group with the least ratio of those with
+          this verdict. ``reference``: the group that it is compared with.
+        - ``tpr_difference``, ``fpr_difference``, ``equalised_odds_difference``: largest difference of true positive
+          rates and of false positive rates between ranked groups, and the larger of both; ``equalised_odds_ratio``: the
+          least ratio of either rate. Each has an interval in ``_low`` and ``_high``; NaN without true classes, or where
+          fewer than two groups are ranked among the people of a true class.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     names: tuple[str, ...]
-    nodes: int
+    count: int
     classes: tuple[str, ...]
     confidence: float
-    small: float
     table: "pd.DataFrame"
+    summary: "pd.DataFrame"
     limits: tuple[str, ...]
     _parts: Mapping[tuple[str, str], tuple[str, ...]]
 
+    _repr_html_ = table_html
+
     def __repr__(self) -> str:
         features = list(dict.fromkeys(self.table["feature"]))[1:]
-        return f"GroupMetrics({self.nodes:,} nodes, groups by {', '.join(features)})"
-
-    def worst(self) -> "pd.DataFrame":
-        """Return the least impact ratio for each class and attribute.
-
-        Columns are ``class``, ``feature``, ``value``, ``nodes``, ``small``, ``ratio``, ``ratio_low``, ``ratio_high``,
-        ``ratio_least``; an attribute none of whose ratios is defined has no line.
-        """
-        table = self.table[self.table["ratio"].notna() & (self.table["feature"] != "all")]
-        rows = table.groupby(["class", "feature"], sort=False)["ratio"].idxmin()
-        columns = ["class", "feature", "value", "nodes", "small", "ratio", "ratio_low", "ratio_high", "ratio_least"]
-        return table.loc[rows, columns].reset_index(drop=True)
+        return f"GroupMetrics({self.count:,} people, groups by {', '.join(features)})"
 
     def local_law_144(self, sex: str, race: str, favourable: str | None = None) -> dict[str, "pd.DataFrame"]:
         """Return the tables of a bias audit as New York City's Local Law 144 asks for them.
@@ -143,7 +153,7 @@ class GroupMetrics:
         Notes
         -----
         A tool that gives scores is judged by its scoring rate, the share with a score above the median of the sample (§
-        5-301 (c)): pass ``score > median`` as the predictions.
+        5-301 (c)): pass ``score > median`` as ``y_pred``.
 
         What the law asks for beyond these tables (whose data, which dates, an independent auditor, publication) is not
         here, and the ratios say nothing about compliance with it.
@@ -174,16 +184,16 @@ class GroupMetrics:
         return self.table[self.table["class"] == chosen]
 
     def _law_table(self, table: "pd.DataFrame", feature: str, columns: tuple[str, ...]) -> "pd.DataFrame":
-        with extra("gnn"):
+        with extra("audit"):
             import pandas as pd
 
         own = table[(table["feature"] == feature) & ~table["unknown"]]
         parts = [dict(zip(columns, self._parts[feature, value], strict=True)) for value in own["value"]]
-        excluded = (own["share_of_nodes"] < _BELOW_2_PERCENT).to_numpy()
+        excluded = (own["share"] < _BELOW_2_PERCENT).to_numpy()
         rates = own["rate"].to_numpy()
         largest = np.max(rates[~excluded & ~np.isnan(rates)], initial=0.0)
         figures = {
-            "applicants": own["nodes"].to_numpy(),
+            "applicants": own["count"].to_numpy(),
             "selected": own["selected"].to_numpy(),
             "selection_rate": rates,
             "impact_ratio": np.where(excluded | (largest == 0), np.nan, rates / (largest or 1)),
@@ -192,7 +202,7 @@ class GroupMetrics:
         order = sorted(range(len(own)), key=lambda i: _law_order(parts[i]))
         known = pd.concat([pd.DataFrame(parts, columns=columns), pd.DataFrame(figures)], axis=1).iloc[order]
         unknown = table[(table["feature"] == feature) & table["unknown"]]
-        count, selected = int(unknown["nodes"].sum()), int(unknown["selected"].sum())
+        count, selected = int(unknown["count"].sum()), int(unknown["selected"].sum())
         line: dict[str, list[Any]] = {column: ["Unknown"] for column in columns}
         line |= {
             "applicants": [count],
@@ -204,109 +214,101 @@ class GroupMetrics:
 
 
 def group_metrics(  # noqa: PLR0913
-    data: Any,
-    predicted: Any,
-    names: Sequence[str],
     *,
-    truth: Any = None,
+    y_true: Any = None,
+    y_pred: Any,
+    sensitive_features: Any,
     favourable: int | str | Sequence[int | str] | None = None,
-    nodes: ArrayLike | None = None,
     intersections: Sequence[Sequence[str]] | None = None,
     bins: Bins = DEFAULT_BINS,
-    small: float = 0.02,
     class_names: Sequence[str] | None = None,
     confidence: float = 0.95,
 ) -> GroupMetrics:
-    """Return selection rates, impact ratios and error rates of groups of nodes and of their intersections.
+    """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
+
+    The arguments are those of fairlearn's ``MetricFrame``. Rows are matched by position.
 
     Parameters
     ----------
-    data
-        Attributes of n nodes, anything that :func:`cfe_faiss.attributes.as_attributes` takes.
-    predicted
-        Predictions for the rows of the attributes, see :func:`cfe_faiss.classes.as_predictions`: classes or texts (n,),
-        or probabilities (n, C).
-    names
-        Attributes whose values are the groups.
-    truth
-        True classes, (n,): numbers, -1 where one is not known, or texts, None where one is not. Without them there are
-        no accuracy, FPR and FNR.
+    y_true
+        True classes, (n,): numbers, -1 or NaN where one is not known, or texts, None where one is not. Without them
+        there are no accuracy, error rates and equalised odds.
+    y_pred
+        Predictions, (n,): class numbers or class names; or probabilities, (n, C).
+    sensitive_features
+        Attributes whose values are the groups: an array, list or Series (n,); a matrix (n, m), a mapping from names to
+        arrays, or a DataFrame.
     favourable
         The class or classes that count as selected, together, by number or by name; by default each class in turn,
         against the rest.
-    nodes
-        The nodes to count, as ids or as a mask of shape (n,); by default all.
     intersections
-        Tuples of names whose combinations are groups, too; by default all names together, where there are several.
+        Tuples of attributes whose combinations are groups, too; by default all attributes together, where there are
+        several.
     bins
-        How numbers are cut into groups, as in :func:`cfe_faiss.audit.discrimination_scores`.
-    small
-        Groups with a smaller share of the nodes are flagged, and no other group is compared with them as long as there
-        is a larger one; in [0, 1].
+        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`.
     class_names
-        Names of the classes; by default those of ``data``, where it has any.
+        Name of class 0, 1, ...; by default the classes are numbers, or all texts of ``y_pred`` and ``y_true``.
     confidence
-        Of the intervals, in (0, 1).
+        Of the intervals and verdicts, in (0, 1).
 
     Returns
     -------
     GroupMetrics
-        With the table, and views of it.
+        ``table`` with one line per group, ``summary`` with one line per attribute.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument is not as described, lengths or pandas indexes differ, or ``y_true`` and ``y_pred`` have no class
+        name in common.
 
     Notes
     -----
     Selection rate and impact ratio are those of the Uniform Guidelines on Employee Selection Procedures (29 CFR
-    § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. FPR and FNR are those of equalised odds
-    (Hardt, Price & Srebro, NIPS 2016). Intervals: :func:`cfe_faiss.audit.wilson`, :func:`cfe_faiss.audit.risk_ratio`,
-    :func:`cfe_faiss.audit.newcombe`.
+    § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
+    NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
+    have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
+    studentized range in place of the normal quantile.
 
     Examples
     --------
-    >>> people = {"sex": ["f", "f", "f", "m", "m", None]}
-    >>> metrics = group_metrics(people, [1, 0, 0, 1, 1, 0], ["sex"], favourable=1)
-    >>> metrics.table[["feature", "value", "nodes", "selected", "ratio", "ratio_least", "ratio_most"]].round(2)
-      feature    value  nodes  selected  ratio  ratio_least  ratio_most
-    0     all               6         3    NaN          NaN         NaN
-    1     sex        f      3         1   0.33         0.25         0.5
-    2     sex        m      2         2   1.00         1.00         1.0
-    3     sex  unknown      1         0    NaN          NaN         NaN
+    >>> sex = ["f"] * 100 + ["m"] * 100 + [None] * 10
+    >>> decisions = ["granted"] * 20 + ["refused"] * 80 + ["granted"] * 50 + ["refused"] * 60
+    >>> metrics = group_metrics(y_pred=decisions, sensitive_features={"sex": sex}, favourable="granted")
+    >>> metrics.table[["value", "count", "selected", "verdict", "ratio", "ratio_high"]].round(2)
+         value  count  selected    verdict  ratio  ratio_high
+    0             210        70               NaN         NaN
+    1        f    100        20  below 0.8    0.4        0.61
+    2        m    100        50               1.0        1.00
+    3  unknown     10         0               NaN         NaN
     """
     normal_quantile(confidence)  # checks it
-    small = as_number("small", small, 0, 1)
-    attributes = as_attributes(data, "data")
-    n = len(attributes.ids)
-    known_names = class_names_of(data) if class_names is None else class_names
-    predictions = as_predictions(predicted, n, known_names, "predicted")
-    labels = predictions.labels
-    true = _true_classes(truth, n, predictions.class_names)
-    rows = _rows(attributes, nodes)
-    blocks = _blocks(favourable, labels, true, predictions.class_names)
-    wanted = _names(attributes, names)
+    attributes = sensitive_attributes(sensitive_features)
+    _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
+    classes = _classes(y_true, y_pred, class_names, len(attributes.ids))
+    blocks = _blocks(favourable, classes)
+    names = list(attributes)
     crossed = (
-        [wanted] * (len(wanted) > 1) if intersections is None else [_names(attributes, own) for own in intersections]
+        [names] * (len(names) > 1)
+        if intersections is None
+        else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
-    groups = [_everyone(n), *_groups(attributes, wanted, crossed, bins)]
+    groups = groups_of(attributes, crossed, bins)
     parts = {
         (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
     }
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
-    audited = _Audited(rows, labels[rows], true[rows])
-    tables = [
-        _table(group, name, classes, audited, small, confidence) for name, classes in blocks.items() for group in groups
-    ]
-    table = pd.concat(tables, ignore_index=True)
-    return GroupMetrics(tuple(wanted), len(rows), tuple(blocks), confidence, small, table, _LIMITS, parts)
+    pairs = [(group, name, selected) for name, selected in blocks.items() for group in groups]
+    tables = [_table(*pair, classes, confidence) for pair in pairs]
+    lines = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
+    table, summary = pd.concat(tables, ignore_index=True), pd.DataFrame(lines)
+    return GroupMetrics(tuple(names), len(attributes.ids), tuple(blocks), confidence, table, summary, _LIMITS, parts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class Groups:
     """An attribute or an intersection: the group of each row, -1 where it is not known."""
 
     name: str
@@ -316,22 +318,25 @@ class _Group:
     codes: NDArray[np.int64]
 
 
-def _everyone(n: int) -> _Group:
-    return _Group("all", [""], [()], np.zeros(n, np.int64))
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """Predicted and true class of each row, -1 where not known, and the names of the classes."""
+
+    labels: NDArray[np.int32]
+    true: NDArray[np.int32]
+    class_names: tuple[str, ...] | None
 
 
-def _groups(attributes: Attributes, names: list[str], crossed: list[list[str]], bins: Bins) -> list[_Group]:
-    needed = list(dict.fromkeys([*names, *(name for own in crossed for name in own)]))
-    made = groupings(attributes, attributes.ids, needed, bins, crossed)
-    single = {group.name: group for group in made[: len(needed)]}
-    missing = {name: attributes[name].missing for name in needed}
-    groups = []
-    for group, own in zip(made, [[name] for name in needed] + crossed, strict=True):
-        if len(own) == 1 and own[0] not in names:
-            continue
-        unknown = np.logical_or.reduce([missing[name] for name in own])
+def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Groups]:
+    """Return all people as one group, then the groups of each attribute and of each intersection."""
+    names = list(attributes)
+    made = groupings(attributes, attributes.ids, names, bins, crossed)
+    single = dict(zip(names, made, strict=False))
+    groups = [Groups("all", [""], [()], np.zeros(len(attributes.ids), np.int64))]
+    for group, own in zip(made, [[name] for name in names] + crossed, strict=True):
+        unknown = np.logical_or.reduce([attributes[name].missing for name in own])
         members = np.bincount(group.codes[~unknown], minlength=len(group.values))
-        # What only nodes without a value are in is the group of missing values.
+        # A group that only rows without a value belong to is the group of missing values.
         kept = (members > 0) | (np.bincount(group.codes, minlength=len(group.values)) == 0)
         numbers = np.where(kept, np.cumsum(kept) - 1, UNKNOWN)
         codes = np.where(unknown, UNKNOWN, numbers[group.codes])
@@ -340,175 +345,198 @@ def _groups(attributes: Attributes, names: list[str], crossed: list[list[str]], 
             first = np.unique(codes[codes >= 0], return_index=True)[1]
             some = np.flatnonzero(codes >= 0)[first]
             parts = [tuple(single[name].values[single[name].codes[row]] for name in own) for row in some]
-        groups.append(_Group(group.name, [group.values[g] for g in np.flatnonzero(kept)], parts, codes))
+        groups.append(Groups(group.name, [group.values[g] for g in np.flatnonzero(kept)], parts, codes))
     return groups
 
 
-@dataclass(frozen=True)
-class _Audited:
-    """The audited nodes: their rows among the attributes, predicted and true classes, -1 where not known."""
-
-    rows: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    true: NDArray[np.int32]
-
-
 def _table(
-    group: _Group, name: str, classes: NDArray[np.int32], audited: _Audited, small: float, confidence: float
+    group: Groups, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
 ) -> "pd.DataFrame":
-    """Return what is counted of a group where ``classes``, together called ``name``, count as selected."""
-    with extra("gnn"):
+    """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
+    with extra("audit"):
         import pandas as pd
 
-    rows, labels, true = audited.rows, audited.labels, audited.true
-    codes = group.codes[rows]
-    g = len(group.values)
-    some_unknown = bool((codes == UNKNOWN).any())
-    places = np.where(codes == UNKNOWN, g, codes)
+    g, whole = len(group.values), group.name == "all"
+    places = np.where(group.codes == UNKNOWN, g, group.codes)
 
     def count(which: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.bincount(places[which], minlength=g + 1).astype(np.int64)
 
-    positive, actual, judged = np.isin(labels, classes), np.isin(true, classes), true != UNKNOWN
-    nodes, selected = count(np.ones(len(rows), bool)), count(positive)
+    positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
+    judged = classes.true != UNKNOWN
+    counts, selected = count(np.ones(len(places), bool)), count(positive)
     tp, fp = count(judged & positive & actual), count(judged & positive & ~actual)
     tn, fn = count(judged & ~positive & ~actual), count(judged & ~positive & actual)
-    right = count(judged & (labels == true))
-    share_of_nodes = nodes / max(len(rows), 1)
     unknown = np.arange(g + 1) == g
-    is_small = (share_of_nodes < small) & ~unknown
-    compared = (nodes > 0) & ~unknown & ~is_small
-    compared = compared if compared.any() else (nodes > 0) & ~unknown
-    rate = np.divide(selected, nodes, out=np.full(g + 1, np.nan), where=nodes > 0)
+    each = confidence ** (1 / max(int((counts[:g] > 0).sum()), 1))
     columns: dict[str, Any] = {
         "class": name,
         "feature": group.name,
         "value": [*group.values, _UNKNOWN],
         "unknown": unknown,
-        "nodes": nodes,
-        "share_of_nodes": share_of_nodes,
-        "small": is_small,
+        "count": counts,
+        "share": counts / max(len(places), 1),
         "selected": selected,
-        **_with_interval("rate", selected, nodes, confidence),
-        **_against_most_selected(
-            selected, nodes, rate, compared if group.name != "all" else compared & False, confidence
-        ),
+        **with_interval("rate", selected, counts, each),
     }
-    bounds: dict[str, NDArray[np.float64]] = {key: np.full(g + 1, np.nan) for key in _BOUNDS}
-    if group.name != "all":
-        known = selected[:g], nodes[:g], int(selected[g]), int(nodes[g])
-        found = [*rate_bounds(*known), *ratio_bounds(*known, compared[:g])]
-        for key, values in zip(_BOUNDS, found, strict=True):
-            bounds[key][:g] = values
-    columns |= bounds | {"judged": count(judged), "TP": tp, "FP": fp, "TN": tn, "FN": fn}
-    columns |= _with_interval("accuracy", right, count(judged), confidence)
-    columns |= _with_interval("fpr", fp, fp + tn, confidence) | _with_interval("fnr", fn, fn + tp, confidence)
+    known = (selected[:g], counts[:g])
+    compared = compare_rates(*known, confidence)
+    spread = (int(selected[g]), int(counts[g]))
+    eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
+    possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]
+    compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
+    for key, values in compared.items():
+        nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
+        columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
+    columns |= {"judged": count(judged), "TP": tp, "FP": fp, "TN": tn, "FN": fn}
+    columns |= with_interval("accuracy", count(judged & (classes.labels == classes.true)), count(judged), each)
+    columns |= with_interval("fpr", fp, fp + tn, each) | with_interval("fnr", fn, fn + tp, each)
     table = pd.DataFrame(columns)
-    return table if some_unknown else table.iloc[:g]
+    return table if counts[g] else table.iloc[:g]
 
 
-_BOUNDS = ("rate_least", "rate_most", "ratio_least", "ratio_most")
+def _summary(table: "pd.DataFrame", confidence: float) -> dict[str, Any]:
+    """Return the line of an attribute: its verdict, the group with it, and equalised odds."""
+    known = table[~table["unknown"] & (table["count"] > 0)]
+    others = known[~known["reference"]]
+    ranked = others[others["ranked"]]
+    verdict = next((verdict for verdict in _VERDICTS if (ranked["verdict"] == verdict).any()), "cannot tell")
+    lines = ranked[ranked["verdict"] == verdict] if len(ranked) else others
+    line: dict[str, Any] = {
+        **table[["class", "feature"]].iloc[0],
+        "groups": len(known),
+        "ranked": int(known["ranked"].sum()),
+        "verdict": verdict,
+        "p": ranked["p"].min(),
+        "power": ranked["power"].min(),
+        "reference": next(iter(known.loc[known["reference"], "value"]), ""),
+    }
+    shown = ["value", "count", "ratio", "ratio_low", "ratio_high"]
+    line |= dict(lines.sort_values("ratio", kind="stable")[shown].iloc[0]) if len(lines) else dict.fromkeys(shown)
+    tp, fp, tn, fn = (known[name].to_numpy() for name in ("TP", "FP", "TN", "FN"))
+    tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
+    for end in ("", "_low", "_high"):
+        line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}
+        line[f"equalised_odds_difference{end}"] = max(tpr[f"difference{end}"], fpr[f"difference{end}"])
+        line[f"equalised_odds_ratio{end}"] = min(tpr[f"ratio{end}"], fpr[f"ratio{end}"])
+    return line
 
 
-def _against_most_selected(
-    selected: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    rate: NDArray[np.float64],
-    compared: NDArray[np.bool_],
-    confidence: float,
-) -> dict[str, NDArray[Any]]:
-    names = ("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high")
-    columns = {name: np.full(len(nodes), np.nan) for name in names}
-    reference = np.zeros(len(nodes), bool)
-    if compared.any():
-        best = int(np.argmax(np.where(compared, rate, -1)))
-        reference[best] = True
-        known = np.arange(len(nodes)) < len(nodes) - 1
-        columns["ratio"] = np.divide(rate, rate[best], out=np.full(len(nodes), np.nan), where=known & (rate[best] > 0))
-        columns["difference"] = np.where(known, rate - rate[best], np.nan)
-        for name, interval in (("ratio", risk_ratio), ("difference", newcombe)):
-            low, high = interval(selected, nodes, selected[best], nodes[best], confidence)
-            # The group itself is no second sample.
-            low[best] = high[best] = columns[name][best]
-            columns[f"{name}_low"], columns[f"{name}_high"] = (
-                np.where(known, low, np.nan),
-                np.where(known, high, np.nan),
-            )
-    return {"reference": reference, **columns}
-
-
-def _with_interval(
+def with_interval(
     name: str, successes: NDArray[np.int64], cases: NDArray[np.int64], confidence: float
 ) -> dict[str, NDArray[np.float64]]:
+    """Return a share and its Wilson interval as columns: the name, with "_low" and with "_high"."""
     low, high = wilson(successes, cases, confidence)
     share = np.divide(successes, cases, out=np.full(len(cases), np.nan), where=cases > 0)
     return {name: share, f"{name}_low": low, f"{name}_high": high}
 
 
-def _blocks(
-    favourable: int | str | Sequence[int | str] | None,
-    labels: NDArray[np.int32],
-    true: NDArray[np.int32],
-    names: Sequence[str] | None,
-) -> dict[str, NDArray[np.int32]]:
+def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classes) -> dict[str, NDArray[np.int32]]:
     """Return the classes that count as selected, by their name."""
-    occurring = np.unique(np.concatenate([labels, true[true != UNKNOWN]]))
-    named = _Named(names)
+    occurring = np.unique(np.concatenate([classes.labels, classes.true[classes.true != UNKNOWN]]))
     if favourable is None:
-        return {class_name(named, int(c)): np.array([c], np.int32) for c in occurring}
+        return {class_name(classes, int(c)): np.array([c], np.int32) for c in occurring}
     given: list[Any] = [favourable] if np.ndim(favourable) == 0 else list(favourable)  # type: ignore[arg-type]
-    named_classes = list(names or ())
-    numbers = [named_classes.index(c) if c in named_classes else c for c in given]
+    names = list(classes.class_names or ())
+    numbers = [names.index(c) if c in names else c for c in given]
     for c in numbers:
-        if isinstance(c, str) or (c not in occurring and not 0 <= c < len(named_classes)):
-            known = ", ".join([*map(str, occurring), *named_classes])
+        if isinstance(c, str) or (c not in occurring and not 0 <= c < len(names)):
+            known = ", ".join([*map(str, occurring), *names])
             raise ValueError(f"favourable must be among the classes ({known}), got {c!r}")
-    classes = np.unique(as_labels("favourable", numbers, len(numbers)))
-    if not len(classes):
+    selected = np.unique(as_labels("favourable", numbers, len(numbers)))
+    if not len(selected):
         raise ValueError("favourable must hold one class at least, got none")
-    return {" or ".join(class_name(named, int(c)) for c in classes): classes}
+    return {" or ".join(class_name(classes, int(c)) for c in selected): selected}
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    class_names: Sequence[str] | None
+def sensitive_attributes(values: Any) -> Attributes:
+    """Return the sensitive features by name, row i that of place i."""
+    if isinstance(values, Attributes) or hasattr(values, "columns"):
+        features: Any = values
+    elif hasattr(values, "to_frame"):
+        features = values.to_frame("sensitive_feature_0" if values.name in (None, "") else str(values.name))
+    elif isinstance(values, Mapping) or hasattr(values, "x"):
+        features = values
+    else:
+        array = values if hasattr(values, "detach") else np.asarray(values)
+        columns = [array] if array.ndim == 1 else list(array.T) if array.ndim == 2 else []
+        features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
+    attributes = as_attributes(_by_position(features), "sensitive_features")
+    if not len(attributes):
+        raise ValueError("sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, got none")
+    return attributes
 
 
-def _true_classes(truth: Any, n: int, names: Sequence[str] | None) -> NDArray[np.int32]:
-    if truth is None:
-        return np.full(n, UNKNOWN, np.int32)
-    given = truth if hasattr(truth, "detach") else np.asarray(truth)
-    if hasattr(given, "detach") or given.dtype.kind in "biuf":
-        return as_labels("truth", given, n, unknown=True)
-    column = as_attributes({"truth": np.asarray(truth, dtype=object)})["truth"]
+def _by_position(values: Any) -> Any:
+    """Return a pandas object with rows 0..n-1, and anything else as it is."""
+    return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
+
+
+def _check_indexes(**arguments: Any) -> None:
+    """Raise ValueError where pandas objects have different indexes, so that their rows are in different orders."""
+    indexes = {name: values.index for name, values in arguments.items() if hasattr(values, "reset_index")}
+    for name, index in indexes.items():
+        first = next(iter(indexes))
+        if not index.equals(indexes[first]):
+            raise ValueError(f"{name} must have the same pandas index as {first}: sort the rows alike, or pass arrays")
+
+
+def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int) -> _Classes:
+    """Return predicted and true classes as numbers; texts without names are numbered in ascending order."""
+    names = None if class_names is None else tuple(map(str, class_names))
+    true = None if y_true is None else _column("y_true", y_true, n)
+    if len(np.shape(y_pred)) == 2:
+        predictions = as_predictions(_by_position(y_pred), n, names, "y_pred")
+        labels, names = predictions.labels, predictions.class_names
+    else:
+        predicted = _column("y_pred", y_pred, n)
+        if names is None and predicted.numbers is None:
+            names = _common_names(predicted, true)
+        labels = _numbered("y_pred", predicted, names)
+        if (labels == UNKNOWN).any():
+            raise ValueError(f"y_pred must hold a class for every row, got none for row {(labels == UNKNOWN).argmax()}")
+    return _Classes(labels, np.full(n, UNKNOWN, np.int32) if true is None else _numbered("y_true", true, names), names)
+
+
+def _column(name: str, values: Any, n: int) -> Attribute:
+    """Return one class for each row, in the form of an attribute."""
+    with extra("audit"):
+        import pandas as pd
+
+    if np.shape(values) != (n,):
+        rows = f"({n},), one class for each row of sensitive_features"
+        raise ValueError(f"{name} must have shape {rows}, got {np.shape(values)}")
+    series = pd.Series(values.detach().cpu().numpy() if hasattr(values, "detach") else values).reset_index(drop=True)
+    if series.dtype == bool:
+        series = series.astype(np.int64)
+    return as_attributes(series.to_frame(name), name)[name]
+
+
+def _common_names(predicted: Attribute, true: Attribute | None) -> tuple[str, ...]:
+    if true is None:
+        return predicted.values
+    if true.numbers is not None:
+        raise ValueError("y_true and y_pred must both be class names or both be numbers, or come with class_names")
+    if not set(predicted.values) & set(true.values):
+        some = f"{', '.join(predicted.values[:8])}; {', '.join(true.values[:8])}"
+        raise ValueError(f"y_pred and y_true must have class names in common, got {some}")
+    return tuple(sorted({*predicted.values, *true.values}))
+
+
+def _numbered(name: str, column: Attribute, names: tuple[str, ...] | None) -> NDArray[np.int32]:
+    """Return class numbers, -1 where the class is missing."""
+    if column.numbers is not None:
+        numbers = np.nan_to_num(column.numbers, nan=UNKNOWN)
+        fractions = numbers[numbers != np.round(numbers)]
+        if len(fractions):
+            raise ValueError(f"{name} must hold whole numbers or class names, got {fractions[0]}")
+        return as_labels(name, numbers.astype(np.int64), len(numbers), unknown=True)
     known = list(names or ())
     for text in column.values:
         if text not in known:
-            raise ValueError(f"truth must be among the class names ({', '.join(known)}), got {text!r}")
-    if len(column.codes) != n:
-        raise ValueError(f"truth must have shape ({n},), got {column.codes.shape}")
+            raise ValueError(f"{name} must be among the class names ({', '.join(known)}), got {text!r}")
     codes = np.array([*(known.index(text) for text in column.values), UNKNOWN], np.int32)
     return codes[column.codes]
-
-
-def _names(attributes: Attributes, names: Sequence[str]) -> list[str]:
-    if isinstance(names, str):
-        raise TypeError(f"names must be a sequence of names, got {names!r}")
-    if not len(names):
-        raise ValueError("names must hold one attribute at least, got none")
-    return list(dict.fromkeys(attributes.known("names", name) for name in names))
-
-
-def _rows(attributes: Attributes, nodes: ArrayLike | None) -> NDArray[np.int64]:
-    n = len(attributes.ids)
-    if nodes is None:
-        return np.arange(n)
-    array = as_array("nodes", nodes)
-    if array.dtype != bool:
-        return attributes.rows(np.unique(as_ids("nodes", array)))
-    if array.shape != (n,):
-        raise ValueError(f"nodes must have shape ({n},) as a mask, got {array.shape}")
-    return np.flatnonzero(array)
 
 
 def _eeo_1(category: str, patterns: tuple[str, ...]) -> int:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute, as_attributes
-from cfe_faiss.checks import as_array, as_count
-from cfe_faiss.summary import summary
+from cfe_faiss.attributes.table import Attribute, as_attributes
+from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.text import summary
 
 Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
 
@@ -52,8 +52,8 @@ def groupings(
     Parameters
     ----------
     features
-        Attributes of nodes, as :func:`cfe_faiss.attributes.as_attributes` takes them: a DataFrame of pandas or polars,
-        PyG ``Data``, a mapping from names to arrays, a matrix.
+        Attributes of nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of pandas or
+        polars, PyG ``Data``, a mapping from names to arrays, a matrix.
     ids
         The nodes to be grouped, (n,).
     columns
@@ -105,6 +105,14 @@ def groupings(
     whole = {name: _grouping(attributes[name], explicit.get(name), default) for name in needed}
     chosen = [whole[name] for name in wanted] + [_intersection([whole[name] for name in names]) for names in crossed]
     return [Grouping(group.name, group.values, group.codes[rows]) for group in chosen]
+
+
+def group_means(values: NDArray[Any], codes: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+    """Return the mean over the nodes of each group, (groups,); NaN where a group has none."""
+    cases = np.bincount(codes, minlength=groups)
+    sums = np.bincount(codes, values, groups)
+    means: NDArray[np.float64] = np.divide(sums, cases, out=np.full(groups, np.nan), where=cases > 0)
+    return means
 
 
 def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: int) -> Grouping:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from cfe_faiss.checks import as_array, as_count, as_number
+from cfe_faiss.base.checks import as_array, as_count, as_number
 
 
 def normal_quantile(confidence: float) -> float:
@@ -318,38 +318,6 @@ def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float =
     worth *= (z / float(stdtrit(max(equal_clusters - 1, 1), (1 + confidence) / 2))) ** 2
     low, high = wilson(np.array([share * worth]), np.array([worth]), confidence)
     return float(low[0]), float(high[0])
-
-
-def benjamini_hochberg(p: ArrayLike) -> NDArray[np.float64]:
-    """Return adjusted p values: rejecting those up to q keeps the expected share of false rejections at or below q.
-
-    Benjamini & Hochberg, "Controlling the false discovery rate", JRSS B 57 (1995). It holds for independent tests and
-    for positively dependent ones.
-
-    Parameters
-    ----------
-    p
-        P values, (m,), in [0, 1]; NaN stays NaN and does not count.
-
-    Raises
-    ------
-    ValueError
-        If a value lies elsewhere.
-
-    Examples
-    --------
-    >>> benjamini_hochberg([0.01, 0.04, 0.03, 0.5]).round(3)
-    array([0.04 , 0.053, 0.053, 0.5  ])
-    """
-    values = as_array("p", p).astype(np.float64)
-    if values.ndim != 1 or ((values < 0) | (values > 1)).any():
-        raise ValueError(f"p must have shape (m,) and lie in 0..1, got {values.shape}, {values[:8]}")
-    adjusted = np.full(len(values), np.nan)
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.argsort(values[known])]
-    scaled = values[order] * len(known) / np.arange(1, len(known) + 1)
-    adjusted[order] = np.minimum.accumulate(scaled[::-1])[::-1]
-    return adjusted
 
 
 def _counts(*counts: ArrayLike) -> list[NDArray[np.float64]]:

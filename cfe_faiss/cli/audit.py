@@ -2,11 +2,11 @@
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss import audit
-from cfe_faiss.attributes import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
 from cfe_faiss.cli.case import compare, read_case
 from cfe_faiss.cli.output import announce, write_frame
@@ -16,6 +16,7 @@ from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_attributes, read_ids
 from cfe_faiss.files.format import read_index
+from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 
@@ -33,10 +34,9 @@ def run_discrimination(arguments: argparse.Namespace) -> None:
     known = _known(arguments)
     assert known is not None
     scores = audit.discrimination_scores(
-        index,
-        known.names.asked(arguments.nodes, index),
-        known.features,
-        arguments.k,
+        EvidenceFinder.from_index(index, features=known.features),
+        nodes=known.names.asked(arguments.nodes, index),
+        k=arguments.k,
         **_groups(arguments, known.features),
         sensitive=arguments.sensitive or (),
         nprobe=arguments.nprobe,
@@ -52,9 +52,8 @@ def run_consistency(arguments: argparse.Namespace) -> None:
     check_nprobe(index, arguments.nprobe)
     known = _known(arguments)
     shares = audit.consistency(
-        index,
-        (Names(None) if known is None else known.names).asked(arguments.nodes, index),
-        None if known is None else known.features,
+        EvidenceFinder.from_index(index, features=None if known is None else known.features),
+        nodes=(Names(None) if known is None else known.names).asked(arguments.nodes, index),
         **({} if known is None else _groups(arguments, known.features)),
         nprobe=arguments.nprobe,
         confidence=arguments.confidence,
@@ -70,9 +69,8 @@ def run_errors(arguments: argparse.Namespace) -> None:
         raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
     curve = audit.error_rate_by_evidence(
-        index,
-        _truth(arguments, index),
-        arguments.k,
+        EvidenceFinder.from_index(index, truth=_truth(arguments, index)),
+        ks=arguments.k,
         exact=not arguments.approximate,
         per_node=arguments.per_node,
         nprobe=arguments.nprobe,
@@ -92,9 +90,8 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
     pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress="Comparing")
     compare(index, case.labels)
     tuned = audit.fine_tune(
-        case.model,
-        case.data,
-        pairs,
+        replace(EvidenceFinder.from_index(index), model=case.model, data=case.data),
+        pairs=pairs,
         seeds=range(arguments.runs),
         epochs=arguments.epochs,
         lr=arguments.lr,
@@ -109,7 +106,7 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     if arguments.dataset is not None:
         refuse(arguments, ("features", "id", "predictions"), "with --dataset")
         announce(arguments.dataset)
-        return load(arguments.dataset, arguments.data_root)
+        return load(arguments.dataset, arguments.data_root).y
     refuse(arguments, ("data_root",), "with --truth")
     if arguments.features is None:
         refuse(arguments, ("id", "predictions"), "without --features")

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.checks import as_count, as_labels
+from cfe_faiss.attributes.columns import Removed, leave_out
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli import own
-from cfe_faiss.cli.case import Case, left_out, read_case
+from cfe_faiss.cli.case import Case, left_out, read_case, table_finder
 from cfe_faiss.cli.output import announce, note
-from cfe_faiss.columns import leave_out
 from cfe_faiss.datasets.own import Ids, Source
 from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.edges import read_edges
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
+from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
-from cfe_faiss.kernel import ks_vectors
-from cfe_faiss.tables import read_matrix
 
 # What may follow each source of "build"; the other options would have no effect there.
 _GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}
@@ -47,6 +47,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
         pairs=arguments.pairs,
         nodes=arguments.nodes,
         folder=arguments.out,
+        overwrite=arguments.overwrite,
         seed=arguments.seed,
         output=sys.stdout,
     )
@@ -63,7 +64,7 @@ def run_build(arguments: argparse.Namespace) -> None:
         index = _from_matrix(arguments)
     else:
         index = _from_case(arguments)
-    write_index(index, arguments.out)
+    write_index(index, arguments.out, overwrite=arguments.overwrite)
     classes = len(np.unique(index.members().labels))
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
 
@@ -74,13 +75,13 @@ def _settle_source(arguments: argparse.Namespace) -> None:
         raise ValueError("--model has no effect with --predictions")
     source = next(name for name in _SOURCES if getattr(arguments, name) is not None)
     known = _SOURCES[source]
+    if source == "features" and not (arguments.edges or arguments.neighbours):
+        own.refuse(arguments, tuple(_GRAPH_OPTIONS), "without --edges or --neighbours")
     for name in {name: None for options in _SOURCES.values() for name in options}:
         given = getattr(arguments, name)
         if given is not None and name not in known:
             raise ValueError(f"{own.flag(name)} has no effect with --{source}")
         setattr(arguments, name, known.get(name) if given is None else given)
-    if source == "features" and not (arguments.edges or arguments.neighbours):
-        raise ValueError("--features needs --edges (or, for a table, --neighbours)")
     if source != "dataset" and not (arguments.predictions or arguments.model):
         also = " (or --model and --truth, to train one)" if source == "features" else ""
         raise ValueError(f"--{source} needs --predictions{also}")
@@ -100,6 +101,11 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
     nodes = case.nodes(arguments.nodes)
     if arguments.dataset is None:
         _tell_classes(case.data.class_names)
+        if case.data.edge_index is None:
+            finder = table_finder(arguments, case, nodes)
+            _tell_removed(finder.removed)
+            index = _new_index(arguments, len(nodes), finder.vectors.shape[1])
+            return _filled(index, finder.vectors[nodes], finder.labels[nodes], nodes)
     vectors = _ks_vectors(arguments, _features(arguments, case), case.data.edge_index)
     index = _new_index(arguments, len(nodes), vectors.shape[1])
     return _filled(index, vectors[nodes], case.labels[nodes], nodes)
@@ -111,16 +117,24 @@ def _features(arguments: argparse.Namespace, case: Case) -> Any:
     if not names:
         return case.data.x
     x, removed = leave_out(case.data, as_attributes(case.attributes), names)
+    _tell_removed(removed)
+    return x
+
+
+def _tell_removed(removed: Removed | None) -> None:
+    if removed is None:
+        return
     note(f"left out: {', '.join(removed.columns)}")
     if removed.proxies:
         note(f"kept, though they partly tell what was left out: {', '.join(map(str, removed.proxies))}")
-    return x
 
 
 def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
     own.refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
     x = read_matrix(arguments.features)
-    edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
+    edges = np.empty((2, 0), np.int64)
+    if arguments.edges is not None:
+        edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
     labels = _predictions(arguments.predictions, len(x))
     vectors = _ks_vectors(arguments, x, edges)
     return _filled(_new_index(arguments, *vectors.shape), vectors, labels)

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.checks import as_count, as_labels
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import Ids
 from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.nodes import read_nodes
+from cfe_faiss.datasets.own.table import is_table
+from cfe_faiss.finder import EvidenceFinder, table_encoder
 from cfe_faiss.index.kinds import EvidenceIndex
 
 
@@ -92,7 +94,7 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
         return list(names).index(text)
     if text.isdecimal() and int(text) < len(names):
         return int(text)
-    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}")
+    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}{did_you_mean(text, names)}")
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
@@ -145,6 +147,24 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
     graph: Any = data.to_pyg(arguments.seed)
     model, predicted = trained(name, graph, arguments.seed)
     return Case(graph, predicted, model, name, data.attributes, data.ids)
+
+
+def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
+    """Return the finder of a table without a graph, see :meth:`cfe_faiss.EvidenceFinder.from_table`."""
+    data, known = case.data, np.array([*case.data.class_names, None], object)
+    assert case.predicted is not None
+    scale = not arguments.as_is and is_table(arguments.features)
+    return EvidenceFinder.from_table(
+        as_attributes(case.attributes),
+        case.predicted if case.predicted.ndim == 2 else known[case.predicted],
+        truth=None if data.y is None else known[data.y],
+        id=data.node_ids,
+        sensitive=getattr(arguments, "sensitive", None) or (),
+        without=arguments.without or (),
+        encoder=None if scale else lambda frame: table_encoder(frame, scale=False).fit_transform(frame),
+        class_names=data.class_names,
+        nodes=np.isin(np.arange(len(case.ids)), nodes),
+    )
 
 
 def trained(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import audit
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.cli.case import Case, class_number, read_case
 from cfe_faiss.cli.output import write, write_frame
 
-_MAIN = ("class", "feature", "value", "nodes", "rate", "ratio", "ratio_low", "ratio_high", "fpr", "fnr")
+_MAIN = ("class", "feature", "value", "count", "rate", "ratio", "ratio_low", "ratio_high", "verdict", "fpr", "fnr")
 
 
 def run_evaluate(arguments: argparse.Namespace) -> None:
@@ -43,13 +44,12 @@ def _write_overall(case: Case, nodes: Any, arguments: argparse.Namespace) -> Non
 def _write_groups(case: Case, nodes: Any, arguments: argparse.Namespace) -> None:
     names = list(case.data.class_names)
     favourable = arguments.favourable
+    people = as_attributes(case.attributes).take(nodes)
     metrics = audit.group_metrics(
-        case.attributes,
-        case.labels,
-        arguments.sensitive,
-        truth=np.asarray(case.data.y),
+        y_true=np.asarray(case.data.y)[nodes],
+        y_pred=case.labels[nodes],
+        sensitive_features=people.select(people.known("--sensitive", name) for name in arguments.sensitive),
         favourable=None if favourable is None else class_number(names, "--favourable", favourable),
-        nodes=nodes,
         class_names=names,
         confidence=arguments.confidence,
     )

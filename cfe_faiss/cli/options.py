@@ -1,10 +1,12 @@
 """Options that several commands share."""
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import Source
 
@@ -21,8 +23,23 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Help, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error."""
-        raise ValueError(f"{message} (see {self.prog} --help)")
+        """Raise the error, with the nearest name where a command, a choice or an option is mistyped."""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        option = re.search(r"unrecognized arguments: (--[^\s=]+)", message)
+        hint = ""
+        if choice:
+            hint = did_you_mean(choice[1], [name.strip(" '") for name in choice[2].split(",")])
+        elif option:
+            hint = did_you_mean(option[1], self._options())
+        raise ValueError(f"{message}{hint} (see {self.prog} --help)")
+
+    def _options(self) -> list[str]:
+        """Return the options of this parser and of its commands."""
+        own = list(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                own += [name for command in action.choices.values() for name in command._option_string_actions]
+        return own
 
 
 class _Help(argparse.HelpFormatter):
@@ -39,10 +56,23 @@ def add_sources(parser: argparse.ArgumentParser, *, required: bool = True, what:
         "--features",
         type=Path,
         metavar="FILE",
-        help="a table, one row per node: .csv (also .csv.gz) or .parquet with a header; "
+        help="a table, one row per node: .csv (also .csv.gz), .tsv, .parquet or .xlsx with a header; "
         "or a matrix without one, .npy, .csv or .txt",
     )
+    add_text_format(parser)
     return sources
+
+
+def add_text_format(parser: Any) -> None:
+    """Add --encoding and --decimal."""
+    parser.add_argument("--encoding", metavar="NAME", help="of text files, latin-1 for example; default: UTF-8")
+    parser.add_argument("--decimal", choices=(".", ","), help='decimal mark of numbers in text files; default: "."')
+
+
+def add_overwrite(parser: Any, *outputs: str) -> None:
+    """Add --overwrite, and note which arguments name files or folders that the command writes."""
+    parser.add_argument("--overwrite", action="store_true", help="replace files that cfe-faiss has not written")
+    parser.set_defaults(outputs=outputs)
 
 
 def add_data_root(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +132,10 @@ def add_table(parser: argparse.ArgumentParser) -> Any:
         "in .npy, a SciPy sparse matrix in .npz",
     )
     group.add_argument(
-        "--neighbours", type=int, metavar="K", help="in place of --edges: join each node to its K nearest"
+        "--neighbours",
+        type=int,
+        metavar="K",
+        help="in place of --edges: join each node to its K nearest",
     )
     add_truth(group)
     group.add_argument(

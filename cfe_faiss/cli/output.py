@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.digits import format_similarity
+from cfe_faiss.base.tables import csv_text
+from cfe_faiss.base.text import format_similarity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,6 +141,7 @@ def _csv_fields(values: NDArray[Any]) -> list[str]:
 
 def _csv_texts(texts: list[str]) -> list[str]:
     # RFC 4180: a field with a comma or a quote in it is quoted, and its quotes are doubled.
+    texts = list(map(csv_text, texts))
     return ['"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text for text in texts]
 
 

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.output import note
+from cfe_faiss.datasets.files import files_of
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import read_classes
 from cfe_faiss.datasets.own.graph import read_ids
 from cfe_faiss.datasets.own.nodes import read_nodes, read_numbers
-from cfe_faiss.datasets.own.table import SUFFIXES
+from cfe_faiss.datasets.own.table import SUFFIXES, is_table
+from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.kinds import EvidenceIndex
 
 # The options of own files that say nothing without --features.
@@ -49,6 +53,11 @@ def read(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> Ow
     given = {name: getattr(arguments, name, None) for name in (*OPTIONS, "without")}
     files = OwnFiles(arguments.features, **{name: value for name, value in given.items() if value is not None})
     data = read_own(files, encode=encode)
+    if data.edge_index is not None and is_table(arguments.features):  # a table without a graph is checked by its finder
+        truth = None if data.y is None else data.y.astype(np.int32)
+        asked = getattr(arguments, "sensitive", None) or ()
+        sensitive = [data.attributes.known("--sensitive", name) for name in asked]
+        check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
     if data.y is not None and (data.y < 0).any():
         note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
     return data
@@ -106,7 +115,9 @@ class Names:
         if self.ids is not None:
             found = self.ids.find(texts) if source is None else read_nodes(source, self.ids)
             if (found < 0).any():
-                raise ValueError(f"--nodes must name nodes of the features, got {texts[int(np.argmax(found < 0))]!r}")
+                wrong = texts[int(np.argmax(found < 0))]
+                hint = did_you_mean(wrong, map(str, self.ids.names.tolist()))
+                raise ValueError(f"--nodes must name nodes of the features, got {wrong!r}{hint}")
             absent = ~np.isin(found, index.members().ids)
             if absent.any():
                 name = str(self.ids.names[found[absent][0]])
@@ -140,8 +151,20 @@ def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
         )
 
 
-def paths(arguments: argparse.Namespace) -> list[Path]:
-    """Return the files that the options name, each once."""
-    sources = [arguments.features, *(getattr(arguments, name, None) for name in OPTIONS)]
-    paths = [source.path if isinstance(source, Source) else source for source in sources]
-    return list(dict.fromkeys(path for path in paths if isinstance(path, Path)))
+def check_files(arguments: argparse.Namespace) -> None:
+    """Raise ValueError where an output of a command is one of its inputs, or a file of somebody else."""
+    outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
+    check_outputs(outputs, inputs(arguments), overwrite=arguments.overwrite)
+
+
+def inputs(arguments: argparse.Namespace) -> list[Path]:
+    """Return the files and folders that a command reads: those that its options name, and those of its data set."""
+    options = vars(arguments)
+    values = [value for name, value in options.items() if name not in arguments.outputs]
+    nodes = options.get("nodes") or ()
+    values += (
+        as_file([nodes] if isinstance(nodes, str) else nodes),
+        files_of(options.get("dataset"), options.get("data_root")),
+    )
+    parts = [part for value in values for part in (value if isinstance(value, list | tuple) else [value])]
+    return [path for part in parts if isinstance(path := getattr(part, "path", part), Path)]

@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Results go to standard output, progress and notes to standard error.",
     )
     top.add_argument("--version", action="version", version=f"cfe-faiss {__version__}")
+    top.set_defaults(outputs=(), overwrite=False)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_demo(commands)
     _add_audit(commands)
@@ -49,6 +50,7 @@ def _add_demo(commands: Any) -> None:
         metavar="DIR",
         help="folder of the picture; default: demo-output",
     )
+    shared.add_overwrite(demo, "out")
     shared.add_seed(demo, "the split, the model and its training")
     demo.set_defaults(run=build.run_demo)
 
@@ -56,7 +58,8 @@ def _add_demo(commands: Any) -> None:
 def _add_audit(commands: Any) -> None:
     text = (
         "Audit a model, and write what was found as one HTML page, with the numbers beside it as .json, .csv and .xml "
-        "(JUnit). Exit status 0: written, and every --require holds; 1: written, and one does not; 2: an error."
+        "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with --strict: or the "
+        "data cannot tell); 2: an error."
     )
     audited = commands.add_parser("audit", help="a report on a model", description=text)
     shared.add_sources(audited)
@@ -69,7 +72,12 @@ def _add_audit(commands: Any) -> None:
     written = audited.add_argument_group("what is written")
     written.add_argument("--out", type=Path, metavar="FILE", default=Path("report.html"), help="default: report.html")
     written.add_argument("--figures", type=Path, metavar="DIR", help="folder for the figures as files")
+    shared.add_overwrite(written, "out", "figures")
     written.add_argument("--title", default="", metavar="TEXT", help="of the page")
+    written.add_argument("--mask-ids", action="store_true", help="row numbers in place of --id")
+    written.add_argument(
+        "--people", default="", metavar="NOUN", help='plural noun for the rows on the page, "applicants" say'
+    )
     shared.add_confidence(audited)
     shared.add_seed(audited, "the split, the model, its training and the intervals")
     audited.set_defaults(run=_run_audit)
@@ -90,6 +98,7 @@ def _add_questions(audited: argparse.ArgumentParser) -> None:
     group.add_argument("--pairs", type=int, default=1000, metavar="N", help="most similar pairs; default: 1000")
     group.add_argument("--cases", type=int, default=10, metavar="N", help="pairs shown as case files; default: 10")
     group.add_argument("--bins", type=int, metavar="N", help="quantile bins of numbers; default: 4")
+    group.add_argument("--cut", nargs="+", metavar="NAME=AT,AT", help="cut points of a number, such as age=25,65")
     group.add_argument(
         "--require",
         action="append",
@@ -98,8 +107,9 @@ def _add_questions(audited: argparse.ArgumentParser) -> None:
         help='such as "impact_ratio>=0.8" or "impact_ratio[sex]>=0.8"; may be repeated',
     )
     group.add_argument(
-        "--min-cases", type=int, default=1, metavar="N", help="--require leaves smaller groups unjudged; default: 1"
+        "--min-cases", type=int, metavar="N", help="--require judges no group of fewer cases; default: 30"
     )
+    group.add_argument("--strict", action="store_true", help="--require fails where the data cannot tell, too")
 
 
 def _add_constraints(audited: argparse.ArgumentParser) -> None:
@@ -124,6 +134,7 @@ def _add_build(commands: Any) -> None:
     )
     built = commands.add_parser("build", help="build an index file", description=text)
     built.add_argument("out", type=Path, metavar="OUT", help="the index file to write")
+    shared.add_overwrite(built, "out")
     sources = shared.add_sources(built, what="a known data set; a model is trained unless --predictions is given")
     sources.add_argument("--vectors", type=Path, metavar="FILE", help="ready vectors: .npy, .csv or .txt")
     shared.add_data_root(built)
@@ -157,6 +168,7 @@ def _add_local(commands: Any) -> None:
         "--recall", type=float, metavar="R", help="in place of --nprobe: the share of the evidence to find, in (0, 1]"
     )
     _add_names(local)
+    _add_constraints(local)
     shared.add_format(local, csv=True)
     local.set_defaults(run=search.run_local)
 
@@ -170,6 +182,7 @@ def _add_global(commands: Any) -> None:
     pairs.add_argument("--approximate", action="store_true", help="search the index instead of comparing all pairs")
     shared.add_nprobe(pairs)
     _add_names(pairs)
+    _add_constraints(pairs)
     shared.add_format(pairs, csv=True)
     pairs.set_defaults(run=search.run_global)
 
@@ -179,6 +192,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         "names of nodes and classes", "The files that the index was built from; default: numbers."
     )
     group.add_argument("--features", type=Path, metavar="FILE", help="the table of the nodes")
+    shared.add_text_format(group)
     shared.add_id(group)
     shared.add_predictions(group)
 
@@ -199,6 +213,7 @@ def _add_plot(commands: Any) -> None:
     shared.add_index(plot)
     plot.add_argument("pair", nargs="*", metavar="NODE", help="two nodes, by id or number")
     plot.add_argument("--out", type=Path, default=Path("evidence.png"), metavar="FILE", help="default: evidence.png")
+    shared.add_overwrite(plot, "out")
     shared.add_sources(plot, what="the data set that the index was built from")
     shared.add_data_root(plot)
     shared.add_model(plot)

@@ -2,17 +2,17 @@
 
 import argparse
 import sys
-from io import BytesIO
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.extras import extra
 from cfe_faiss.cli.case import Case, compare, read_case, trained
 from cfe_faiss.cli.search import similarity64
-from cfe_faiss.extras import extra
 from cfe_faiss.files.format import read_index
-from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 
@@ -25,7 +25,9 @@ def run_plot(arguments: argparse.Namespace) -> None:
         )
     index = read_index(arguments.index)
     own = arguments.features is not None
-    case = read_case(arguments, "edges", predict=own or bool(arguments.predictions or arguments.model))
+    case = read_case(arguments, predict=own or bool(arguments.predictions or arguments.model))
+    if case.data.edge_index is None:  # a table without a graph
+        case = replace(case, data=replace(case.data, edge_index=np.empty((2, 0), np.int64)))
     labels = _labels(case, index, arguments)
     source, target = _pair(arguments.pair, case, index)
     similarity = float(similarity64(index, np.array([source]), np.array([target]))[0])
@@ -41,10 +43,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
         max_neighbors=arguments.max_neighbours,
         features=arguments.rows,
     )
-    drawn = BytesIO()
-    figure.savefig(drawn, format=arguments.out.suffix[1:] or "png", dpi=150)
-    with new_file(arguments.out) as file:
-        file.write(drawn.getvalue())
+    write_picture(figure, arguments.out, overwrite=arguments.overwrite)
     names = case.ids.names
     sys.stdout.write(f"{arguments.out}: nodes {names[source]} and {names[target]}\n")
 

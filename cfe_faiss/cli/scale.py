@@ -20,6 +20,7 @@ def add(commands: Any) -> None:
     steps = scale.add_subparsers(dest="step", metavar="COMMAND", required=True)
     run = steps.add_parser("run", help="make a job, and run it", description="Make a job in a folder, and run it.")
     run.add_argument("directory", type=Path, metavar="DIR", help="folder of the job")
+    shared.add_overwrite(run, "directory")
     _add_inputs(run)
     _add_settings(run)
     _add_workers(run)
@@ -91,6 +92,7 @@ def run_new(arguments: argparse.Namespace) -> None:
         threshold=arguments.threshold,
         block_rows=arguments.block_rows,
         shards=arguments.shards,
+        overwrite=arguments.overwrite,
     )
     _run(job, arguments)
 

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, described, note, write
-from cfe_faiss.cli.own import Names
+from cfe_faiss.cli.own import Names, flag
+from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
+from cfe_faiss.finder import EvidenceFinder, PairEvidence
+from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
-from cfe_faiss.kernel import ks_similarity
-from cfe_faiss.pairs import global_evidence
+from cfe_faiss.pairs import Pairs, global_evidence
 
 _PAIRS_AT_ONCE = 1 << 16
 
@@ -30,7 +34,14 @@ def run_local(arguments: argparse.Namespace) -> None:
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
     check_nprobe(index, arguments.nprobe)
-    D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
+    where = _constraints(arguments, names)
+    if where is not None:
+        if arguments.recall is not None or arguments.nprobe is not None:
+            raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
+        found = _finder(arguments, index, names).local(nodes, arguments.k, where=where, progress=True)
+        D, I = found.similarity, found.evidence
+    else:
+        D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:
@@ -54,14 +65,14 @@ def run_global(arguments: argparse.Namespace) -> None:
     if arguments.nprobe is not None and not arguments.approximate:
         raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
-    pairs = global_evidence(
-        index,
-        arguments.k,
-        exact=not arguments.approximate,
-        per_node=arguments.per_node,
-        progress="Comparing",
-        nprobe=arguments.nprobe,
-    )
+    where = _constraints(arguments, names)
+    pairs: Pairs | PairEvidence
+    options = {"exact": not arguments.approximate, "per_node": arguments.per_node}
+    if where is None:
+        pairs = global_evidence(index, arguments.k, **options, progress="Comparing", nprobe=arguments.nprobe)
+    else:
+        finder = _finder(arguments, index, names)
+        pairs = finder.top_pairs(arguments.k, **options, where=where, progress=True)
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
     columns: Columns = {
@@ -72,6 +83,22 @@ def run_global(arguments: argparse.Namespace) -> None:
         "target_label": names.labels(_labels(index, pairs.target)),
     }
     write(columns, arguments.format)
+
+
+def _constraints(arguments: argparse.Namespace, names: Names) -> Constraints | None:
+    """Return the constraints that the options give; None where there is none."""
+    given = [name for name in CONSTRAINTS if getattr(arguments, name)]
+    if not given:
+        return None
+    if arguments.features is None:
+        raise ValueError(f"{flag(given[0])} needs --features, which says what is known of the nodes")
+    attributes, _ = read_attributes(arguments.features, arguments.id)
+    return constraints(arguments, attributes, list(names.classes))
+
+
+def _finder(arguments: argparse.Namespace, index: EvidenceIndex, names: Names) -> EvidenceFinder:
+    attributes, _ = read_attributes(arguments.features, arguments.id)
+    return EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
 
 
 def check_nprobe(index: EvidenceIndex, nprobe: int | None) -> None:

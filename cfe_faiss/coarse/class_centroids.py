@@ -8,7 +8,6 @@ of every list and, for every class with a share in it that matters, the mean of 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids, ListScan
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
 from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.parallel import num_threads
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # centroids for all shares and for these only differed by at most 0.002. There are at most 8 of them for a list.
@@ -239,7 +239,7 @@ class Routes:
         self.native.rank_all(X, labels, found, threads)
         return found
 
-    @cached_property
+    @derived
     def native(self) -> ClassCentroids:
         """The means in blocks, as the compiled core ranks lists by them."""
         clusters = self.second_level

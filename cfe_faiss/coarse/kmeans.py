@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.parallel import num_threads
+from cfe_faiss.base.threads import num_threads
 
 _NEXT_RUN = 15486557  # what FAISS adds to the seed from run to run
 

@@ -6,9 +6,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.caps import node_weights
+from cfe_faiss.base.threads import faiss_threads
+from cfe_faiss.coarse.caps import node_weights
 from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, spherical_kmeans
-from cfe_faiss.parallel import faiss_threads
 
 
 def train_partitions(

@@ -1,11 +1,10 @@
 """The paper's graphs, a small one that needs no files, and random ones of the shape of the large ones."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.datasets import synthetic
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.datasets.files import root_folder
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -15,35 +14,16 @@ NAMES = ("german", "bail", "cora", "pubmed", "facebook", "amazon", "patients")
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -> "Data":
-    r"""Load a graph for node classification.
+    """Load a graph for node classification.
 
-    =========== =============================================== ============ ===============================
-    name        nodes                                           sensitive    files below ``root``
-    =========== =============================================== ============ ===============================
-    "german"    1,000 bank clients                              Gender       nifty/german: german.csv,
-                                                                             german_edges.txt
-    "bail"      18,876 defendants                               WHITE        nifty/bail: bail.csv,
-                                                                             bail_edges.txt
-    "cora"      2,708 papers                                                 planetoid/Cora/raw: ind.cora.\*
-    "pubmed"    19,717 papers                                                planetoid/PubMed/raw:
-                                                                             ind.pubmed.\*
-    "facebook"  22,470 pages                                                 FacebookPagePage/raw:
-                                                                             facebook.npz
-    "amazon"    1,569,960 products                                           AmazonProducts/raw:
-                                                                             adj_full.npz, feats.npy,
-                                                                             class_map.json, role.json
-    "patients"  569 breast-cancer patients                                   none: it comes with scikit-learn
-    =========== =============================================== ============ ===============================
-
-    German and Bail are the files of NIFTY (Agarwal, Lakkaraju & Zitnik, UAI 2021). Cora, PubMed, Facebook and Amazon
-    are read by PyG's ``Planetoid``, ``FacebookPagePage`` and ``AmazonProducts`` from the raw files that these expect,
-    and downloaded by them where a raw file is missing. Nothing is written into ``root`` except such a download, once
-    all of it is there.
+    :doc:`/reference/datasets` lists the data sets, their classes and the files below ``root`` that they need. PyG
+    downloads Cora, PubMed, Facebook and Amazon where a raw file is missing. Nothing else is written into
+    ``root``.
 
     Parameters
     ----------
     name
-        One of the names above.
+        "german", "bail", "cora", "pubmed", "facebook", "amazon" or "patients".
     root
         The folder that holds the files. Default: the environment variable ``CFE_DATA`` where it is set, else ``data``
         in the working directory.
@@ -79,16 +59,6 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     ImportError
         If torch, PyG or pandas is missing.
 
-    Notes
-    -----
-    - German: the class is GoodCustomer, 1 or -1 in the file, 1 or 0 here; Gender is 1 for Female, 0 for Male;
-      PurposeOfLoan and OtherLoansAtStore (one value only) are dropped, as in NIFTY, which leaves 27 features.
-    - Bail: the class is RECID; 18 features, AGE and TIME in months.
-    - Amazon: a product may have several of the 107 categories; its class is the first of them (0 where it has none),
-      since the paper has one label per node. The arrays take 6.8 GB: edge_index alone has 2 x 264,339,468 int64.
-      PyG writes a copy of that size into the temporary folder, which is removed again.
-    - Patients: every patient is joined to the 5 nearest others by Euclidean distance of the standardised features.
-
     Examples
     --------
     >>> data = load("patients")
@@ -100,7 +70,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     if name not in NAMES:
         raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
     seed = as_count("seed", seed, 0)
-    folder = Path(os.environ.get("CFE_DATA", "data") if root is None else root).expanduser()
+    folder = root_folder(root)
 
     # Imported here because they load torch, which takes seconds.
     data: Any
@@ -119,4 +89,4 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     return data
 
 
-__all__ = ["NAMES", "load", "synthetic"]
+__all__ = ["NAMES", "load"]

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cfe_faiss.datasets.files import missing_files, not_found
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
+from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
 
 with extra("gnn"):
     import torch
@@ -38,11 +38,9 @@ _CORA_TOPICS = (
 
 @dataclass(frozen=True)
 class Source:
-    """A PyG class (``build``, called with its root), its root below ours, its raw folder below that, its files."""
+    """A PyG class (``build``, called with its root), and the files in the raw folder below that root."""
 
     build: Callable[[str], Any]
-    home: str
-    raw: str
     files: tuple[str, ...]
     origin: str
     feature: str = "feature"
@@ -53,8 +51,6 @@ _PLANETOID_ORIGIN = "Planetoid, https://github.com/kimiyoung/planetoid, folder d
 SOURCES = {
     "cora": Source(
         build=lambda root: Planetoid(root, "Cora"),
-        home="planetoid",
-        raw="Cora/raw",
         files=tuple(f"ind.cora.{part}" for part in _PLANETOID),
         origin=_PLANETOID_ORIGIN,
         feature="word",
@@ -62,23 +58,17 @@ SOURCES = {
     ),
     "pubmed": Source(
         build=lambda root: Planetoid(root, "PubMed"),
-        home="planetoid",
-        raw="PubMed/raw",
         files=tuple(f"ind.pubmed.{part}" for part in _PLANETOID),
         origin=_PLANETOID_ORIGIN,
         feature="word",
     ),
     "facebook": Source(
         build=FacebookPagePage,
-        home="FacebookPagePage",
-        raw="raw",
         files=("facebook.npz",),
         origin=f"MUSAE, in PyG's form: {FacebookPagePage.url}",
     ),
     "amazon": Source(
         build=AmazonProducts,
-        home="AmazonProducts",
-        raw="raw",
         files=("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
         origin="GraphSAINT, https://github.com/GraphSAINT/GraphSAINT, its data set Amazon",
     ),
@@ -88,12 +78,12 @@ SOURCES = {
 def read(name: str, root: Path) -> Data:
     """Read or download a graph; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
     source = SOURCES[name]
-    folder = root / source.home / source.raw
+    folder = root / FOLDERS[name]
     missing = missing_files(folder, source.files)
     # PyG writes a processed copy beside the raw files, so it gets a folder of its own, and theirs through a link. It
     # also changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
-        raw = Path(scratch) / source.raw
+        raw = Path(scratch, *Path(FOLDERS[name]).parts[1:])
         if missing:
             with _impatient():
                 try:

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.checks import as_count, as_labels
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.extras import extra
 
 with extra("gnn"):
     import torch

@@ -10,9 +10,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import minmax_scale, scale
 
-from cfe_faiss.checks import as_matrix
-from cfe_faiss.datasets.files import missing_files, not_found
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.extras import extra
+from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
 
 with extra("gnn"):
     import pandas as pd
@@ -49,7 +49,7 @@ _CODES = {"Male": 0, "Female": 1}
 def nifty(name: str, root: Path) -> Data:
     """Read German or Bail; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
     table = TABLES[name]
-    folder = root / "nifty" / name
+    folder = root / FOLDERS[name]
     files = (f"{name}.csv", f"{name}_edges.txt")
     if missing_files(folder, files):
         raise not_found(name, folder, files, f"NIFTY, https://github.com/chirag126/nifty, folder dataset/{name}")

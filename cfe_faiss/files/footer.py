@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import ListChecks
 from cfe_faiss.files import validate
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
@@ -33,7 +35,8 @@ from cfe_faiss.index.kinds import EvidenceIndex
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 2
+_VERSION = 3
+_FIRST_VERSION = 2  # that is read; its files have no checksum for each list
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
@@ -46,11 +49,13 @@ Source = Path | str
 """What a file is called in an error."""
 
 
-def write(index: EvidenceIndex, file: BinaryIO, source: Source, write_stock: Callable[[Any, BinaryIO], None]) -> None:
-    """Write an evidence index, checked by :func:`kind_of`, to an empty file; ``write_stock`` writes FAISS's part."""
+def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
+    """Write an evidence index, checked by :func:`kind_of`, to an empty file."""
     with index.reading():
         stock, parameters, arrays = index.parts()
-        write_stock(stock, file)
+        if "centroids" in arrays:
+            arrays["list_checksums"] = index.snapshot().native.checksums().reshape(-1, 2)
+        faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS itself overlooks that a disk is full
         _append_footer(file, kind_of(index), parameters, arrays)
         _check_written(file, source)
 
@@ -71,6 +76,9 @@ def read(
         validate.check_lists(payload, arrays)
         index = _from_faiss(file, KINDS[header["kind"]], read_stock)
     index.restore(header["parameters"], arrays, _row_check(header, payload, arrays, source))
+    if mapped and "list_checksums" in arrays:
+        checks = ListChecks(str(source), arrays["list_checksums"].reshape(-1))
+        index.checks = [checks], np.zeros(len(payload.sizes), np.int64)
     if not mapped:
         with naming(source):
             validate.check_rows(index.storage())
@@ -121,8 +129,9 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         raise DamageError(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT or type(header.get("version")) is not int:
         raise DamageError("its header does not name the format and its version")
-    if header["version"] != _VERSION:
-        raise ValueError(f"{source} has format version {header['version']}, this cfe_faiss reads version {_VERSION}")
+    if not _FIRST_VERSION <= header["version"] <= _VERSION:
+        known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_VERSION}"
+        raise ValueError(f"{source} has format version {header['version']}, {known}")
     validate.check_header(header, start)
     return header
 

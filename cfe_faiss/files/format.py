@@ -1,5 +1,7 @@
 """Index files, written as a whole or not at all, read or mapped; their layout: :mod:`cfe_faiss.files.footer`."""
 
+from __future__ import annotations
+
 import os
 from functools import partial
 from pathlib import Path
@@ -9,12 +11,14 @@ import faiss
 
 from cfe_faiss.files import footer, validate
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.kinds import EvidenceIndex
 
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 
 
-def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
+def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write an evidence index to a file that stock ``faiss.read_index`` opens, too.
 
     The file takes its name when it is complete and synced: an interrupted write leaves what was at ``path`` before, and
@@ -25,14 +29,19 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     index
         Evidence index of any kind. The lists of a mapped inverted file are loaded into memory for it.
     path
-        Where to. An existing file is replaced; of a symbolic link, the file that it points to.
+        Path of the file. The file of another evidence index is replaced; of a symbolic link, the file that it points
+        to.
+    overwrite
+        Whether to replace a file that this package has not written.
 
     Raises
     ------
     TypeError
         If ``index`` is not an evidence index.
     ValueError
-        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer.
+        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer. If
+        this package has not written the file at ``path``, and ``overwrite`` is False. If another index, or an array, is
+        mapped from it; the index that was read from ``path`` may be written back.
     OSError
         If the file cannot be written.
     """
@@ -40,16 +49,19 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str]) -> None:
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
-    with new_file(target) as file:
-        footer.write(index, file, target, _write_stock)
+    check_outputs([target], overwrite=overwrite, origins=index.origins)
+    with new_file(target, overwrite=overwrite) as file:
+        footer.write(index, file, target)
+    index.origins = (*index.origins[:1], target)
 
 
 def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
     """Read an evidence index that :func:`write_index` wrote, or map it from its file.
 
     Read into memory, everything in the file is checked first. Mapped, header and structure are checked on opening,
-    labels and partitions when they are first used, and vectors and ids not at all, since that would read the whole
-    file: use :func:`verify_index` where a file is not trusted.
+    labels and partitions when they are first used, and each list of an inverted file when it is first read. The vectors
+    of a mapped exact index are not checked, nor those in files of version 0.2: use :func:`verify_index` where such a
+    file is not trusted.
 
     Parameters
     ----------
@@ -86,8 +98,9 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     """
     mapped, read_only = _understood(io_flags)
     source = Path(path)
-    with source.open("rb") as file:
+    with open_regular(source) as file:
         index = footer.read(file, source, partial(_read_stock, mapped=mapped), mapped=mapped)
+    index.origins = (source.resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
         index.refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
@@ -110,7 +123,7 @@ def verify_index(path: str | os.PathLike[str]) -> None:
         If the file is not an evidence index, is damaged, or is of another format version.
     """
     source = Path(path)
-    with source.open("rb") as file, footer.naming(source):
+    with open_regular(source) as file, footer.naming(source):
         header, _ = footer.read_structure(file, source)
         footer.check_payload(file, header)
     index = read_index(source, faiss.IO_FLAG_MMAP)
@@ -139,7 +152,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
         If the file is not an evidence index, its header is damaged, or it is of another format version.
     """
     source = Path(path)
-    with source.open("rb") as file, footer.naming(source):
+    with open_regular(source) as file, footer.naming(source):
         return footer.read_header(file, source)
 
 
@@ -163,10 +176,3 @@ def _read_stock(file: BinaryIO, cls: Any, mapped: bool) -> Any:
     by_lists = issubclass(cls, faiss.IndexIVF)
     flags = 0 if not mapped else faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
     return faiss.read_index(f"/dev/fd/{file.fileno()}", flags)
-
-
-def _write_stock(stock: Any, file: BinaryIO) -> None:
-    try:
-        faiss.write_index(stock, f"/dev/fd/{file.fileno()}")
-    except RuntimeError as error:
-        raise OSError(f"FAISS could not write the index: {error}") from error

@@ -1,4 +1,4 @@
-"""Files that appear under their name as a whole or not at all, and leave nothing where their writer is killed."""
+"""Files that appear under their name as a whole or not at all, and leave nothing behind when their writer is killed."""
 
 import os
 import re
@@ -9,17 +9,33 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cfe_faiss.files.lock import HAS_LOCKS, lock
+from cfe_faiss.files.outputs import check_owner
 
 _FILES = Path("/proc/self/fd")
 
 
 @contextmanager
-def new_file(target: Path) -> Iterator[BinaryIO]:
+def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     """Yield an empty file, and put it in the place of ``target`` unless the block raises an error.
 
-    The file has no name until it is complete, where the system has such files; elsewhere a temporary one in the same
-    folder. What killed writers left there is removed.
+    The file has no name until it is complete, where the system has such files. Elsewhere it has a temporary name in
+    the same folder. Temporary files of writers whose process has ended are removed.
+
+    Parameters
+    ----------
+    target
+        Path of the file.
+    overwrite
+        Whether to replace a file that this package has not written.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    ValueError
+        If another file is there, which may not be replaced.
     """
+    check_owner(target, overwrite=overwrite)
     _remove_stale(target)
     name = _temporary_name(target)
     file, has_name = _without_name(target), False
@@ -78,10 +94,10 @@ def _locked(descriptor: int) -> BinaryIO:
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove temporary files of writers that are no more: nobody holds their lock."""
+    """Remove temporary files of writers whose process has ended: nobody holds their lock."""
     if not HAS_LOCKS:
         return
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8,16}}\.tmp")
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
     with suppress(OSError):
         for path in list(target.parent.iterdir()):
             if pattern.fullmatch(path.name):

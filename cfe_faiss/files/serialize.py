@@ -1,5 +1,7 @@
 """Evidence indexes as bytes in memory, with the layout of their files, and as copies."""
 
+from __future__ import annotations
+
 import io
 from typing import Any, BinaryIO, cast
 
@@ -49,7 +51,7 @@ def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
     """
     footer.kind_of(index)
     file = io.BytesIO()
-    footer.write(index, file, _SOURCE, _write_stock)
+    footer.write(index, file, _SOURCE)
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 
@@ -161,7 +163,3 @@ def _as_bytes(data: Any) -> NDArray[np.uint8]:
 
 def _read_stock(file: BinaryIO, cls: Any) -> Any:
     return faiss.read_index(faiss.PyCallbackIOReader(file.read))
-
-
-def _write_stock(stock: Any, file: BinaryIO) -> None:
-    faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN, as_ids
 from cfe_faiss.files.faiss_payload import DamageError, Payload
 from cfe_faiss.lists.snapshot import Snapshot
 
@@ -30,6 +30,7 @@ _LISTS = {
     "region_means": "<f4",
     "region_starts": "<i8",
     "region_lists": "<i8",
+    "list_checksums": "<u4",
 }
 _SECTIONS = {
     _FLAT: {"labels": "<i4"},
@@ -44,7 +45,9 @@ _PARAMETERS: dict[str, dict[str, type]] = {
     "EvidenceIVFScalarQuantizer": _SEARCH,
     _PQ: _SEARCH | {"k_factor": float},
 }
-ON_OPENING = ("centroids", "reference_starts")
+SINCE_VERSION = {"list_checksums": 3}
+"""Sections that files of earlier versions do not have."""
+ON_OPENING = ("centroids", "reference_starts", "list_checksums")
 """Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
 VECTORS = ("vectors",)
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
@@ -63,8 +66,9 @@ def check_header(header: dict[str, Any], end: int) -> None:
     _check_parameters(_taken(header, "parameters", dict), _PARAMETERS[kind])
     sections = _taken(header, "sections", list)
     names = [_taken(section, "name", str) for section in sections]
-    if sorted(names) != sorted(_SECTIONS[kind]):
-        raise DamageError(f"it has the sections {names}, not {list(_SECTIONS[kind])}")
+    wanted = [name for name in _SECTIONS[kind] if header["version"] >= SINCE_VERSION.get(name, 0)]
+    if sorted(names) != sorted(wanted):
+        raise DamageError(f"it has the sections {names}, not {wanted}")
     place = payload["size"]
     for name, section in zip(names, sections, strict=True):
         place = _check_section(section, name, _SECTIONS[kind][name], place)
@@ -134,6 +138,8 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
         clusters = (*got["region_means"], 0)[0]
         wanted["region_means"], wanted["region_starts"] = (clusters, payload.d), (clusters + 1,)
         wanted["region_lists"] = (lists if clusters else 0,)
+        if "list_checksums" in got:
+            wanted["list_checksums"] = (nlist, 2)
     for name, shape in wanted.items():
         if got[name] != shape:
             raise DamageError(f"its section {name!r} has shape {got[name]}, not {shape}")

@@ -1,26 +1,42 @@
-"""From a graph and a model, or from vectors, to evidence in one object: predictions, index, results as tables."""
+"""Counterfactual evidence of a graph, of vectors or of a stored index in one object."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import Attributes, attributes_of
-from cfe_faiss.checks import as_count, as_dense, as_ids, as_names, as_nodes, as_unit_rows
-from cfe_faiss.classes import as_predictions, check_names, node_count
-from cfe_faiss.columns import Removed, leave_out
-from cfe_faiss.constraints import Constraints
-from cfe_faiss.finder.frames import class_name
-from cfe_faiss.finder.inputs import EXACT_UP_TO, attributes_given, check_data, filled, of_type, true_classes, truth_of
+from cfe_faiss.attributes.classes import Predictions, check_names, node_count
+from cfe_faiss.attributes.columns import Removed, leave_out
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
+from cfe_faiss.base.extras import extra
+from cfe_faiss.finder.frames import as_html, class_name
+from cfe_faiss.finder.inputs import (
+    EXACT_UP_TO,
+    attributes_given,
+    check_data,
+    filled,
+    is_model,
+    of_type,
+    probabilities_of,
+    true_classes,
+    truth_of,
+)
+from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
+from cfe_faiss.finder.table import Roles, table_parts
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
+from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.kernel import ks_similarity, ks_vectors
+from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.predictions import predictions_of
 from cfe_faiss.search.query import Effort, Query
 
 _RECALL = 0.99
@@ -29,7 +45,9 @@ _RECALL = 0.99
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EvidenceFinder:
-    """Counterfactual evidence in one graph under one model; made by :meth:`from_data` or :meth:`from_vectors`.
+    """Counterfactual evidence of one data set under one model.
+
+    Made by :meth:`from_data`, :meth:`from_table`, :meth:`from_vectors` or :meth:`from_index`.
 
     Attributes
     ----------
@@ -52,6 +70,18 @@ class EvidenceFinder:
     model_only
         Values of edges that ``data`` has, such as "edge_weight", but the KS vectors were not made of: they are for the
         model only.
+    ids
+        The user's id of every row, (n,) int64 or objects (texts); None where rows go by their number.
+    probabilities
+        Probability of each class for every row, (n, C) float64; None where only classes are known.
+    model
+        The model that was called; None where predictions were given.
+    data
+        What the model is called with: PyG ``Data``, a pandas frame or a matrix; None where it is not known.
+    sensitive
+        Names of the attributes that audits take as sensitive by default.
+    files
+        Files that :meth:`from_table` read. A report never replaces them.
 
     Examples
     --------
@@ -85,12 +115,19 @@ class EvidenceFinder:
     class_names: tuple[str, ...] | None = None
     removed: Removed | None = None
     model_only: tuple[str, ...] = ()
+    ids: NDArray[Any] | None = None
+    probabilities: NDArray[np.float64] | None = None
+    model: Any = None
+    data: Any = None
+    sensitive: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
-        parts = [f"{n:,} nodes", f"d={d}", classes, repr(self.index)]
+        rows = "nodes" if self.graph is not None else "rows"
+        parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
         if self.graph is not None:
             kinds = {"directed edges": self.graph.directed, "weighted edges": self.graph.weights is not None}
             parts += [kind for kind, there in kinds.items() if there] if self.graph.num_edges else ["no edges"]
@@ -102,6 +139,59 @@ class EvidenceFinder:
         if self.removed is not None:
             parts.append(f"without {self.removed!r}")
         return f"EvidenceFinder({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        with extra("audit"):
+            import pandas as pd
+
+        classes = range(self.class_count)
+        columns: dict[str, Any] = {"class": [self.class_name(c) for c in classes]}
+        columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
+        if self.truth is not None:
+            columns["true"] = [int((self.truth == c).sum()) for c in classes]
+        return as_html(repr(self), pd.DataFrame(columns))
+
+    def names(self, rows: ArrayLike) -> NDArray[Any]:
+        """Return the user's ids of rows, in the shape of ``rows``; the row numbers themselves without ids."""
+        numbers = np.asarray(rows, np.int64)
+        named: NDArray[Any] = numbers if self.ids is None else self.ids[numbers]
+        return named
+
+    def rows(self, argument: str, ids: Any) -> NDArray[np.int64]:
+        """Return the row number of each id, (m,); of a mask, (n,), the rows that it selects.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an id is unknown; the error names ``argument``.
+        """
+        return row_numbers(argument, ids, self.ids, len(self.labels))
+
+    def searched(self, argument: str, ids: Any) -> NDArray[np.int64]:
+        """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
+        rows = self.rows(argument, ids)
+        absent = ~np.isin(rows, self.index.members().ids)
+        if absent.any():
+            raise ValueError(f"{argument} must be in the index, got {self.names(rows[absent]).tolist()[0]!r}")
+        return rows
+
+    def class_numbers(self, argument: str, classes: Any) -> NDArray[np.int32]:
+        """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
+
+        Where all class names are whole numbers, such as "1" and "2", a number is a name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such class; the error names ``argument``, lists the classes and suggests the nearest name.
+        """
+        return class_numbers(argument, classes, self.class_names, self.class_count)
+
+    @property
+    def class_count(self) -> int:
+        """Number of classes: those with a name, and those that are predicted or true."""
+        known = [self.labels] if self.truth is None else [self.labels, self.truth]
+        return max(len(self.class_names or ()), 1 + max(int(classes.max(initial=-1)) for classes in known))
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or "class <label>" where it has none."""
@@ -125,6 +215,7 @@ class EvidenceFinder:
         edge_weight: ArrayLike | bool = False,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
+        sensitive: Sequence[str] = (),
         node_type: str | None = None,
         metapath: Sequence[tuple[str, ...]] | None = None,
         loader: Any = None,
@@ -137,46 +228,44 @@ class EvidenceFinder:
         data
             PyG ``Data`` (or anything else with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
             (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Where
-            present, ``y``, (n,), are the true classes, and ``class_names`` the names of true and predicted ones.
+            present, ``y``, (n,), are the true classes, ``class_names`` the names of true and predicted ones, and
+            ``node_ids``, (n,), the ids that results show and arguments take.
         model
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients, and left as it was found (see :func:`cfe_faiss.models.predict` for models that take more); or a
             fitted scikit-learn estimator; or the predictions themselves: classes, (n,), as numbers or texts,
-            probabilities or logits, (n, C). See :func:`cfe_faiss.predictions.predictions_of`.
+            probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of`.
         features
-            The attributes of all nodes, as :func:`cfe_faiss.attributes.as_attributes` takes them: a DataFrame of pandas
-            (its index holds the nodes) or polars, a mapping, a matrix. By default those of ``data``, where it has
-            ``attributes``, ``feature_names`` or ``sensitive``. They take no part in the similarity.
+            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
+            pandas (its index holds the nodes) or polars, a mapping, a matrix. By default those of ``data``, where it
+            has ``attributes``, ``feature_names`` or ``sensitive``. They take no part in the similarity.
         without
-            Names of attributes that the KS vectors are to be made without: columns of ``data.x`` (by
-            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that some column holds,
-            scaled or coded otherwise. What equals such an attribute or determines it leaves with it; what partly tells
-            it stays, unless it is named here, too. ``removed`` of the finder says which, and
-            :func:`cfe_faiss.columns.proxies` how that is judged. The model still sees all of ``data.x``, and the edges
-            stay: where they were drawn by an attribute, they tell it still.
+            Names of attributes that the KS vectors are made without: columns of ``data.x`` (by
+            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that some column holds.
+            Columns that equal or determine such an attribute leave with it, see ``removed`` and
+            :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and
+            may tell it.
         num_layers, alpha
             Of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
             Of the KS vectors. False: edges count in both directions. True: a node's vector is made of those of the
             nodes whose edges point to it, as messages flow in PyG. The model sees the edges as they are in any case.
         edge_weight
-            Of the KS vectors. False: all edges count alike, as in the paper; ``data.edge_weight``, ``edge_attr``,
-            ``edge_type`` and the values of ``adj_t`` are for the model only (``model_only`` and the text of the finder
-            name those that there are). True: neighbours count by ``data.edge_weight``, or else by the values of
-            ``adj_t``. An array, (E,): by these weights of the edges of ``data.edge_index``. Whatever is said here,
-            the model gets what ``data`` has. See :func:`cfe_faiss.ks_vectors` for what weights do.
+            Of the KS vectors. False: all edges count alike, as in the paper; weights in ``data`` are for the model
+            only (``model_only`` names them). True: neighbours count by ``data.edge_weight`` or the values of ``adj_t``.
+            An array, (E,): by these weights of ``data.edge_index``. The model gets what ``data`` has in any case.
         index
             An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here where it has to
             be. By default the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
         nodes
             The nodes to search among, as numbers or as a mask of shape (n,); by default all. The paper searches among
             the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
+        sensitive
+            Names of attributes that audits take as sensitive, unless they are told otherwise.
         node_type, metapath
-            For ``HeteroData``, and for it only: the node type whose evidence is wanted, and how its nodes are joined.
-            The graph is that of :func:`cfe_faiss.metapath_graph`, with ``edge_weight=True`` a weighted one;
-            ``features``, ``nodes``, true classes and names are those of the node type. The model sees all of ``data``,
-            and predicts the classes of this type, see :func:`cfe_faiss.models.predict`. By default the node type where
-            the meta-path starts.
+            For ``HeteroData`` only: the node type whose evidence is wanted (by default where the meta-path starts), and
+            how its nodes are joined, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
+            names are those of the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
             Batches of the graph, PyG's ``NeighborLoader`` say, where the model is not to be called with all of it; see
             :func:`cfe_faiss.models.predict`.
@@ -202,6 +291,7 @@ class EvidenceFinder:
         x, removed = leave_out(data, attributes, names) if names else (data.x, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
         taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
+        ids = getattr(data, "node_ids", None)
         return cls(
             vectors,
             predicted.labels,
@@ -212,42 +302,53 @@ class EvidenceFinder:
             predicted.class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
+            None if ids is None else as_row_ids("data.node_ids", ids, n),
+            probabilities_of(predicted),
+            model if is_model(model) else None,
+            whole,
+            _sensitive(sensitive, attributes),
         )
 
     @classmethod
-    def from_vectors(
+    def from_vectors(  # noqa: PLR0913
         cls,
         X: Any,
-        labels: Any,
+        model: Any,
         *,
         features: Any = None,
         truth: Any = None,
+        ids: Any = None,
+        sensitive: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
     ) -> Self:
-        """Index vectors of your own, such as embeddings of any encoder, and the classes predicted for them.
+        """Index vectors, such as embeddings of any encoder, and the classes that a model predicts for them.
 
-        There is neither a graph nor a model: the similarity is the cosine of two vectors, and conditions on the graph
-        (``min_hops``, ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. All else is as in
-        :meth:`from_data`; rows are what is called nodes elsewhere.
+        There is no graph: the similarity is the cosine of two vectors, and constraints on the graph (``min_hops``,
+        ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. All else is as in :meth:`from_data`.
 
         Parameters
         ----------
         X
             Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: ``vectors`` of the
             finder are unit rows.
-        labels
-            Predicted classes, (n,), as numbers or texts, probabilities or logits, (n, C); see
-            :func:`cfe_faiss.classes.as_predictions`.
+        model
+            A fitted estimator with ``predict``, or a callable: called with ``X``. Or the predictions themselves, (n,),
+            as numbers or texts, or probabilities or logits, (n, C). See
+            :func:`cfe_faiss.models.predictions.predictions_of_rows`.
         features
             Attributes of all rows, as in :meth:`from_data`. They take no part in the similarity.
         truth
             True classes, (n,): numbers, -1 where not known, or texts, where the predicted classes are texts.
+        ids
+            The id of each row, (n,), integers or texts, each once; by default rows go by their number.
+        sensitive
+            Names of attributes that audits take as sensitive, unless they are told otherwise.
         class_names
-            Names of the classes; by default, where ``labels`` are texts, these texts in ascending order.
+            Names of the classes; by default, where predictions are texts, these texts in ascending order.
         index, nodes
-            As in :meth:`from_data`.
+            As in :meth:`from_data`; ``nodes`` are row numbers or a mask.
 
         Raises
         ------
@@ -263,14 +364,162 @@ class EvidenceFinder:
         0       0       1         spam           b
         1       1       2          ham           b
         """
-        vectors = as_unit_rows("X", as_dense("X", X))
+        dense = as_dense("X", X)
+        vectors = as_unit_rows("X", dense)
         n = len(vectors)
-        predicted = as_predictions(labels, n, class_names, "labels")
+        predicted = predictions_of_rows(model, dense, class_names, features)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        built = filled(index, vectors, predicted.labels, searched)
-        known = None if truth is None else true_classes(truth, n, predicted, class_names)
-        return cls(vectors, predicted.labels, built, None, attributes, known, predicted.class_names)
+        return cls(
+            vectors,
+            predicted.labels,
+            filled(index, vectors, predicted.labels, searched),
+            attributes=attributes,
+            truth=None if truth is None else true_classes(truth, n, predicted, class_names),
+            class_names=predicted.class_names,
+            ids=None if ids is None else as_row_ids("ids", ids, n),
+            probabilities=probabilities_of(predicted),
+            model=model if is_model(model) else None,
+            data=dense if is_model(model) else None,
+            sensitive=_sensitive(sensitive, attributes),
+        )
+
+    @classmethod
+    def from_table(  # noqa: PLR0913
+        cls,
+        frame: Any,
+        model: Any,
+        *,
+        truth: Any = None,
+        id: Any = None,  # noqa: A002
+        sensitive: Sequence[str] = (),
+        without: Sequence[str] = (),
+        probabilities: Any = None,
+        encoder: Any = None,
+        class_names: Sequence[str] | None = None,
+        index: str | EvidenceIndex | None = None,
+        nodes: Any = None,
+    ) -> Self:
+        """Index the rows of a table, people for example, and the classes that a model predicts for them.
+
+        There is no graph, as in :meth:`from_vectors`. Ids, column names and class names are those of the table.
+
+        Parameters
+        ----------
+        frame
+            A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
+        model
+            Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
+            called with a pandas frame of its ``feature_names_in_``, else of all columns but those of ``id``, ``truth``
+            and ``probabilities``.
+        truth
+            Column of the true classes, or these classes, (n,). Missing ones are unknown.
+        id
+            Column of the ids, or the ids, (n,): each once. By default the index of a pandas frame, if it is not
+            0..n-1, else row numbers.
+        sensitive
+            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors, with
+            copies of them, see ``removed``.
+        without
+            Other columns that stay out of the vectors, and remain attributes.
+        probabilities
+            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes, that
+            of the second will do. By default those of ``predict_proba``.
+        encoder
+            Makes vectors of the other columns: a scikit-learn transformer, which is fitted here unless it is fitted
+            already, or a callable. By default :func:`cfe_faiss.finder.table_encoder`.
+        class_names
+            Names of the classes, in their order; by default ``classes_`` of the model, or ascending.
+        index, nodes
+            As in :meth:`from_data`; ``nodes`` are ids or a mask.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or predictions and truth have no class in common.
+        ImportError
+            If pandas is missing.
+
+        Warns
+        -----
+        InputWarning
+            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> people = pd.DataFrame({"person": ["ann", "ben", "cem", "dan"], "income": [30, 31, 50, 80]})
+        >>> people["sex"], people["loan"] = list("fmfm"), ["no", "yes", "no", "yes"]
+        >>> finder = EvidenceFinder.from_table(people, "loan", id="person", sensitive=["sex"])
+        >>> finder.top_pairs(1).to_frame(attributes=True)[["source", "target", "source_class", "target_sex"]]
+          source target source_class target_sex
+        0    ann    ben           no          m
+        """
+        roles = Roles(id, truth, as_names("sensitive", sensitive), as_names("without", without))
+        parts = table_parts(frame, model, roles, probabilities=probabilities, encoder=encoder, class_names=class_names)
+        n = len(parts.labels)
+        searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts.ids, n))
+        built = filled(index, parts.vectors, parts.labels, searched)
+        files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
+        return cls(index=built, files=files, **{field.name: getattr(parts, field.name) for field in fields(parts)})
+
+    @classmethod
+    def from_index(
+        cls,
+        index: EvidenceIndex,
+        *,
+        features: Any = None,
+        truth: Any = None,
+        ids: Any = None,
+        sensitive: Sequence[str] = (),
+        class_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Use a filled index, one that was read from a file for example, and what is known of its rows.
+
+        Parameters
+        ----------
+        index
+            An evidence index whose ids are row numbers and whose labels are predicted classes. Not copied.
+        features, truth, ids, sensitive, class_names
+            As in :meth:`from_vectors`, of rows 0..n-1. The largest of their lengths is n; without any, the index's
+            largest id says it. ``truth`` holds numbers, or with ``class_names`` texts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the index holds an id beyond the rows.
+
+        Examples
+        --------
+        >>> from cfe_faiss import IndexEvidenceFlat
+        >>> index = IndexEvidenceFlat(2)
+        >>> index.add_with_labels([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 0])
+        >>> finder = EvidenceFinder.from_index(index, ids=["ann", "ben", "cem"])
+        >>> finder.names(finder.local("ann", k=1).evidence)
+        array([['ben']], dtype=object)
+        """
+        members = index.members()
+        known = None if features is None else as_attributes(features)
+        lengths = [len(values) for values in (truth, ids) if values is not None]
+        lengths += [] if known is None else [int(known.ids.max(initial=-1)) + 1]
+        n = max(lengths, default=int(members.ids.max(initial=-1)) + 1)
+        if len(members.ids) and members.ids[-1] >= n:
+            raise ValueError(f"index must hold row numbers below {n:,}, got {members.ids[-1]}")
+        labels = np.full(n, UNKNOWN, np.int32)
+        labels[members.ids] = members.labels
+        vectors = np.zeros((n, index.d), np.float32)
+        vectors[members.ids] = index.reconstruct_batch(members.ids)
+        names = None if class_names is None else tuple(map(str, class_names))
+        return cls(
+            vectors,
+            labels,
+            index,
+            attributes=known,
+            truth=None if truth is None else true_classes(truth, n, Predictions(labels, None, names), names),
+            class_names=names,
+            ids=None if ids is None else as_row_ids("ids", ids, n),
+            sensitive=_sensitive(sensitive, known),
+        )
 
     def local(
         self,
@@ -288,13 +537,13 @@ class EvidenceFinder:
         Parameters
         ----------
         nodes
-            Node numbers, (nq,), all among the searched ones; by default all searched nodes.
+            Ids of rows, (nq,), or a mask, (n,); all among the searched ones. By default all searched rows.
         k
             Evidence wanted for each, >= 1.
         recall, exact, nprobe
             How hard to search, one of them at most: for a recall@k in (0, 1]; exactly; or in so many lists, where the
             index has lists. By default exactly among up to 100,000 nodes, and for a recall of 0.99 among more. The
-            result says which.
+            result says which, and by ``recall_by_class`` what recall was measured for each class.
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
             ``recall`` and ``nprobe`` must be left out: a row is short where no more evidence meets them.
@@ -306,26 +555,30 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        Effort.of(nprobe, recall, bool(exact))  # at most one of them
+        effort = self.index.effort_of(nprobe, recall, bool(exact))
         members = self.index.members()
-        ids = members.ids if nodes is None else as_ids("nodes", nodes)
-        members.find(ids, name="nodes")
+        ids = members.ids if nodes is None else self.searched("nodes", nodes)
         if recall is None and nprobe is None and exact is None and where is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
+            effort = self.index.effort_of(recall=recall, exact=exact)
         wanted, title = (None if nodes is None else ids), "Searching" if progress else None
+        of_classes: dict[int, float] | None = dict.fromkeys(
+            np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
+        )
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             conditions = _numbered(where, self.class_names)
-            query = Query(
-                as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph
-            )
+            query = Query(as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph)
             with self.index.reading():
                 asked = query.on(self.index.snapshot())
                 D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True), title)
-            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing)
-        effort = Effort.of(nprobe, recall, bool(exact)).over(self.index.own_effort())
+            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
+        effort = effort.over(self.index.own_effort())
         D, I = self.index.answer(Query(as_count("k", k), ids=wanted), effort, title)
-        return LocalEvidence(ids, I, D, self.labels, 1.0 if effort.exact else effort.recall, effort.nprobe, self)
+        if not effort.exact:
+            of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
+        reached = 1.0 if effort.exact else effort.recall
+        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, self, {}, of_classes)
 
     def top_pairs(
         self,
@@ -360,6 +613,13 @@ class EvidenceFinder:
         )
         pairs = global_evidence(self.index, k, exact=exact, per_node=per_node, progress=name, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
+
+
+def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
+    given = as_names("sensitive", names)
+    if given and attributes is None:
+        raise ValueError(f"sensitive must name attributes, which features hold, got {given[0]!r} without features")
+    return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
 
 
 def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:

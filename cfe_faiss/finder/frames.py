@@ -1,14 +1,15 @@
 """Columns of a table of pairs that say what is known of both nodes: classes by name, true classes, attributes."""
 
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import extra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,7 @@ def class_columns(sides: _Sides, suffix: str, classes: NDArray[np.int32], names:
 
     ``classes`` are those of all nodes, (n,); a class that is not known (-1) is None, or missing.
     """
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
     columns: _Columns = {}
@@ -49,6 +50,17 @@ def attribute_columns(sides: _Sides, attributes: Attributes, taken: "_Columns") 
         for side, frame in frames.items():
             columns[f"{side}_{name}{' (attribute)' if is_taken else ''}"] = frame[name].to_numpy()
     return columns
+
+
+def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
+    """Return a line of text and the first rows of a frame for a notebook, all texts escaped."""
+    more = f"<p>{len(frame) - rows:,} more rows</p>" if len(frame) > rows else ""
+    return f"<p>{escape(title)}</p>{frame.head(rows).to_html(index=False, border=0)}{more}"
+
+
+def table_html(result: Any) -> str:
+    """Return :func:`as_html` of a result with a ``table``."""
+    return as_html(repr(result), result.table)
 
 
 def class_name(names: tuple[str, ...] | None, label: int) -> str:

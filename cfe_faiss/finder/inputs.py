@@ -7,16 +7,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, attributes_of
-from cfe_faiss.checks import as_array, as_count, as_labels
-from cfe_faiss.classes import Predictions, as_predictions
+from cfe_faiss.attributes.classes import Predictions, as_predictions
+from cfe_faiss.attributes.table import Attributes, attributes_of
+from cfe_faiss.base.checks import as_array, as_count, as_labels
 from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.kinds import EvidenceIndex
 
+_ROUNDING = 1e-3
 EXACT_UP_TO = 100_000
 """Nodes that are searched exactly, unless the caller says otherwise."""
+
+
+def is_model(model: Any) -> bool:
+    """Return whether a model can be called again, rather than being predictions."""
+    return callable(model) or hasattr(model, "predict")
+
+
+def probabilities_of(predicted: Predictions) -> NDArray[np.float64] | None:
+    """Return the scores where they are probabilities: rows in [0, 1] with sum 1; None for logits and classes."""
+    if predicted.scores is None:
+        return None
+    scores = as_array("scores", predicted.scores).astype(np.float64)
+    are_shares = (scores >= 0).all() and np.abs(scores.sum(axis=1) - 1).max(initial=0) <= _ROUNDING
+    return scores if are_shares else None
 
 
 def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:
@@ -71,7 +86,7 @@ def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequen
     """Return true classes that go with predicted ones, both as numbers or both as texts."""
     if np.asarray(truth).dtype.kind in "biu":
         if predicted.class_names is not None and class_names is None:
-            raise ValueError("truth must be texts, as the labels are, or class_names be given, got numbers")
+            raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
         return as_labels("truth", truth, n, unknown=True)
     return as_predictions(truth, n, predicted.class_names, "truth").labels
 

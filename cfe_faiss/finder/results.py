@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.extras import extra
-from cfe_faiss.finder.frames import attribute_columns, class_columns
+from cfe_faiss.base.extras import extra
+from cfe_faiss.finder.frames import as_html, attribute_columns, class_columns
 from cfe_faiss.pairs import missing_text, pairs_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class LocalEvidence:
     Attributes
     ----------
     nodes
-        The nodes asked for, (nq,) int64.
+        Row numbers of the nodes asked for, (nq,) int64.
     evidence, similarity
         Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first; where there is no more, -1 and FAISS's
         padding.
@@ -37,6 +37,10 @@ class LocalEvidence:
         What found it, which knows more of the nodes; None for a result that was made by hand.
     missing
         Under constraints, by attribute: how many of the searched nodes were left out because their value is missing.
+    recall_by_class
+        Recall@k that was measured for each predicted class, on a sample of its searched nodes: see
+        :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches. None where it is not known, as with
+        ``nprobe``.
     """
 
     nodes: NDArray[np.int64]
@@ -47,6 +51,7 @@ class LocalEvidence:
     nprobe: int | None
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
+    recall_by_class: Mapping[int, float] | None = None
 
     def __repr__(self) -> str:
         nq, k = self.evidence.shape
@@ -55,10 +60,13 @@ class LocalEvidence:
         )
         return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how}{missing_text(self.missing)})"
 
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.to_frame())
+
     def similarity64(self) -> NDArray[np.float64]:
         """Return the similarities in float64, (nq, k), NaN where there is no evidence.
 
-        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.digits.similarity_error` for how
+        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.base.text.similarity_error` for how
         many digits of them are known. The search has ranked by ``similarity``, which may differ in the last digits.
 
         Raises
@@ -73,6 +81,8 @@ class LocalEvidence:
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
+
+        ``node`` and ``evidence`` are the user's ids, where the finder has some.
 
         Parameters
         ----------
@@ -93,7 +103,7 @@ class LocalEvidence:
         row, place = np.nonzero(self.evidence >= 0)
         sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
         similarity = self.similarity if self.finder is None else self.similarity64()
-        columns = {**sides, "rank": place + 1, "similarity": similarity[row, place]}
+        columns = {"rank": place + 1, "similarity": similarity[row, place]}
         return _frame(columns, sides, self.labels, self.finder, attributes)
 
 
@@ -132,12 +142,17 @@ class PairEvidence:
             similarity = self.finder.similarity64(self.source[ends], self.target[ends])
         return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
 
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.to_frame())
+
     def similarity64(self) -> NDArray[np.float64]:
         """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
         return _known(self.finder).similarity64(self.source, self.target)
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
+
+        ``source`` and ``target`` are the user's ids, where the finder has some.
 
         Parameters
         ----------
@@ -159,7 +174,7 @@ class PairEvidence:
         """
         sides = {"source": self.source, "target": self.target}
         similarity = self.similarity if self.finder is None else self.similarity64()
-        return _frame({**sides, "similarity": similarity}, sides, self.labels, self.finder, attributes)
+        return _frame({"similarity": similarity}, sides, self.labels, self.finder, attributes)
 
 
 def _known(finder: "EvidenceFinder | None") -> "EvidenceFinder":
@@ -175,10 +190,11 @@ def _frame(
     finder: "EvidenceFinder | None",
     attributes: bool,
 ) -> "pd.DataFrame":
-    with extra("gnn"):
+    with extra("audit"):
         import pandas as pd
 
-    columns |= {f"{side}_label": labels[nodes] for side, nodes in sides.items()}
+    ids = {side: nodes if finder is None else finder.names(nodes) for side, nodes in sides.items()}
+    columns = {**ids, **columns, **{f"{side}_label": labels[nodes] for side, nodes in sides.items()}}
     if attributes:
         if finder is None or (finder.attributes is None and finder.truth is None):
             raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")

@@ -6,11 +6,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss import _native, parallel
-from cfe_faiss.checks import as_count
-from cfe_faiss.disk import is_mapped, release
+from cfe_faiss import _native
+from cfe_faiss.base import threads
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.temporary import is_mapped, release
+from cfe_faiss.base.text import summary
 from cfe_faiss.graph.edges import Edges, check_num_nodes, edges_of
-from cfe_faiss.summary import summary
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +182,7 @@ def native_graph(graph: Graph) -> _native.CsrGraph:
     weights = None if graph.weights is None else np.ascontiguousarray(graph.weights)
     mapped = [array for array in (graph.indices, graph.weights) if array is not None and is_mapped(array)]
     free = (lambda: release(*mapped)) if mapped else None
-    return _native.CsrGraph(indptr, indices, parallel.num_threads(len(indices)), weights, free)
+    return _native.CsrGraph(indptr, indices, threads.num_threads(len(indices)), weights, free)
 
 
 def _built(edges: Edges, directed: bool) -> Graph:
@@ -191,6 +192,6 @@ def _built(edges: Edges, directed: bool) -> Graph:
         builder.count(block)
     for block, weights in edges.blocks():
         builder.place(block, weights)
-    indptr, indices, summed = builder.finish(parallel.num_threads(builder.num_counted))
+    indptr, indices, summed = builder.finish(threads.num_threads(builder.num_counted))
     # Of two integers of 64 bits NumPy prints one without its name.
     return Graph(indptr.view(np.int64), indices, summed if edges.weighted else None, directed)

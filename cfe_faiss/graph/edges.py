@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 
 # Edges are read in blocks, so that no int64 copy of a large edge list is ever made.
 _EDGES_PER_BLOCK = 1 << 20

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from cfe_faiss.checks import as_array
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.edges import as_scipy
 from cfe_faiss.graph.node_types import is_heterogeneous
 

@@ -1,7 +1,11 @@
 """What every evidence index does: a class that stands before FAISS's own among the bases of an index."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import faiss
@@ -9,14 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.checks import as_array, as_count, as_ids, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_unit_rows
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists import codecs, id_map
 from cfe_faiss.lists.faiss_functions import Step, raw, setting
 from cfe_faiss.lists.mapped import in_memory
-from cfe_faiss.lists.snapshot import Members, Snapshot, UnknownIdError
+from cfe_faiss.lists.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected
 
 Arrays = dict[str, NDArray[Any]]
@@ -34,7 +39,9 @@ class EvidenceMixin(SearchingMixin):
     """
 
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
+    _deriving: ReadWriteLock = None  # type: ignore[assignment] # of readers, while one of them makes the snapshot
     refusal: str = ""  # why the index cannot be changed
+    origins: tuple[Path, ...] = ()  # file that the index was first read from or written to, and the last one written
     _table: Table = None  # type: ignore[assignment]
     _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
 
@@ -80,9 +87,7 @@ class EvidenceMixin(SearchingMixin):
         """Return what FAISS is to write, and the parameters and arrays that FAISS does not keep."""
         raise NotImplementedError
 
-    def restore(
-        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
-    ) -> None:
+    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Take over what :meth:`parts` gave, besides what FAISS has read."""
         raise NotImplementedError
 
@@ -90,8 +95,8 @@ class EvidenceMixin(SearchingMixin):
 
     def _set_up(self, table: Table) -> None:
         """Give a new index what only it has."""
-        self._lock = ReadWriteLock()
-        self._table, self._state, self.refusal = table, None, ""
+        self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
+        self._table, self._state, self.refusal, self.checks = table, None, "", None
 
     def reading(self) -> Reading:
         """Return what ``with`` takes to keep changes out; inside of it, :meth:`snapshot` is the index as it is."""
@@ -100,22 +105,37 @@ class EvidenceMixin(SearchingMixin):
     def snapshot(self) -> Snapshot:
         """Return the index as it is; for whoever is inside of :meth:`reading` or :meth:`changing`."""
         id_map.check_unchanged(self.ntotal, len(self._table))
-        check = self._unchecked
-        if check is not None:
-            check()
-            self._unchecked = None
         state = self._state
-        if state is None or not self._is_current(state):
-            self._state = state = self._new_snapshot()
-        return state
+        if state is not None and self._unchecked is None and self._is_current(state):
+            return state
+        with self._deriving.writing():
+            check = self._unchecked
+            if check is not None:
+                check()
+                self._unchecked = None
+            state = self._state
+            if state is None or not self._is_current(state):
+                self._state = state = self._new_snapshot()
+                Derived.of(state)
+            return state
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return True
 
     def storage(self) -> Snapshot:
-        """Return the index as it is; valid until the index changes."""
+        """Return the stored rows, read-only; they keep the index alive, and raise RuntimeError after it has changed."""
         with self._lock.reading():
-            return self.snapshot()
+            own = self.snapshot()
+            fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+            return GuardedSnapshot(**fields, unchanged=self._unchanged)
+
+    @contextmanager
+    def _unchanged(self, snapshot: Snapshot) -> Iterator[None]:
+        """Keep the index as it is; RuntimeError unless its rows still lie where ``snapshot`` says."""
+        with self._lock.reading():
+            if self.snapshot().native is not snapshot.native:
+                raise RuntimeError("the index has changed since storage() was called; call it again")
+            yield
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
@@ -219,6 +239,7 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If ``x`` is none of these; nothing is removed then.
         """
+        x = self._without_callbacks(x, "x")
         with self.changing():
             gone = selected(x, self.snapshot(), "x")
             if gone.any():
@@ -309,6 +330,7 @@ class EvidenceMixin(SearchingMixin):
     def to_stock(self) -> Any:
         """Return the plain FAISS index that this is, a copy without labels and supplementary partitions."""
         with self._lock.reading():
+            self._check_mapped()
             return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
 
     def class_index(self, label: int) -> Any:
@@ -327,6 +349,7 @@ class EvidenceMixin(SearchingMixin):
         wanted = as_labels("label", np.asarray([label]), 1)[0]
         with self._lock.reading():
             snapshot = self.snapshot()
+            self._check_mapped()
             stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
             others = snapshot.ids()[snapshot.labels != wanted]
         stock.remove_ids(others)

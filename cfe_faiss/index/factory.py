@@ -1,10 +1,12 @@
 """Indexes from a description string, in FAISS's grammar."""
 
+from __future__ import annotations
+
 import re
 
 import faiss
 
-from cfe_faiss.checks import as_count
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ

@@ -1,5 +1,7 @@
 """Exact evidence search: the paper's LocalCE-B (Algorithm 1) with its two optimisations, at BLAS speed."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.checks import as_count, as_matrix
+from cfe_faiss.base.checks import as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.lists.faiss_functions import Step, list_of, raw, setting, total
 from cfe_faiss.lists.layout import stable_order
 from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.search.query import Effort
 
 _UNSORTED = 8
 """One row of so many may lie where it was added, in place of where its label belongs."""
@@ -132,6 +135,14 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
 
     # --- searching it ------------------------------------------------------------------------------------------------
 
+    def effort_of(
+        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
+    ) -> Effort:
+        """Return the effort of a search; ValueError for ``nprobe``, as there are no lists."""
+        if nprobe is not None:
+            raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self!r}")
+        return super().effort_of(recall=recall, exact=exact, memory=memory)
+
     def _given(self, params: Any) -> Any:
         # FAISS's id map puts its own selector into the parameters while it searches: other threads must not share them.
         return faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
@@ -151,6 +162,7 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        """Return FAISS's part, parameters and arrays of the index file."""
         snapshot = self.snapshot()
         if len(snapshot.starts) == 2:
             return self, {}, {"labels": snapshot.labels}
@@ -159,9 +171,8 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         in_order.add_with_ids(*snapshot.rows(rows))
         return in_order, {}, {"labels": snapshot.labels[rows]}
 
-    def restore(
-        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
-    ) -> None:
+    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
+        """Take over parameters and arrays of :meth:`parts`."""
         self._set_up(_table_of(self.d, self.ntotal, arrays["labels"]))
         self._sorted, self._unchecked = self.ntotal, check
 

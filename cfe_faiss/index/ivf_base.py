@@ -3,6 +3,8 @@
 How it is searched is in :mod:`cfe_faiss.index.searching`; here is what it stores, and how that changes.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
-from cfe_faiss.checks import as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
@@ -23,7 +25,7 @@ from cfe_faiss.lists import codecs
 from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
 from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.lists.mapped import in_memory, is_mapped
-from cfe_faiss.lists.snapshot import NO_REFERENCES, NO_STARTS, Snapshot
+from cfe_faiss.lists.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
 from cfe_faiss.search.derived import Carried, Derived
 
 _NPROBE = 16
@@ -69,7 +71,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.nprobe = min(_NPROBE, self.nlist or _NPROBE)
         self.is_trained = False  # FAISS takes an index without lists as trained
         self.cp.spherical = True
-        self._supplementary = np.zeros((as_count("partitions", partitions) - 1, self.nlist, self.d), np.float32)
+        self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
         self._centroids = None
         self._set_up(self._table_of(np.zeros(self.nlist, np.int64), None, None, None))
 
@@ -104,6 +106,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             )
 
     def take_centroids(self, centroids: NDArray[np.float32]) -> None:
+        """Train the index with given centroids, (partitions, nlist, d)."""
         call_steps(self._training(centroids), [])
 
     # --- what depends on the codec ----------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return len(self._supplementary) + 1
 
     def centroids(self) -> NDArray[np.float32]:
-        """Return the centroids of all partitions, (partitions, nlist, d) float32; not to be written to."""
+        """Return the centroids of all partitions, (partitions, nlist, d) float32, read-only."""
         with self._lock.reading():
             return self._all_centroids()
 
@@ -140,7 +143,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         known = self._centroids
         if known is None:
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
-            self._centroids = known = np.concatenate([first[None], self._supplementary])
+            self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[0]
         return known
 
     def share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
@@ -156,7 +159,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             return Derived.of(self.snapshot()).class_means
 
     def _is_current(self, snapshot: Snapshot) -> bool:
-        return snapshot.n > 0 or not self.is_trained  # FAISS may train an empty index
+        return snapshot.n > 0 or snapshot.is_trained == self.is_trained  # FAISS may train an empty index
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
@@ -178,6 +181,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         table = self._table
         codec, levels = self._codec()
         rows = table.rows(self._faiss_lists(), self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
+        if self.checks is not None:
+            rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
         snapshot = Snapshot(
             rows,
@@ -188,6 +193,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             *(table.references() or (NO_REFERENCES, NO_STARTS)),
             self._pq_codes() if trained else None,
             not is_mapped(self),
+            self.is_trained,
         )
         Derived(snapshot, self._from_file, self._carried)
         self._carried = None  # the snapshot has it, and lets it go when it can
@@ -266,6 +272,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         else:  # another one that the user has put there
             rows = faiss.swig_ptr(np.ascontiguousarray(centroids[0]))
             trained = [(raw.Index_reset, (quantizer,)), (raw.Index_add, (quantizer, len(centroids[0]), rows))]
+        read_only(centroids)
         return [
             *trained,
             *((raw.Index_is_trained_set, (one, True)) for one in (quantizer, self)),
@@ -285,7 +292,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
         centroids = self._all_centroids()
-        if self.partitions > 1 and not self._supplementary.any() and centroids[0].any():
+        if np.isnan(self._supplementary).any():  # as before training
             raise ValueError(
                 "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
                 "holds this one; call train(x) of this one"
@@ -349,6 +356,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
         """Keep a map from ids to places of another type, as ``faiss.IndexIVF.set_direct_map_type``."""
         with self._lock.writing():
+            self._check_mapped()
             kept = self.direct_map.type
             undo = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kept)]
             call_steps([direct_map(self, type)], undo)
@@ -379,8 +387,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        """Return FAISS's part, parameters and arrays of the index file."""
         snapshot = self.snapshot()
         self._check_lists(self._faiss_lists())
+        self._check_mapped()
         parameters: dict[str, Any] = {
             "theta": self.theta,
             "weighted": self.weighted,
@@ -391,7 +401,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
             "labels": snapshot.labels,
-            "centroids": self._supplementary,
+            "centroids": np.nan_to_num(self._supplementary),
             "references": snapshot.references.reshape(further, n),
             "reference_starts": starts,
         }
@@ -400,12 +410,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
         return in_memory(self), parameters, arrays
 
-    def restore(
-        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
-    ) -> None:
+    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
+        """Take over parameters and arrays of :meth:`parts`."""
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
         self.complete, self.routing = parameters["complete"], parameters["routing"]
         self._supplementary, self._centroids = arrays["centroids"], None
+        if not self.is_trained:
+            self._supplementary = np.full_like(arrays["centroids"], np.nan)
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
         table = self._table_of(list_sizes(self), arrays["labels"], arrays.get("vectors"), references)
         self._set_up(table)

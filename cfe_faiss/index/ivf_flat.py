@@ -1,5 +1,7 @@
 """Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal, Self
 
@@ -7,7 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.index.transaction import Transaction

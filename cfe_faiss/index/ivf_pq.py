@@ -1,5 +1,7 @@
 """Evidence search over an inverted file whose vectors may stay on disk: short codes say which of them to score."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, Literal, Self
@@ -9,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import PqCodes
-from cfe_faiss.checks import as_count, as_labels, as_number
+from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
@@ -154,13 +156,13 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
+        """Return FAISS's part, parameters and arrays of the index file."""
         stock, parameters, arrays = super().parts()
         vectors = self._table.vectors().reshape(-1, self.d)
         return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
 
-    def restore(
-        self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
-    ) -> None:
+    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
+        """Take over parameters and arrays of :meth:`parts`."""
         self.k_factor = parameters["k_factor"]
         super().restore(parameters, arrays, check)
 

@@ -1,5 +1,7 @@
 """Evidence search over an inverted file of 8-bit or float16 codes: a quarter or half of the memory."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal, Self
 
@@ -7,7 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_count, as_labels
+from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.lists import codecs

@@ -7,10 +7,11 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.checks import as_array, as_labels
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import as_array, as_labels
+from cfe_faiss.base.text import summary
 from cfe_faiss.search.query import Effort, Query
-from cfe_faiss.summary import summary
+from cfe_faiss.search.selection import selector_of
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Excluding:
 
     def _parameters(self, params: Any) -> EvidenceParameters:
         nprobe = params.nprobe if isinstance(params, faiss.SearchParametersIVF) else None
-        return EvidenceParameters(self.label, nprobe, None if params is None else params.sel)
+        return EvidenceParameters(self.label, nprobe, None if params is None else selector_of(params))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("index", "label"):

@@ -1,12 +1,16 @@
-"""How an evidence index is searched: the same verbs for every kind, each of which asks one question with one effort."""
+"""Search methods of all kinds of evidence index: each builds a Query and an Effort, and answers it."""
 
+from __future__ import annotations
+
+from dataclasses import replace
 from typing import Any
 
+import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss._native import ListChecks, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.stock import like, reading, written
 from cfe_faiss.lists.faiss_functions import raw
@@ -14,10 +18,10 @@ from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.answer import Ranges
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import Results
-from cfe_faiss.search.query import Effort, Queries, Query
+from cfe_faiss.search.query import Calibration, Effort, Queries, Query, Results
+from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
-
+_CHUNK = 1024
 _EXACTLY = Effort(exact=True)
 
 
@@ -29,6 +33,12 @@ class Searches:
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
         """Return D, I, (nq, k) both: what is asked."""
         raise NotImplementedError
+
+    def effort_of(
+        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
+    ) -> Effort:
+        """Return the effort of a search with these arguments, checked."""
+        return Effort.of(nprobe, recall, exact, memory)
 
     def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
         """Return the evidence of one query if it can be searched as it was handed in, else None."""
@@ -62,11 +72,13 @@ class Searches:
             Results wanted for each query, >= 1.
         nprobe
             Lists probed, of all partitions together; by default the index's own ``nprobe``. From partitions *
-            nlist on the result is exact. An index without lists is exact, whatever is said.
+            nlist on the result is exact. ValueError for an index without lists, which is always exact.
         recall
-            In place of ``nprobe``: the recall@k wanted, in (0, 1]. The number of lists that reaches it is measured once
-            for the index as it is, on about 2,000 stored vectors that are searched exactly; 1 is exact. With ``sel`` it
-            is measured at each call, and up to 2,000 queries are searched exactly, which takes less.
+            In place of ``nprobe``: the recall@k wanted, in (0, 1]; 1 is exact. The mean over all queries reaches it,
+            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
+            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists alone, so
+            that other queries do not matter. With ``sel`` it is measured at each call, and up to 2,000 queries are
+            searched exactly, which takes less.
         exact
             In place of ``nprobe``: whether to return the exact result.
         sel
@@ -96,7 +108,7 @@ class Searches:
                 return found
         X = as_unit_rows("xq", xq, self.d)
         query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
-        return self.answer(query, Effort.of(nprobe, recall, exact, memory), progress)
+        return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
 
     def search_members(  # noqa: PLR0913
         self,
@@ -130,7 +142,7 @@ class Searches:
             If an argument is not as described, or an id is not in the index.
         """
         query = Query(as_count("k", k), ids=ids, sel=sel)
-        return self.answer(query, Effort.of(nprobe, recall, exact, memory), progress)
+        return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
 
 
 class SearchingMixin(Searches):
@@ -142,6 +154,9 @@ class SearchingMixin(Searches):
     _single: SingleSearch | None = None  # what searches one query, until the index changes
     _state: Snapshot | None = None
     routing: str = ""  # there are no lists to rank
+    # Checksums of mapped lists, and which of them belong to each list.
+    checks: tuple[list[ListChecks], NDArray[np.int64]] | None = None
+    complete: bool
 
     # What FAISS's classes have.
     this: Any
@@ -158,8 +173,30 @@ class SearchingMixin(Searches):
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
         """Return D, I, (nq, k) both: what is asked, as every search of the index asks it."""
+        query = self.without_callbacks(query)
         with self._lock.reading():
             return answers.search(query.on(self.snapshot()), effort.over(self.own_effort()), progress)
+
+    def without_callbacks(self, query: Query) -> Query:
+        """Return the query with ids in place of a selector that calls Python, which is evaluated outside the lock."""
+        if not calls_python(query.sel):
+            return query
+        return replace(query, sel=self._without_callbacks(query.sel, f"{query.name}sel"))
+
+    def _without_callbacks(self, sel: Any, name: str) -> Any:
+        """Return a selector, or the ids that it accepts where it calls Python."""
+        if not calls_python(sel):
+            return sel
+        with self._lock.reading():
+            ids = self.snapshot().row_ids
+        return accepted(sel, ids, name)
+
+    def _parameters_without_callbacks(self, params: Any) -> Any:
+        """Return FAISS's search parameters with a selector that does not call Python."""
+        if not isinstance(params, faiss.SearchParameters):
+            return params
+        sel = selector_of(params)
+        return with_ids(params, self._without_callbacks(sel, "params.sel")) if calls_python(sel) else params
 
     def answer_on(
         self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
@@ -192,7 +229,10 @@ class SearchingMixin(Searches):
             state = self._state
             if state is None or type(k) is not int or type(recall) is not float:
                 return None
-            nprobe = answers.known_nprobe(state, k, recall)
+            if type(labels_q) is not np.ndarray or labels_q.size != 1:
+                return None
+            effort = Effort(recall=recall, complete=self.complete, routing=self.routing)
+            nprobe = answers.known_nprobe(state, k, effort, labels_q.item())
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
         # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
@@ -224,9 +264,11 @@ class SearchingMixin(Searches):
         """
         X = as_unit_rows("xq", xq, self.d)
         labels = as_labels("labels_q", labels_q, len(X))
-        return self._within(Query(threshold=as_number("threshold", threshold, -np.inf, np.inf), X=X, labels=labels, sel=sel))
+        number = as_number("threshold", threshold, -np.inf, np.inf)
+        return self._within(Query(threshold=number, X=X, labels=labels, sel=sel))
 
     def _within(self, query: Query) -> Ranges:
+        query = self.without_callbacks(query)
         with self._lock.reading():
             return answers.within(self.snapshot(), query)
 
@@ -259,7 +301,8 @@ class SearchingMixin(Searches):
             If an argument is not as described.
         """
         if not isinstance(params, EvidenceParameters):
-            return self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
+            stock_results: Results = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
+            return stock_results
         found: Results | None
         if params.plain and D is None and I is None and not stock:
             found = self._at_once(x, params.labels, k, params.nprobe, params.recall)
@@ -288,7 +331,7 @@ class SearchingMixin(Searches):
         name = "search_and_reconstruct"
         if not isinstance(params, EvidenceParameters):
             return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
-        query = self._asked(name, x, params, stock, k=as_count("k", k))
+        query = self.without_callbacks(self._asked(name, x, params, stock, k=as_count("k", k)))
         with self._lock.reading():
             snapshot = self.snapshot()
             found = self.answer_on(snapshot, query, params.effort)
@@ -309,12 +352,15 @@ class SearchingMixin(Searches):
         comes as from :meth:`range_search_evidence`, with similarity >= ``thresh`` and best first.
         """
         if not isinstance(params, EvidenceParameters):
-            return self._of_stock("range_search", (x, thresh), params, stock)
+            stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
+            return stock_results
         number = as_number("thresh", thresh, -np.inf, np.inf)
         lims, D, I = self._within(self._asked("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
 
-    def _asked(self, method: str, x: ArrayLike, params: EvidenceParameters, stock: dict[str, Any], **many: Any) -> Query:
+    def _asked(
+        self, method: str, x: ArrayLike, params: EvidenceParameters, stock: dict[str, Any], **many: Any
+    ) -> Query:
         """Return what parameters ask about vectors; TypeError where arguments of FAISS's come with them."""
         if stock:
             raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
@@ -325,14 +371,29 @@ class SearchingMixin(Searches):
 
         ``faiss.contrib.torch_utils`` puts methods in their place that take tensors, but no parameters.
         """
+        params = self._parameters_without_callbacks(params)
         own = getattr(self._stock, name)
         takes_parameters = getattr(self._stock, f"{name}_numpy", own)
         method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
         with self._lock.reading():
+            self._check_probed(about[0], params)
             return method(self, *about, **further, **({} if params is None else {"params": self._given(params)}))
+
+    def _check_mapped(self, lists: NDArray[np.int64] | None = None) -> None:
+        """Compare mapped lists, all by default, with their checksums: FAISS is about to read them."""
+        if self.checks is not None:
+            self.snapshot().native.check_lists(lists)
+
+    def _check_probed(self, x: Any, params: Any) -> None:
+        """Compare with their checksums what a plain search may read."""
 
     def _given(self, params: Any) -> Any:
         return params
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+        """Return the recall@k of each stored class in a search for a recall: 1, as an index without lists is exact."""
+        with self._lock.reading():
+            return dict.fromkeys(self.snapshot().class_counts[0].tolist(), 1.0)
 
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` leaves the class ``label`` out, for code that knows no classes."""
@@ -353,8 +414,8 @@ class ListSearchingMixin(SearchingMixin):
     def nprobe_for(self, recall: float, k: int = 10) -> int:
         """Return the smallest ``nprobe`` at which the evidence of all stored vectors has a wanted recall@k.
 
-        It is measured on about 2,000 stored vectors, which are searched exactly, and kept until the index changes: what
-        ``search_members(k=k, recall=recall)`` searches with.
+        It is measured for each class, see :meth:`recall_by_class`. ``search_members(k=k, recall=recall)`` probes this
+        number of lists for the class that needs the most, and fewer for others.
 
         Parameters
         ----------
@@ -368,15 +429,62 @@ class ListSearchingMixin(SearchingMixin):
         TypeError, ValueError
             If an argument is not as described, or the index is empty.
         """
+        number, found = self._calibration(recall, k, None)
+        return number if found is None else found.most
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+        """Return the recall@k of each class that was measured for ``search_members(k=k, recall=recall)``.
+
+        A sample of each class, about 250 to 1,000 of its stored vectors, is searched exactly and in more and more
+        lists, until a lower 99.5 % confidence bound of the recall reaches ``recall - 0.01`` for this class, and the
+        bound of the mean over all classes ``recall``. Classes of fewer than 100 stored vectors are measured together.
+        The measurement is kept until the index changes.
+
+        Parameters
+        ----------
+        recall
+            In (0, 1].
+        k
+            Results wanted for each vector, >= 1.
+        queries
+            How many stored vectors are searched at once: many are searched in groups, few alone. None: all of them.
+
+        Returns
+        -------
+        dict
+            Recall of the sample, in [0, 1], for each stored class; 1 for exact searches.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the index is empty.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import cfe_faiss as cfe
+        >>> X = np.random.default_rng(0).normal(size=(500, 8))
+        >>> index = cfe.IndexEvidenceIVF(8, nlist=20)
+        >>> index.train(X)
+        >>> index.add_with_labels(X, np.arange(500) % 2)
+        >>> reached = index.recall_by_class(0.9, k=5)
+        >>> sorted(reached), min(reached.values()) >= 0.89
+        ([0, 1], True)
+        """
+        found = self._calibration(recall, k, None if queries is None else as_count("queries", queries))[1]
+        return super().recall_by_class(recall, k, queries=queries) if found is None else dict(found.recall)
+
+    def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
+        """Return the number of all lists, and the calibration for a recall; None if that is all lists."""
         effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
         with self._lock.reading():
             snapshot = self.snapshot()
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
-            return answers.nprobe_for(snapshot, snapshot.n, k, effort)
+            return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
 
     def prepare(self, k: int = 10, *, recall: float | None = None) -> dict[str, Any]:
-        """Do now what first searches would do, and return what was chosen.
+        """Derive the data that first searches need now, and return the measured choices.
 
         Parameters
         ----------
@@ -387,10 +495,11 @@ class ListSearchingMixin(SearchingMixin):
         effort = Effort.of(recall=recall).over(self.own_effort())
         with self._lock.reading():
             snapshot = self.snapshot()
-            found = Derived.of(snapshot).prepared()
+            choices = Derived.of(snapshot).prepared()
             if recall is not None:
-                found["nprobe"] = {nq: answers.nprobe_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
-            return found
+                found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
+                choices["nprobe"] = {nq: snapshot.lists if one is None else one.most for nq, one in found.items()}
+            return choices
 
     def search_certified(
         self,
@@ -427,10 +536,26 @@ class ListSearchingMixin(SearchingMixin):
         A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). Besides the
         search, this takes as long as to compare every query with every centroid.
         """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
+        query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
         effort = Effort.of(nprobe, memory=memory).over(self.own_effort())
         with self._lock.reading():
             return answers.certified(query.on(self.snapshot()), effort, progress)
+
+    def _check_probed(self, x: Any, params: Any) -> None:
+        if self.checks is None:
+            return
+        nprobe = getattr(params, "nprobe", self.nprobe)
+        snapshot, X = self.snapshot(), np.ascontiguousarray(x, np.float32)
+        centroids = snapshot.centroids[0]
+        if nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
+            self._check_mapped()
+            return
+        for start in range(0, len(X), _CHUNK):
+            some = X[start : start + _CHUNK]
+            S = some @ centroids.T
+            rounding = 4 * snapshot.margin * np.linalg.norm(some, axis=1)  # FAISS sums in another order
+            least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
+            self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 
     search_and_return_codes = reading("search_and_return_codes")
     search_preassigned = reading("search_preassigned")

@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 
 _NUMERIC_TYPES = {faiss.Float32: np.float32, faiss.Float16: np.float16, faiss.Int8: np.int8}
 
@@ -16,7 +16,10 @@ def reading(name: str) -> Callable[..., Any]:
     """Return FAISS's method of that name as a method that nothing changes the index under."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if "params" in kwargs:
+            kwargs["params"] = self._parameters_without_callbacks(kwargs["params"])
         with self._lock.reading():
+            self._check_mapped()
             return getattr(self._stock, name)(self, *args, **kwargs)
 
     of_faiss = getattr(faiss.IndexIVFFlat, name)

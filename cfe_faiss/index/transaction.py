@@ -13,7 +13,9 @@ from cfe_faiss.lists import id_map
 from cfe_faiss.lists.faiss_functions import Step
 from cfe_faiss.lists.layout import Bytes
 
-Floats, Labels, Ids = NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int32]
+Ids = NDArray[np.int64]
 
 
 class Transaction:
@@ -33,8 +35,10 @@ class Transaction:
         """Add unit vectors."""
         self._index._insert(self._lists, X, labels, self.new_ids(ids, len(X)), also or [])
 
-    def append(self, codes: Bytes, labels: Labels, ids: ArrayLike | None, lists: NDArray[np.int32], **also: Any) -> None:
-        """Add codes to the lists, (partitions, n), that are theirs, with ``vectors`` beside them where these are kept."""
+    def append(
+        self, codes: Bytes, labels: Labels, ids: ArrayLike | None, lists: NDArray[np.int32], **also: Any
+    ) -> None:
+        """Add codes to their lists, (partitions, n), with ``vectors`` beside them where the index keeps vectors."""
         vectors, steps = also.get("vectors"), also.get("also", [])
         self._index._append(self._lists, codes, vectors, labels, self.new_ids(ids, len(codes)), lists, steps)
 

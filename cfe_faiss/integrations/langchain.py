@@ -2,13 +2,13 @@
 
 # ruff: noqa: A002 - LangChain's searches call their filter "filter".
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Self
 
-from cfe_faiss.extras import extra
+from cfe_faiss._native import ReadWriteLock
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.marginal_relevance import marginal_relevance
 from cfe_faiss.store import EvidenceStore, Hits
 
@@ -65,7 +65,7 @@ class EvidenceVectorStore(VectorStore):
         self.embedding = embedding
         self.label_key = label_key
         self._store = store
-        self._making = threading.Lock()
+        self._making = ReadWriteLock()
 
     @property
     def embeddings(self) -> Embeddings:
@@ -80,7 +80,7 @@ class EvidenceVectorStore(VectorStore):
         return self._store
 
     def _store_of(self, d: int) -> EvidenceStore:
-        with self._making:
+        with self._making.writing():
             if self._store is None:
                 self._store = EvidenceStore(d)
             return self._store
@@ -336,9 +336,9 @@ class EvidenceVectorStore(VectorStore):
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def save_local(self, folder_path: str | PathLike[str]) -> None:
+    def save_local(self, folder_path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write everything but the embedding into a folder, wholly or not at all; see :meth:`EvidenceStore.save`."""
-        self.store.save(folder_path)
+        self.store.save(folder_path, overwrite=overwrite)
 
     @classmethod
     def load_local(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("langchain"):

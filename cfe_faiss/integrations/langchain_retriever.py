@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("langchain"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun

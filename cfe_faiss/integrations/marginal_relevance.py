@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
 
 
 def marginal_relevance(

@@ -1,17 +1,22 @@
 """An immutable snapshot of an index: its rows, as they lie in FAISS's lists, with ids, labels and partitions."""
 
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import PqCodes, Rows
-from cfe_faiss.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN, as_ids
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.text import summary
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.layout import stable_order
-from cfe_faiss.summary import summary
 
 _UNIT_TOLERANCE = 1e-4  # of norms summed in float32
 _ROWS = 1 << 14
@@ -27,7 +32,7 @@ class UnknownIdError(ValueError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The ids of an index in ascending order.
+    """The ids of an index in ascending order; the arrays are read-only.
 
     Attributes
     ----------
@@ -78,7 +83,9 @@ class Snapshot:
         Product-quantizer codes to screen vectors by; None where there are none.
     in_memory
         Whether the rows are in memory, not mapped from a file.
-    derived
+    is_trained
+        Whether the index was trained.
+    cache
         What searches have derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
     """
 
@@ -91,25 +98,35 @@ class Snapshot:
     reference_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
     pq: PqCodes | None = None
     in_memory: bool = True
-    derived: dict[str, Any] = field(default_factory=dict)
+    is_trained: bool = True
+    cache: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        read_only(self.levels, self.references, self.reference_starts)
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
     @property
     def lists(self) -> int:
         """How many lists there are in all partitions together; 0 for an exact index."""
-        return len(self.centroids) * self.centroids.shape[1]
+        return len(self.centroids) * len(self.centroids[0]) if len(self.centroids) else 0
 
-    @cached_property
+    @derived
     def list_starts(self) -> NDArray[np.int64]:
         """Where each list of all partitions begins among the rows of all lists and, last, their end."""
-        return np.concatenate([self.starts, self.n + self.reference_starts[1:]])
+        return read_only(np.concatenate([self.starts, self.n + self.reference_starts[1:]]))[0]
 
-    def first_partition(self) -> "Snapshot":
+    def first_partition(self) -> Snapshot:
         """Return the same rows, in the lists of the first partition alone."""
         if not len(self.references):
             return self
         return replace(self, centroids=self.centroids[:1], references=NO_REFERENCES, reference_starts=NO_STARTS)
+
+    def twin(self) -> Snapshot:
+        """Return the same rows, without what searches have derived from them."""
+        other = copy.copy(self)
+        object.__setattr__(other, "cache", {})
+        return other
 
     def scanned(self, nprobe: int) -> float:
         """Return about how many rows a query meets in so many lists."""
@@ -117,28 +134,28 @@ class Snapshot:
 
     # --- ids --------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @derived
     def members(self) -> Members:
         """The ids in ascending order, and the row and label of each."""
         ids = self.ids()
         rows = rows_by_id(ids)
         places = np.empty_like(rows)
         places[rows] = np.arange(len(rows))
-        return Members(ids[rows], rows, self.labels[rows], places)
+        return Members(*read_only(ids[rows], rows, self.labels[rows], places))
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @derived
     def starts(self) -> NDArray[np.int64]:
         """First row of each list and, last, the number of rows: (nlist + 1,) int64."""
         return self.native.starts()
 
-    @cached_property
+    @derived
     def labels(self) -> NDArray[np.int32]:
         """Label of each row, ascending within a list: (n,) int32."""
         return self.native.labels()
 
-    @cached_property
+    @derived
     def margin(self) -> float:
         """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
@@ -159,25 +176,29 @@ class Snapshot:
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
                 return view[0], view[1].view(np.int64)  # of two integers of 64 bits NumPy prints one without its name
-        X, copied_ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
-        self.native.gather(np.ascontiguousarray(rows, np.int64), X, copied_ids)
-        return X, copied_ids
+        return self.copied(rows)
 
-    @cached_property
+    def copied(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return copies of the vectors and ids of rows."""
+        X, ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
+        self.native.gather(np.ascontiguousarray(rows, np.int64), X, ids)
+        return X, ids
+
+    @derived
     def by_label(self) -> NDArray[np.int64]:
         """The rows whose label is known, sorted by label."""
         order = stable_order(self.labels)
-        return order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
+        return read_only(order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :])[0]
 
-    @cached_property
+    @derived
     def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The known labels in ascending order, and how many rows each has."""
         return _class_counts(self.labels)
 
-    @cached_property
+    @derived
     def row_ids(self) -> NDArray[np.int64]:
-        """The id of each row, (n,) int64."""
-        return self.ids()
+        """The id of each row, (n,) int64, read-only."""
+        return read_only(self.ids())[0]
 
     def ids(self) -> NDArray[np.int64]:
         """Return the id of each row, (n,) int64."""
@@ -212,6 +233,36 @@ class Snapshot:
         return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class GuardedSnapshot(Snapshot):
+    """Snapshot for callers that do not hold the lock of the index: it copies rows.
+
+    Attributes
+    ----------
+    unchanged
+        Takes the snapshot and returns a context in which the index does not change; RuntimeError if it has changed.
+    """
+
+    unchanged: Callable[[Snapshot], AbstractContextManager[None]] = field(kw_only=True)
+
+    def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return copies of the vectors and ids of rows."""
+        with self.unchanged(self):
+            return self.copied(rows)
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return the id of each row, (n,) int64."""
+        with self.unchanged(self):
+            return super().ids()
+
+
+def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return arrays that cannot be written to."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
 def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows, (n,), in ascending order of their distinct ids; O(n) where all ids are below 2n."""
     n, largest = len(ids), int(ids.max(initial=-1))
@@ -225,7 +276,9 @@ def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    return np.unique(labels[labels != UNKNOWN], return_counts=True)
+    classes, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
+    read_only(classes, counts)
+    return classes, counts
 
 
 def lists_of(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,21 +1,31 @@
-"""Node classifiers: building, training, predicting, judging. Importing this loads torch."""
+"""Node classifiers: building, training, predicting, judging. The first use of a name loads torch."""
 
-from cfe_faiss.models.checkpoint import load, save
-from cfe_faiss.models.evaluation import Evaluation, evaluate
-from cfe_faiss.models.fair import FairGNN, fairgnn, train_fair
-from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
-from cfe_faiss.models.loop import TrainingReport
-from cfe_faiss.models.prediction import predict
-from cfe_faiss.models.training import train
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cfe_faiss.models.checkpoint import load, save
+    from cfe_faiss.models.evaluation import Evaluation, evaluate
+    from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
+    from cfe_faiss.models.loop import TrainingReport
+    from cfe_faiss.models.prediction import predict
+    from cfe_faiss.models.training import train
+
+_MODULES = {
+    "checkpoint": ("load", "save"),
+    "evaluation": ("Evaluation", "evaluate"),
+    "gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
+    "loop": ("TrainingReport",),
+    "prediction": ("predict",),
+    "training": ("train",),
+}
 
 __all__ = [
     "NAMES",
     "Evaluation",
-    "FairGNN",
     "TrainingReport",
     "build",
     "evaluate",
-    "fairgnn",
     "gat",
     "gcn",
     "gin",
@@ -25,5 +35,12 @@ __all__ = [
     "sage",
     "save",
     "train",
-    "train_fair",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # `models.estimators` and `models.predictions` serve tables as well, without torch.
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN, as_array, as_ids
-from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
+from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
 from cfe_faiss.models.inference import inference, output_of
 

@@ -1,28 +1,41 @@
 """Weights and states of training in files, which are read without running anything that they hold."""
 
-import contextlib
 import hashlib
 import os
 import pickle
-import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import MARK, check_outputs
 
 with extra("gnn"):
     import torch
 
 
-def save(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
+def save(model: torch.nn.Module, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write the weights of ``model`` to a file, all of it or none.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    path
+        Path of the file. One that this function wrote is replaced.
+    overwrite
+        Whether to replace a file that this package has not written.
 
     Raises
     ------
     OSError
         If the file cannot be written.
+    ValueError
+        If the file is mapped into memory; or if this package has not written it, and ``overwrite`` is False.
     """
-    write(path, model.state_dict())
+    check_outputs([Path(path)], overwrite=overwrite)
+    write(path, model.state_dict(), overwrite=overwrite)
 
 
 def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
@@ -45,20 +58,12 @@ def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
     model.load_state_dict(weights)
 
 
-def write(path: str | os.PathLike[str], content: Any) -> None:
-    """Write tensors and plain values; whoever reads the file finds either the old content or the new."""
-    path = Path(path)
-    file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
-    try:
-        with file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(file.name).unlink()
-        raise
+def write(path: str | os.PathLike[str], content: Any, *, overwrite: bool) -> None:
+    """Write tensors and plain values; readers of the file find either the old content or the new."""
+    with new_file(Path(path).resolve(), overwrite=overwrite) as file:
+        torch.save(content, file)
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = MARK.encode()
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

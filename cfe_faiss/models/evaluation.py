@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array, as_labels
-from cfe_faiss.classes import check_names
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.classes import check_names
+from cfe_faiss.base.checks import as_array, as_labels
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import summary
 from cfe_faiss.models.prediction import predictions
-from cfe_faiss.summary import summary
 
 with extra("gnn"):
     from scipy.special import softmax

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from cfe_faiss.checks import as_count, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.extras import extra
 from cfe_faiss.models.matrix import OnMatrix
 from cfe_faiss.models.message import MPNN
 from cfe_faiss.models.rng import seeded

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import is_heterogeneous, nodes_of
 from cfe_faiss.models.call import call
 from cfe_faiss.models.hetero import call_hetero

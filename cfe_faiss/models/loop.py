@@ -10,12 +10,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import summary
 from cfe_faiss.models import checkpoint as files
 from cfe_faiss.models.call import arguments, call
 from cfe_faiss.models.rng import random_state, seeded, set_random_state
-from cfe_faiss.summary import summary
 
 with extra("gnn"):
     import torch
@@ -140,7 +140,7 @@ class _Checkpoint:
     """The file that a training goes on from; to be made before the training's first step."""
 
     def __init__(self, path: str | os.PathLike[str], training: Training, settings: dict[str, Any]) -> None:
-        self.path = Path(path)
+        self.path, self._is_read = Path(path), False
         self._model = training.model
         self._optimizers = training.optimizers
         self._device = training.data.x.device
@@ -155,7 +155,7 @@ class _Checkpoint:
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "random": random_state(self._device),
         }
-        files.write(self.path, content)
+        files.write(self.path, content, overwrite=self._is_read)
 
     def resume(self) -> _Progress:
         """Bring model, optimizers and random numbers to where the file has them."""
@@ -169,6 +169,7 @@ class _Checkpoint:
         for optimizer, state in zip(self._optimizers, content["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         set_random_state(self._device, content["random"])
+        self._is_read = True
         return _Progress(**content["progress"])
 
 

@@ -3,7 +3,7 @@
 import warnings
 from typing import Any, NamedTuple
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("gnn"):
     import torch

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("gnn"):
     import torch

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
-from cfe_faiss.classes import Predictions, as_predictions, class_names_of, node_count
-from cfe_faiss.estimators import is_estimator, predictions_of_estimator
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
 from cfe_faiss.models.batches import called_by_batches
+from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
 from cfe_faiss.models.inference import inference, output_of
 
 with extra("gnn"):
@@ -44,7 +44,7 @@ def predict(
         It returns logits or probabilities of shape (n, C), C at least 2, or classes of shape (n,), as a tensor or an
         array; for ``HeteroData`` those of ``node_type``, or a dict that has them. A plain function that wraps a module
         must see to that module's mode itself. Or a fitted scikit-learn estimator, or the predictions themselves, see
-        :func:`cfe_faiss.predictions.predictions_of`.
+        :func:`cfe_faiss.models.predictions.predictions_of`.
     data
         The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
     features
@@ -52,15 +52,10 @@ def predict(
     node_type
         The node type whose classes are asked for; for ``HeteroData``, and for it only.
     loader
-        Batches of the graph, where the model is not to be called with all of it: PyG's ``NeighborLoader``, or whatever
-        yields batches as it does, ``Data`` or ``HeteroData`` whose first ``batch_size`` nodes are those that the batch
-        is for, and whose ``n_id`` are the nodes' numbers in ``data``. The model is called once with each, and returns
-        rows for all of its nodes or for the first ones. All batches together must be for every node, and for each once,
-        in any order (``input_nodes`` left out). Each batch is moved to the device of the model's weights, so that
-        ``data`` may stay where it is, and no more than one is held. Where the loader takes all neighbours of as many
-        hops as the model has layers (``num_neighbors=[-1, -1]``; one hop more where a layer reads the degree of the
-        neighbours, too, as ``GCNConv`` does), the predictions are those of the whole graph, but for rounding; where it
-        draws some of them, they are estimates.
+        Batches of the graph, such as PyG's ``NeighborLoader`` yields: ``Data`` or ``HeteroData`` whose first
+        ``batch_size`` nodes are those that the batch is for, and whose ``n_id`` are the nodes' numbers in ``data``. All
+        batches together must be for every node, and for each once, in any order (``input_nodes`` left out). See
+        :doc:`/how_to/large_models` for loaders, exact predictions and estimates.
 
     Returns
     -------
@@ -89,7 +84,7 @@ def predict(
 def predictions(
     model: Any, data: Any, features: Any = None, node_type: str | None = None, loader: Any = None
 ) -> Predictions:
-    """Return what ``model`` predicts, see :func:`cfe_faiss.predictions.predictions_of`."""
+    """Return what ``model`` predicts, see :func:`cfe_faiss.models.predictions.predictions_of`."""
     nodes = nodes_of(data, node_type)
     if callable(model):
         return called(model, data, node_type, loader)

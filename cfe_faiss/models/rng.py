@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 
 with extra("gnn"):
     import torch

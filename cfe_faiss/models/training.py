@@ -4,8 +4,8 @@ import math
 import os
 from typing import Any
 
-from cfe_faiss.checks import as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_number
+from cfe_faiss.base.extras import extra
 from cfe_faiss.models import loop
 from cfe_faiss.models.loop import TrainingReport
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.disk import release
+from cfe_faiss.base.temporary import release
 from cfe_faiss.graph.edges import as_weights
 from cfe_faiss.scale.work import Work
 

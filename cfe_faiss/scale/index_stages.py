@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_labels, as_unit_rows
+from cfe_faiss.base.temporary import release
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
-from cfe_faiss.disk import release
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.shard_files import MANIFEST, manifest_of
+from cfe_faiss.scale.shard_files import INDEX, MANIFEST, manifest_of
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.splitting import owners_of
 from cfe_faiss.scale.work import Work
-
-INDEX = "index"
 
 
 def vectors(work: Work, block: int) -> NDArray[np.float32]:
@@ -79,7 +77,7 @@ def shard(work: Work, number: int) -> Mapping[str, Any]:
     index.take_centroids(np.array(work.read("train", 0, "centroids"))[None])
     codes = _gathered(work, ids).view(np.uint8)
     Transaction(index).append(codes, labels, ids, np.concatenate(lists)[None])
-    write_index(index, work.new(shard_path(work.folder, number)))
+    write_index(index, work.new(shard_path(work.folder, number)), overwrite=True)
     return {"vectors": len(ids)}
 
 
@@ -93,7 +91,7 @@ def join(work: Work, _: int) -> Mapping[str, Any]:
     settings = work.settings
     shards = int(np.asarray(work.read("place", 0, "owners")).max()) + 1
     path = work.new(work.folder / INDEX / MANIFEST)
-    with new_file(path) as file:
+    with new_file(path, overwrite=True) as file:
         file.write(manifest_of([shard_path(work.folder, number) for number in range(shards)]))
     index = ShardedEvidenceIndex.open(path.parent)
     recall = settings.recall

@@ -6,7 +6,8 @@ those which are mapped never have to fit into memory; Parquet files are written 
 
 import math
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.scale.manifest import digest_of
 
@@ -82,16 +83,22 @@ def stored(name: str, source: Source, folder: Path) -> Input:
     TypeError
         If what is given is no array of numbers, or a tensor in a sparse layout.
     """
-    path = _path_of(source)
+    path, new = _path_of(source), folder / f"{name}-{secrets.token_hex(8)}.new"
     if path is None:
-        return _kept(_copied(name, source, folder / f"{name}.new"))
+        return _kept(_copied(name, source, new), name)
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {path}")
     if path.suffix == ".npy":
         return Input.of(path.resolve())
     if path.suffix in (".parquet", ".pq"):
-        return _kept(_from_parquet(name, path, folder / f"{name}.new"))
+        return _kept(_from_parquet(name, path, new), name)
     raise ValueError(f"{name} must be an array, or a .npy or .parquet file, got {path}")
+
+
+def paths_of(sources: Iterable[Source | None]) -> list[Path]:
+    """Return the files that inputs are read from, those of memory maps among them."""
+    names = (getattr(source, "filename", source) for source in sources)
+    return [Path(name).resolve() for name in names if isinstance(name, str | os.PathLike)]
 
 
 def _path_of(source: Source) -> Path | None:
@@ -105,9 +112,9 @@ def _path_of(source: Source) -> Path | None:
     return Path(mapped.filename) if same else None  # a view of a part is an array like others
 
 
-def _kept(path: Path) -> Input:
+def _kept(path: Path, name: str) -> Input:
     """Return a new file under a name by its content: no file of another job is replaced."""
-    target = path.with_name(f"{path.stem}-{digest_of(path)}.npy")
+    target = path.with_name(f"{name}-{digest_of(path)}.npy")
     if target.exists():
         path.unlink()
     else:
@@ -157,7 +164,7 @@ def _block(name: str, values: Any) -> NDArray[Any]:
 def _written(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> Path:
     """Write blocks, in order, as one array of the first one's type."""
     first = next(blocks)
-    with new_file(path) as file:
+    with new_file(path, overwrite=False) as file:
         header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         size = 0

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cfe_faiss.checks import as_count, as_labels, as_number
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.extras import extra
+from cfe_faiss.files.outputs import path_within
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import graph_stages, index_stages, pair_stages, vector_stages
-from cfe_faiss.scale.inputs import Input, Source, stored
+from cfe_faiss.scale import graph_stages, index_stages, pair_stages, shard_files, vector_stages
+from cfe_faiss.scale.inputs import Input, Source, paths_of, stored
 from cfe_faiss.scale.local import LocalExecutor
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
@@ -114,10 +115,15 @@ class Job:
         more blocks suit more workers, fewer take less time. And shards of the index, by default one for 131,072 nodes,
         at most 256: who opens them holds some 300 bytes for each list of each shard.
 
+    overwrite
+        Whether a new job may replace files and folders that this package has not written and that have the names of its
+        own. Other files in the folder are left alone in any case.
+
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or the folder holds another job.
+        If an argument is not as described, the folder holds another job or, without ``overwrite``, files of these
+        names; or if a new job would replace one of its inputs.
     FileNotFoundError
         If an input is missing, or no inputs are given and there is no job in the folder.
 
@@ -155,6 +161,7 @@ class Job:
         threshold: float | None = None,
         block_rows: int | None = None,
         shards: int | None = None,
+        overwrite: bool = False,
     ) -> None:
         self.directory = Path(directory).resolve()
         given = (features, edges, labels)
@@ -166,6 +173,9 @@ class Job:
         else:
             if recall is not None and exact:
                 raise ValueError(f"only one of recall and exact may be given, got recall={recall}, exact=True")
+            parts = edges if isinstance(edges, tuple) else (edges,)
+            read = paths_of((features, labels, edge_weight, *parts))
+            Manifest.check_target(self.directory, read, overwrite=overwrite)
             with _new_inputs(self.directory, features, edges, labels, edge_weight) as inputs:
                 n, d = _checked_shapes(inputs)
                 wanted = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
@@ -324,7 +334,7 @@ class Job:
         """Raise an error if the index is not damaged but another one, whose changes would be lost."""
         joined = [key for key in manifest.finished if key[0] == "join"]
         if manifest.damaged(joined) and index_stages.is_index(self.directory):
-            folder = self.directory / index_stages.INDEX
+            folder = self.directory / shard_files.INDEX
             raise RuntimeError(
                 f"the index in {folder} was changed after the job had written it, and a run would undo that: move it "
                 "to another folder, and the job makes its own again"
@@ -404,7 +414,7 @@ class Job:
             If the job has not come so far.
         """
         self._files("join")
-        return ShardedEvidenceIndex.open(self.directory / index_stages.INDEX)
+        return ShardedEvidenceIndex.open(self.directory / shard_files.INDEX)
 
     def vectors(self) -> Iterable[NDArray[np.float32]]:
         """Yield the KS vectors of all nodes, a block of rows at a time, mapped from their files.
@@ -451,7 +461,7 @@ def _new_inputs(
     folder: Path, features: Source, edges: Any, labels: Source, edge_weight: Source | None
 ) -> Iterator[dict[str, Input]]:
     """Yield the files of the inputs; where the block raises an error, those that were not there before are removed."""
-    place = folder / "inputs"
+    place = path_within(folder, "inputs", f"the job in {folder}")
     place.mkdir(parents=True, exist_ok=True)
     before = set(place.iterdir())
     try:

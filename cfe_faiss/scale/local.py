@@ -1,17 +1,41 @@
 """Worker processes of this machine."""
 
-import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 
 from cfe_faiss.scale.manifest import Finished
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
 
 _GRACE = 5.0  # seconds that a worker has to end
+_STARTING = threading.Lock()
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the script of the process that starts it: no task needs anything of it.
+
+    A script without a ``__main__`` guard would start its job in each worker.
+    """
+
+    def start(self) -> None:
+        """Start the process."""
+        with _STARTING:
+            script = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")  # has no file that the new process could run
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = script
+
+
+class _Context(SpawnContext):
+    Process = _Process
 
 
 class LocalExecutor:
@@ -68,8 +92,7 @@ class LocalExecutor:
                     continue
                 self._busy.add(worker)
                 return inner, worker
-            context = multiprocessing.get_context("spawn")
-            worker = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(os.getpid(),))
+            worker = ProcessPoolExecutor(1, _Context(), initializer=_begin, initargs=(os.getpid(),))
             self._busy.add(worker)
             return worker.submit(call, block), worker
 

@@ -7,6 +7,7 @@ the process that drives the job writes to either, and it holds a lock while it d
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,9 +17,11 @@ from typing import Any
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.lock import lock
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import is_ours, path_within
 
 FORMAT, VERSION = "cfe_faiss job", 1
 _SPECIFICATION, _DONE, _LOCK = "job.json", "done.jsonl", ".lock"
+_FOLDERS = re.compile(r"sort|graph|step-\d+|vectors|train|assign|place|index|evidence|groups|sketch|pairs|top|above")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,8 @@ class Manifest:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.finished: dict[tuple[str, int], Finished] = {}
-        for line in self._lines():
-            entry = json.loads(line)
-            files = tuple(WrittenFile(**file) for file in entry.pop("files"))
-            finished = Finished(**entry, files=files)
+        for number, line in enumerate(self._lines(), 1):
+            finished = _read_line(folder, line, f"line {number} of {folder / _DONE}")
             self.finished[finished.stage, finished.block] = finished
 
     # --- what the job is about ----------------------------------------------------------------------------------------
@@ -98,14 +99,31 @@ class Manifest:
     def create(cls, folder: Path, specification: dict[str, Any]) -> "Manifest":
         """Return the manifest of a new job, in a folder that holds none."""
         content = {"format": FORMAT, "version": VERSION, **specification}
-        with new_file(folder / _SPECIFICATION) as file:
+        (folder / _DONE).unlink(missing_ok=True)  # no task of this job is finished
+        with new_file(folder / _SPECIFICATION, overwrite=True) as file:
             file.write(json.dumps(content, indent=1).encode())
         return cls(folder)
 
     @staticmethod
     def exists(folder: Path) -> bool:
         """Return whether there is a job in a folder."""
-        return (folder / _SPECIFICATION).exists()
+        return is_ours(folder / _SPECIFICATION)
+
+    @classmethod
+    def check_target(cls, folder: Path, inputs: Iterable[Path], *, overwrite: bool) -> None:
+        """Raise ValueError if a job in a folder would replace inputs, or files that this package has not written."""
+        if cls.exists(folder) or not folder.is_dir():
+            return
+        taken = [
+            path for path in folder.iterdir() if path.name in (_SPECIFICATION, _DONE) or _FOLDERS.fullmatch(path.name)
+        ]
+        for path in inputs:
+            if {path, *path.parents} & set(taken):
+                raise ValueError(f"{path} is an input, and the job would write to this place: choose another folder")
+        if taken and not overwrite:
+            raise ValueError(
+                f"{taken[0]} was not written by a job: choose another folder, or pass overwrite=True (--overwrite)"
+            )
 
     @staticmethod
     def specification(folder: Path) -> dict[str, Any]:
@@ -143,7 +161,7 @@ class Manifest:
         """Take finished tasks back, whose files are lost or damaged."""
         gone = set(tasks)
         kept = {key: finished for key, finished in self.finished.items() if key not in gone}
-        with new_file(self.folder / _DONE) as file:
+        with new_file(self.folder / _DONE, overwrite=True) as file:
             file.writelines(map(_line, kept.values()))
         self.finished = kept
 
@@ -169,7 +187,7 @@ class Manifest:
         return [self.finished[key].result for _, key in own]
 
     def _lines(self) -> Iterator[bytes]:
-        path = self.folder / _DONE
+        path = path_within(self.folder, _DONE, f"the job in {self.folder}")
         content = path.read_bytes() if path.exists() else b""
         yield from content[: content.rfind(b"\n") + 1].splitlines()
 
@@ -179,7 +197,9 @@ class Manifest:
     @contextmanager
     def driven(cls, folder: Path) -> Iterator["Manifest"]:
         """Hold the lock of a folder, and yield its manifest; RuntimeError if another process drives the job."""
-        with (folder / _LOCK).open("wb") as file:
+        # No link is followed, and nothing is cut off: the file may be somebody else's.
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "r+b") as file:
             try:
                 lock(file.fileno(), wait=False)
             except BlockingIOError as error:
@@ -191,6 +211,33 @@ class Manifest:
             if done.exists() and not done.read_bytes().endswith(b"\n"):
                 manifest.forget(())  # drops the last line, whose writer was ended before it was whole
             yield manifest
+
+
+def path_of_stage(folder: Path, name: object, source: str) -> Path:
+    """Return the path of a file that a stage writes, in one of the folders that stages have; else raise ValueError.
+
+    ``source`` is that of :func:`cfe_faiss.files.outputs.path_within`.
+    """
+    path = path_within(folder, name, source)
+    if not _FOLDERS.fullmatch(path.relative_to(folder).parts[0]):
+        raise ValueError(f"{source} must name a file of a stage, got {name!r}")
+    return path
+
+
+def _read_line(folder: Path, line: bytes, source: str) -> Finished:
+    try:
+        entry = json.loads(line)
+        files = tuple(WrittenFile(**file) for file in entry.pop("files"))
+        finished = Finished(**entry, files=files)
+        parts: tuple[Finished | WrittenFile, ...] = finished, *files
+        types = [type(value) for one in parts for value in asdict(one).values()]
+        if types != [str, int, tuple, dict, float, float, int, *[str, int, int] * len(files)]:
+            raise TypeError("a value has another type than it was written with")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error
+    for file in files:
+        path_of_stage(folder, file.path, source)
+    return finished
 
 
 def _line(finished: Finished) -> bytes:

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.disk import release
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.temporary import release
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import PADDING
 from cfe_faiss.scale import tables

@@ -12,8 +12,10 @@ from uuid import uuid4
 import faiss
 
 import cfe_faiss
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
+_WIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_LOOPBACK = ("127.0.0.1:", "[::1]:")
 _REACHED = 10.0  # seconds that the head of a cluster has to take a connection
 _ANSWERED = 120.0  # seconds that a node has to start a worker and to look at a folder
 
@@ -51,7 +53,7 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
         return ray, False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
     if address is None:
-        ray.init("local", num_cpus=cores, **quiet)
+        _start(ray, num_cpus=cores, **quiet)
         return ray, True
     _reach(address)
     try:
@@ -59,6 +61,29 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
     except (OSError, RuntimeError, ValueError) as error:
         raise ConnectionError(f"no connection to the Ray cluster at {address}: {_reason(error)}") from error
     return ray, True
+
+
+def _start(ray: Any, **settings: Any) -> None:
+    """Start a cluster that listens on the loopback interface only: whoever reaches a port of Ray can run code.
+
+    Ray itself does so on macOS and Windows, unless a variable says otherwise; on Linux it listens on every interface.
+    """
+    from ray._private import ray_constants
+
+    kept, before = ray_constants.ENABLE_RAY_CLUSTER, os.environ.copy()
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[_WIDE] = "0"  # for the processes that Ray starts
+    try:
+        ray.init("local", **settings)
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = kept
+        del os.environ[_WIDE]
+        os.environ.update(before)
+    if not ray.get_runtime_context().gcs_address.startswith(_LOOPBACK):
+        ray.shutdown()
+        raise RuntimeError(
+            f"Ray {ray.__version__} does not keep to the loopback interface: start a cluster by `ray start`"
+        )
 
 
 def nodes_of(ray: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.index.searching import Searches
 from cfe_faiss.scale.ray_cluster import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
@@ -32,6 +32,11 @@ class ServedEvidenceIndex(Searches):
         How many processes are waited for so long, before the call fails.
     address
         Of the cluster; None for one that this process is connected to, or else a new one on this machine.
+
+    Notes
+    -----
+    Whoever reaches a port of a Ray cluster can run code on its machines. A new cluster listens on the loopback
+    interface only. One that was started otherwise listens where it was told to, by default on every interface.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_labels, as_unit_rows
 from cfe_faiss.coarse.kmeans import nearest_numbers
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF

@@ -7,6 +7,8 @@ that it does not name are removed. Who has them mapped goes on reading them.
 
 import json
 import secrets
+import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,14 +20,20 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import ListChecks
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import is_ours, path_within
+from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
+INDEX = "index"
+"""The folder of the shards in that of a job."""
 _PREPARED = f"{MANIFEST}.new"
-_FORMAT, _VERSION = "cfe_faiss shards", 1
+_FORMAT, _VERSION = "cfe_faiss shards", 2  # lists of version 1 have no checksum
 _PARAMETERS = ("d", "nlist", "theta", "weighted", "complete", "routing", "nprobe")
 _OWN = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index"
 _SHARD = rf"{_OWN}|shard-[0-9]{{6}}\.index"  # the second as a job names them
@@ -70,6 +78,12 @@ class Shards:
         """How many vectors all of them hold."""
         return int(self.sizes.sum())
 
+    def checks(self) -> tuple[list[ListChecks], NDArray[np.int64]]:
+        """Return what checks the lists of each shard, and the shard of each list, (nlist,)."""
+        unknown = ListChecks("", np.empty(0, np.uint32))
+        parts = [unknown if shard.checks is None else shard.checks[0][0] for shard in self.indexes]
+        return parts, self.owners.astype(np.int64)
+
     def labels(self) -> NDArray[np.int32]:
         """Return the labels of all rows in order of their lists, (n,)."""
         joined = np.empty(self.ntotal, np.int32)
@@ -80,6 +94,11 @@ class Shards:
     def rows(self, number: int) -> NDArray[np.int64]:
         """Return which rows, in order of the lists of all shards, are those of one shard, in its own order."""
         return np.flatnonzero(np.repeat(self.owners == number, self.sizes))
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder of the shards of an index, given it or the folder of the job that made the index."""
+    return path / INDEX if Manifest.exists(path) and not (path / MANIFEST).exists() else path
 
 
 def read(folder: Path, known: Shards | None = None) -> Shards:
@@ -117,6 +136,17 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
     return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
 
 
+def warn_of_unchecked(shards: Shards) -> None:
+    """Warn if damage in the vectors of a shard would not be noticed."""
+    old = [path.name for path, shard in zip(shards.paths, shards.indexes, strict=True) if shard.checks is None]
+    if old:
+        warnings.warn(
+            f"{len(old)} shards in {shards.folder} are not checked when they are read: {old[0]} was written by version "
+            "0.2, without a checksum for each list; write_shards writes them anew",
+            stacklevel=3,
+        )
+
+
 def is_current(shards: Shards) -> bool:
     """Return whether the folder still holds these shards."""
     return _read_manifest(shards.folder) == shards.manifest
@@ -145,14 +175,14 @@ def new_paths(folder: Path, shards: int) -> list[Path]:
 
 def write_manifest(folder: Path, paths: Sequence[Path]) -> None:
     """Let a folder hold these shards in place of those that it holds."""
-    with new_file(folder / MANIFEST) as file:
+    with new_file(folder / MANIFEST, overwrite=True) as file:
         file.write(manifest_of(paths))
 
 
 def prepared_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
     """Write a manifest under another name, from which it can be renamed; return its path, and what it says."""
     content = manifest_of(paths)
-    with new_file(folder / _PREPARED) as file:
+    with new_file(folder / _PREPARED, overwrite=True) as file:
         file.write(content)
     return folder / _PREPARED, _parsed(folder, content)
 
@@ -166,7 +196,12 @@ def manifest_of(paths: Sequence[Path]) -> bytes:
         "parameters": {name: getattr(first, name) for name in _PARAMETERS},
         "shards": [{"file": path.name, **_identity(path)} for path in paths],
     }
-    return json.dumps(content, indent=1).encode()
+    return json.dumps(content | {"crc32": _sum_of(content)}, indent=1).encode()
+
+
+def _sum_of(content: dict[str, Any]) -> int:
+    """Return the CRC-32 of what a list of shards says besides its own checksum."""
+    return zlib.crc32(json.dumps({**content, "crc32": None}, sort_keys=True).encode())
 
 
 def _remove_unnamed(folder: Path, before: set[str]) -> None:
@@ -176,7 +211,8 @@ def _remove_unnamed(folder: Path, before: set[str]) -> None:
     except (FileNotFoundError, ValueError):
         named = before
     for path in list(folder.iterdir()):
-        if path.name not in named and fullmatch(rf"{_SHARD}|{_TEMPORARY}|{_PREPARED}", path.name):
+        left = fullmatch(_TEMPORARY, path.name) or (fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path))
+        if path.name not in named and left:
             with suppress(OSError):
                 path.unlink()
 
@@ -185,26 +221,31 @@ def _remove_unnamed(folder: Path, before: set[str]) -> None:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    return _parsed(folder, (folder / MANIFEST).read_bytes())
+    with open_regular(folder / MANIFEST) as file:
+        return _parsed(folder, file.read())
 
 
 def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(content)
         kind, version = manifest["format"], manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
-    if kind != _FORMAT or version != _VERSION:
+    if kind != _FORMAT or version not in (1, _VERSION):
         raise ValueError(
-            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads version {_VERSION}"
+            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads versions 1 to {_VERSION}"
         )
+    if version == _VERSION and manifest.get("crc32") != _sum_of(manifest):
+        raise _damaged(folder, f"the checksum of {MANIFEST} does not match")
     try:
         checked = {name: manifest["parameters"][name] for name in _PARAMETERS}
-        shards = [{"file": Path(s["file"]).name, "size": s["size"], "crc32": s["crc32"]} for s in manifest["shards"]]
+        shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
     except (KeyError, TypeError) as error:
         raise _damaged(folder, f"{MANIFEST} is not complete: {error!r}") from error
     if not shards:
         raise _damaged(folder, f"{MANIFEST} names no shard")
+    for number, shard in enumerate(shards):
+        path_within(folder, shard["file"], f"{folder / MANIFEST}, shard {number},")
     return {"parameters": checked, "shards": shards}
 
 

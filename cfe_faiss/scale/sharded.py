@@ -15,8 +15,8 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import FaissLists, Table, call_steps
-from cfe_faiss.checks import as_count
+from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
@@ -37,7 +37,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     It does what an ``IndexEvidenceIVF`` that is mapped from one file does, with the same results to the last bit:
     searches of evidence at an ``nprobe``, at a recall, exact and certified, pairs, ranges, plain FAISS searches. The
     system reads what is searched, so the files together may be larger than memory; what is held of each vector is its
-    label and, after the first search of stored vectors, its place among the ids (28 bytes). ``write_index`` writes it
+    label and, after the first search of stored vectors, its place among the ids (28 bytes). A list is compared with its
+    checksum when it is first read; a damaged one is a ValueError that names the file. ``write_index`` writes the index
     into one file. Pickled, it is a path, and is opened again there.
 
     ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel`` and ``remove_ids`` change the files and the index
@@ -67,6 +68,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
     _files: Shards = None  # type: ignore[assignment]
+    _changes: ReadWriteLock = None  # type: ignore[assignment] # a thread would wait for its own lock of the folder
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("a ShardedEvidenceIndex is made by open(path), from files that write_shards has written")
@@ -78,7 +80,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Parameters
         ----------
         path
-            Folder that :func:`write_shards` has written.
+            Folder that :func:`write_shards` has written, or that of a job, whose index is opened.
 
         Returns
         -------
@@ -92,14 +94,16 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ValueError
             If one of them is damaged, of another version, or does not belong to the others.
         """
-        shards = shard_files.read(Path(path).resolve())
+        shards = shard_files.read(shard_files.folder_of(Path(path).resolve()))
+        shard_files.warn_of_unchecked(shards)
         parameters = shards.manifest["parameters"]
         settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
         index = cls.__new__(cls)
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
         index.take_centroids(shards.centroids)
         index.nprobe = parameters["nprobe"]
-        index._files = shards
+        index._files, index.origins = shards, (shards.folder,)
+        index._changes = ReadWriteLock()
         call_steps(index._taking(shards), [])
         index.refusal = (
             f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
@@ -126,6 +130,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             (raw.IndexIVF_replace_invlists, (self, stacked, True)),
             *self._forgetting(),
             setting(self, "_files", shards),
+            setting(self, "checks", shards.checks()),
             setting(self, "_table", Table(shards.sizes, 0, 0, self.code_size, shards.labels(), None, None)),
             setting(self, "_from_file", routes),
             total(self, shards.ntotal),
@@ -217,6 +222,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             new = shard_changes.sorted_into(file, blocks, self._files, self._all_centroids()[0])
             with self.reading():
+                self.snapshot().native.check_ids()
                 Transaction(self).new_ids(new.ids, len(new.ids))
             self._rewrite(new.edits())
 
@@ -258,6 +264,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
+        x = self._without_callbacks(x, "x")
         with self._alone():
             gone = selected(x, self.storage(), "x")
             self._rewrite(shard_changes.removals(self._files, gone))
@@ -267,7 +274,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def _alone(self) -> Iterator[None]:
         """Keep out who else changes the shards, and take over what they have become."""
         folder = self._files.folder
-        with shard_files.writing(folder):
+        with self._changes.writing(), shard_files.writing(folder):
             if not shard_files.is_current(self._files):
                 shards = shard_files.read(folder, self._files)
                 self._check_same(shards)

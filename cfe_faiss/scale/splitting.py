@@ -1,20 +1,21 @@
 """Splitting an index into shards: lists that are near each other go into the same one."""
 
-import os
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.files.format import write_index
+from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.scale import shard_files
 
 
-def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: int) -> None:
+def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int, *, overwrite: bool = False) -> None:
     """Write an inverted file into several files, each with some of its lists.
 
     Lists that are near each other go into the same shard, and shards hold about as many vectors each, so that most
@@ -29,11 +30,14 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
         Folder; made if it does not exist.
     shards
         How many files, 1 to the number of lists that hold vectors.
+    overwrite
+        Whether to replace a file ``shards.json`` that this package has not written.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument is not as described; if there is another ``shards.json``, and ``overwrite`` is False; or if
+        another object than ``index`` maps the shards in the folder.
     OSError
         If a file cannot be written.
 
@@ -47,6 +51,9 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
         raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
     number, folder = as_count("shards", shards), Path(path).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    check_owner(folder / shard_files.MANIFEST, overwrite=overwrite)
+    if not is_one_of(folder, index.origins):
+        check_not_mapped(folder.iterdir())
     with shard_files.writing(folder):
         paths = shard_files.new_paths(folder, number)
         with index.reading():
@@ -59,6 +66,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | os.PathLike[str], shards: 
             for shard, file in enumerate(paths):
                 write_index(_part(index, snapshot, owners == shard), file)
         shard_files.write_manifest(folder, paths)
+    index.origins = (*index.origins[:1], folder)
 
 
 def _part(index: IndexEvidenceIVF, snapshot: Snapshot, wanted: NDArray[np.bool_]) -> IndexEvidenceIVF:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.search.exact import Found, Threshold
 
@@ -75,7 +75,7 @@ def write(path: Path, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]) 
     with extra("store"):
         import pyarrow.parquet as pq
     rows = 0
-    with new_file(path) as file, pq.ParquetWriter(file, schema) as writer:
+    with new_file(path, overwrite=True) as file, pq.ParquetWriter(file, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import _native, parallel
-from cfe_faiss.disk import release
+from cfe_faiss import _native
+from cfe_faiss.base import threads
+from cfe_faiss.base.temporary import release
 from cfe_faiss.scale.graph_stages import neighbors_of
 from cfe_faiss.scale.work import Settings, Stage, Work
 
@@ -38,7 +39,7 @@ def unit(work: Work, block: int) -> Mapping[str, Any]:
         X = np.array(features[first:stop], np.float32, order="C")
     release(features)
     norms = np.empty(len(X), np.float64)
-    _native.normalise_rows(X, norms, parallel.num_threads(X.size))
+    _native.normalise_rows(X, norms, threads.num_threads(X.size))
     finite = np.isfinite(norms)
     if not finite.all():
         raise ValueError(
@@ -55,7 +56,7 @@ def step(work: Work, block: int, layer: int) -> Mapping[str, Any]:
     lengths = lengths_of(work, layer - 1)
     own = np.array(work.read(before, block, "unit"))
     indptr, indices, weights = neighbors_of(work, block)
-    taking = _native.BlockStep(indptr, indices, first, own, settings.n, parallel.num_threads(), weights)
+    taking = _native.BlockStep(indptr, indices, first, own, settings.n, threads.num_threads(), weights)
     for other in range(settings.blocks):
         rows = work.read(before, other, "unit")
         taking.gather(rows, settings.rows(other)[0], lengths)
@@ -97,5 +98,5 @@ def _sums(
 
 
 def _write_vectors(work: Work, block: int, sums: NDArray[np.float32]) -> None:
-    _native.normalise_rows(sums, np.empty(len(sums)), parallel.num_threads(sums.size))
+    _native.normalise_rows(sums, np.empty(len(sums)), threads.num_threads(sums.size))
     work.write("vectors", block, X=sums)

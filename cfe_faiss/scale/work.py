@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.threads import use_threads
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.parallel import use_threads
 from cfe_faiss.scale.inputs import Input
-from cfe_faiss.scale.manifest import Finished, Manifest, written_file
+from cfe_faiss.scale.manifest import Finished, Manifest, path_of_stage, written_file
 
 Run = Callable[["Work", int], Mapping[str, Any]]
 
@@ -105,6 +105,7 @@ class Work:
 
     def new(self, path: Path) -> Path:
         """Return the path of a file that the task is about to write, and note it."""
+        path_of_stage(self.folder, str(path.relative_to(self.folder)), f"the job in {self.folder}")
         path.parent.mkdir(exist_ok=True)
         self.written.append(path)
         return path
@@ -112,7 +113,7 @@ class Work:
     def write(self, stage: str, block: int, **arrays: NDArray[Any]) -> None:
         """Write arrays as the files of a task."""
         for name, array in arrays.items():
-            with new_file(self.new(self.path(stage, block, f"{name}.npy"))) as file:
+            with new_file(self.new(self.path(stage, block, f"{name}.npy")), overwrite=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
     def read(self, stage: str, block: int, name: str) -> NDArray[Any]:

@@ -8,20 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.checks import as_count
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, recall, single
 from cfe_faiss.search.certify import certified as certify
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import Results, padded
-from cfe_faiss.search.query import Effort, Plan, Queries, Query
+from cfe_faiss.search.exact import padded
+from cfe_faiss.search.query import Calibration, Effort, Plan, Queries, Query, Results
 
 Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
 
 _QUERIES_PER_LIST = 4
 _FEW = 4  # queries that are compared with each row where it lies; for more, rows are multiplied
+_FEW_TO_CALIBRATE = 2000  # queries; to search them exactly takes about as long as to calibrate
 _PASSES = 8  # of a query over all rows take about as long as to make blocks of them
+
 
 def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None) -> Results:
     """Return the evidence D, I of queries, (nq, k) both, best first; the effort says everything.
@@ -30,17 +32,36 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     """
     if queries.snapshot.n == 0:  # and perhaps not trained
         return padded(*empty_heaps(len(queries), 0), queries.k)
-    made = plan_of(queries, effort, nq)
-    return padded(*made.engine(queries, made, progress), queries.k)
+    plan = plan_of(queries, effort, nq)
+    return padded(*_carry_out(plan, queries, progress), queries.k)
+
+
+def _carry_out(plan: Plan, queries: Queries, progress: str | None) -> Results:
+    """Return D, I from the planned engine; queries that probe the same number of lists are searched together."""
+    if plan.calibration is None:
+        return plan.engine(queries, plan, progress)
+    probes = plan.calibration.of(queries.labels)
+    if plan.engine is grouped.search:  # a group probes the largest number of its queries
+        groups = grouped.groups_of(queries)
+        largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
+        probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
+    numbers = np.unique(probes).tolist()
+    if len(numbers) == 1:
+        return plan.engine(queries, plan._replace(nprobe=numbers[0]), progress)
+    (D, I), order = queries.places(), queries.in_order
+    for nprobe in numbers:
+        chosen = order[probes[order] == nprobe]
+        D[chosen], I[chosen] = plan.engine(queries.subset(chosen), plan._replace(nprobe=nprobe), progress)
+    return D, I
 
 
 def certified(queries: Queries, effort: Effort, progress: str | None = None) -> tuple[*Results, NDArray[np.bool_]]:
     """Return D, I and which of their rows are provably exact, (nq,)."""
     if queries.snapshot.n == 0:
         return *padded(*empty_heaps(0, 0), queries.k), np.ones(0, np.bool_)
-    made = plan_of(queries, effort)
-    D, I = padded(*made.engine(queries, made, progress), queries.k)
-    return D, I, certify(queries, made, D, I)
+    plan = plan_of(queries, effort)
+    D, I = padded(*_carry_out(plan, queries, progress), queries.k)
+    return D, I, certify(queries, plan, D, I)
 
 
 def within(snapshot: Snapshot, query: Query) -> Ranges:
@@ -61,41 +82,73 @@ def plan_of(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
     if queries.rules is not None:
         return Plan(masked.search, queries.snapshot.lists, effort)
     every = queries.order is not None and queries.allowed is None
-    return plan(queries.snapshot, len(queries) if nq is None else nq, queries.k, effort, queries.allowed, every=every)
+    nq = len(queries) if nq is None else nq
+    return plan(queries.snapshot, nq, queries.k, effort, queries.allowed, every=every, stored=queries.stored)
 
 
 def plan(
-    snapshot: Snapshot, nq: int, k: int, effort: Effort, allowed: NDArray[np.bool_] | None = None, *, every: bool = False
+    snapshot: Snapshot,
+    nq: int,
+    k: int,
+    effort: Effort,
+    allowed: NDArray[np.bool_] | None = None,
+    *,
+    every: bool = False,
+    stored: bool = True,
 ) -> Plan:
-    """Decide how to search for the k best of each of ``nq`` queries among the allowed rows, (n,); or of ``every`` row."""
+    """Decide how to search for the k best of each of ``nq`` queries among the allowed rows, (n,).
+
+    The queries are all rows (``every``), other stored rows, or vectors that are not stored.
+    """
     if not snapshot.lists:
         few = single.scan if nq <= _FEW else exact.search_queries
         return Plan(exact.search_stored if every and nq > _FEW else few, 0, effort)
-    if effort.exact:
+    calibration = calibration_for(snapshot, nq, k, effort, allowed, stored=stored)
+    if calibration is not None:
+        nprobe, calibration = calibration.most, calibration if calibration.least < snapshot.lists else None
+    elif effort.exact or effort.recall is not None:
         nprobe = snapshot.lists
-    elif effort.recall is not None:
-        nprobe = nprobe_for(snapshot, nq, k, effort, allowed)
     else:
         nprobe = as_count("nprobe", effort.nprobe)  # which an index may have from FAISS
     # Where blocks hold floats, what a processor without byte products has, a matrix product serves both of a pair.
-    if every and nprobe >= snapshot.lists and effort.class_aware and not _native.has_bytes():
+    all_pairs = every and calibration is None and nprobe >= snapshot.lists
+    if all_pairs and effort.class_aware and not _native.has_bytes():
         return Plan(exact.search_stored, nprobe, effort)
-    return Plan(grouped.search if is_batched(snapshot, nq, nprobe, effort) else single.search, nprobe, effort)
+    batched = is_batched(snapshot, nq, nprobe, effort) and (
+        calibration is None or _in_groups(snapshot, nq, effort, stored)
+    )
+    return Plan(grouped.search if batched else single.search, nprobe, effort, calibration)
 
 
-def nprobe_for(
-    snapshot: Snapshot, nq: int, k: int, effort: Effort, allowed: NDArray[np.bool_] | None = None
-) -> int:
-    """Return the number of lists that so many queries have to probe for the effort's recall among the allowed rows."""
-    if effort.recall is None or (allowed is not None and nq <= recall.SAMPLE):
-        return snapshot.lists  # what is allowed may never be asked for again, and to measure takes longer
-    batched = is_batched(snapshot, nq, snapshot.lists // 2, effort)
-    return recall.nprobe_for(Derived.of(snapshot), min(k, snapshot.n), effort, batched=batched, allowed=allowed)
+def calibration_for(
+    snapshot: Snapshot,
+    nq: int,
+    k: int,
+    effort: Effort,
+    allowed: NDArray[np.bool_] | None = None,
+    *,
+    stored: bool = True,
+) -> Calibration | None:
+    """Return how many lists so many queries have to probe for the effort's recall@k; None for all lists."""
+    if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):
+        return None  # what is allowed may never be asked for again, and to measure takes longer
+    batched = _in_groups(snapshot, nq, effort, stored)
+    return recall.calibration(snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed)
 
 
-def known_nprobe(snapshot: Snapshot, k: int, wanted: float) -> int | None:
+def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> bool:
+    """Return whether so many queries are calibrated in groups.
+
+    The groups of new queries may be wider than those of stored rows that recall is measured on.
+    """
+    return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
+
+
+def known_nprobe(snapshot: Snapshot, k: int, effort: Effort, label: int) -> int | None:
     """Return the number of lists that a single query has to probe for a recall@k, if it was measured before."""
-    return Derived.of(snapshot).calibrations.get((min(k, snapshot.n), wanted, False, True))
+    derived = Derived.of(snapshot)
+    found = derived.calibrations.get(derived.calibration_key(min(k, snapshot.n), effort, batched=False))
+    return None if found is None else found.nprobe.get(label, found.other)
 
 
 def is_batched(snapshot: Snapshot, nq: int, nprobe: int, effort: Effort) -> bool:

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.parallel import num_threads
 from cfe_faiss.search.query import MEMORY
 
 Element = Literal["float", "byte"]
@@ -96,5 +96,3 @@ def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
     values, directions = np.linalg.eigh(squares)
     tail = float(values[:-_PREFIX].sum() / max(values.sum(), np.finfo(np.float64).tiny))
     return np.ascontiguousarray(directions[:, ::-1], np.float32), tail
-
-

@@ -12,10 +12,10 @@ vectors, and where that is smaller than s, the bound is B^2.
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import product, run
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.parallel import run
 from cfe_faiss.search import grouped, grouping
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import slices
@@ -27,9 +27,7 @@ _QUERIES = 1 << 9
 _SEVERAL = -2  # in place of the label of a list that has several
 
 
-def certified(
-    queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def certified(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for each query whether its row, found in the lists that it is routed to, is exact: (nq,) bool.
 
     O(nq * nlist * d) time.
@@ -53,7 +51,7 @@ def certified(
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
         own = probed[cut] if probed is not None else lists_for(derived, X, labels, nprobe, plan.effort)
-        bounds = _bounds(X @ snapshot.centroids[0].T, closeness, bound, snapshot.margin)
+        bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
         bounds[only[None] == labels[:, None]] = -np.inf
         if snapshot.pq is None:
             row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))

@@ -7,9 +7,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute, Attributes, as_attributes
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.constraints import Constraints, Permitted
+from cfe_faiss.attributes.constraints import Constraints, Permitted
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph, as_graph
 
 Bools = NDArray[np.bool_]
@@ -207,7 +207,7 @@ def conditions(
     ids, labels
         Of the rows: (n,) int64 and int32.
     attributes
-        What :func:`cfe_faiss.attributes.as_attributes` takes, of every node.
+        What :func:`cfe_faiss.attributes.table.as_attributes` takes, of every node.
     graph
         What :func:`cfe_faiss.graph.as_graph` takes; its nodes are the ids.
 

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
-from cfe_faiss.search.exact import Chunk, Found, Results, Scan, Threshold, collect, padded, slices
-from cfe_faiss.search.query import Plan, Queries
+from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, padded, slices
+from cfe_faiss.search.query import Plan, Queries, Results
 
 _DENSE = 1 / 32
 """Where a larger share of the products of a tile reaches its thresholds, conditions are tested for the whole tile."""
@@ -214,10 +214,11 @@ def search(
 
 def _both(storage: Snapshot, made: Conditions, queries: Queries, allowed: Bools | None) -> tuple[_Parts, _Parts]:
     """Return the queries and the rows that may be their evidence, in chunks."""
-    asked = np.flatnonzero(queries.usable)
+    side, asked = queries.side, np.flatnonzero(queries.usable)
+    assert side is not None  # queries under conditions have one
     spread = -(-len(asked) // num_threads(exact.work_of(storage, len(asked))))
     height = max(1, min(_height(made), spread))
-    xs = _Parts(made, queries.labels, queries.side, asked, lambda some: (queries.fetch(some), some), height)
+    xs = _Parts(made, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
     evidence = made.evidence if allowed is None else made.evidence & allowed
     return xs, _of_rows(storage, made, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
 
@@ -282,7 +283,9 @@ def range_search(
     return lims, scores[order], ids[order]
 
 
-def directed_scans(storage: Snapshot, made: Conditions, queries: Queries, *, allowed: Bools | None = None) -> list[Scan]:
+def directed_scans(
+    storage: Snapshot, made: Conditions, queries: Queries, *, allowed: Bools | None = None
+) -> list[Scan]:
     """Return what together finds the evidence at or above a threshold: number of the query, id and similarity."""
     if not storage.n:
         return []

@@ -1,46 +1,29 @@
-"""What searches derive from a snapshot of an inverted file: each part once, when it is first needed."""
+"""Data that searches derive from a snapshot of an inverted file: each item once, when it is first needed."""
 
-import os
-import threading
+from __future__ import annotations
+
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
+from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import SMALL_SHARE, WORTH_CLUSTERS, Routes
 from cfe_faiss.lists.codecs import FLAT
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.lists.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
-from cfe_faiss.search.blocks import MEMORY, Element
+from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_blocks
 from cfe_faiss.search.grouping import Groups
+from cfe_faiss.search.query import MEMORY, Calibration, Effort
 
 _WORTH = 1 / 8  # of all lists may have changed; from then on, to derive all again takes little more
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
-
-T = TypeVar("T")
-
-
-class once(Generic[T]):  # noqa: N801 - as property is named
-    """A property that the first who asks works out; others wait for it."""
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make, self._name, self.__doc__ = make, make.__name__, make.__doc__
-
-    def __get__(self, owner: Any, _: type | None = None) -> Any:
-        if owner is None:
-            return self
-        with owner.lock:
-            known = vars(owner)
-            if self._name not in known:
-                known[self._name] = self._make(owner)
-            found: T = known[self._name]
-            return found
+_MOST_BYTES = 1 << 24  # of a row: products of more do not fit into 32 bits
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +46,7 @@ class Carried:
     centroids: ClassCentroids | None
     changed: NDArray[np.bool_]
 
-    def after(self, lists: NDArray[np.int64]) -> "Carried | None":
+    def after(self, lists: NDArray[np.int64]) -> Carried | None:
         """Return what is left of it after some lists have changed; None where too many have."""
         not_in_blocks, changed = self.not_in_blocks.copy(), self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
@@ -88,27 +71,25 @@ class Derived:
     kept
         Blocks of all lists, by what they hold; None where they take too much memory.
     calibrations
-        Numbers of lists that were found to reach a recall; see :mod:`cfe_faiss.search.recall`.
+        Lists probed for a recall, by :meth:`calibration_key`; see :mod:`cfe_faiss.search.recall`.
+    groups
+        Groups of all stored rows as queries, in order of lists.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, class_means: Routes | None = None, carried: Carried | None = None
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, class_means: Routes | None = None, carried: Carried | None = None) -> None:
         # The snapshot has this object: a reference back would keep both until the garbage collector runs.
         self._snapshot, self.carried = weakref.ref(snapshot), carried
-        self.lock = threading.RLock()
         self.kept: dict[Element, Blocks | None] = {}
-        self.calibrations: dict[tuple[int, float, bool, bool], int] = {}
-        self.groups_of_all: Groups | None = None
+        self.calibrations: dict[tuple[Any, ...], Calibration] = {}
+        self.groups: dict[str, Groups] = {}
         self._from_file = class_means
-        snapshot.derived[_NAME] = self
-        _ALIVE.add(self)
+        snapshot.cache[_NAME] = self
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Derived":
+    def of(cls, snapshot: Snapshot) -> Derived:
         """Return what was derived from a snapshot so far."""
-        known: Derived | None = snapshot.derived.get(_NAME)
-        return known or cls(snapshot)
+        known: Derived | None = snapshot.cache.get(_NAME)
+        return known or once(snapshot.cache, _NAME, lambda: cls(snapshot))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -120,12 +101,14 @@ class Derived:
 
     # --- what lists are ranked by -----------------------------------------------------------------------------------
 
-    @once
+    @derived
     def class_means(self) -> Routes:
         """The mean of each list and, for each class, of its members of other classes."""
-        return self._from_file or Routes.of(self.snapshot)
+        routes = self._from_file or Routes.of(self.snapshot)
+        read_only(*routes.arrays().values(), routes.filled, routes.class_filled)
+        return routes
 
-    @once
+    @derived
     def centroids(self) -> ClassCentroids:
         """The same, as the core ranks lists by them."""
         carried = self.carried
@@ -135,7 +118,7 @@ class Derived:
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
-    @once
+    @derived
     def element(self) -> Element:
         """What blocks for many queries hold: what a sample of the rows is searched faster with."""
         kinds = self._usable
@@ -147,9 +130,9 @@ class Derived:
         sample = Sample(self.snapshot, self.centroids)
         return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
-    @once
+    @derived
     def alone_by_blocks(self) -> bool:
-        """Whether a sample, as single queries, is searched clearly faster in blocks of bytes (floats save too little)."""
+        """Whether blocks of bytes make single queries of a sample clearly faster (blocks of floats save too little)."""
         if self.carried is not None and "alone_by_blocks" in self.carried.choices:
             return bool(self.carried.choices["alone_by_blocks"])
         if not self._may_keep or "byte" not in self._usable:
@@ -159,6 +142,8 @@ class Derived:
 
     @property
     def _usable(self) -> tuple[Element, ...]:
+        if self.snapshot.d >= _MOST_BYTES:
+            return ("float",)
         return usable(blocking.bytes_of_all(self.snapshot, "float"), MEMORY)
 
     @property
@@ -176,18 +161,18 @@ class Derived:
         return self._all_blocks(self.element) if self._may_keep else None
 
     def _all_blocks(self, element: Element) -> Blocks | None:
-        with self.lock:
-            if element not in self.kept:
-                self.kept[element] = blocking.all_blocks(self.snapshot, element)
-                carried = self.carried
-                if element == "byte" or carried is None or carried.blocks is None:  # carried blocks are for single ones
-                    self.carried = None
-                    vars(self).pop("single", None)  # which has the old blocks
-            return self.kept[element]
+        return once(self.kept, element, lambda: self._new_blocks(element))
+
+    def _new_blocks(self, element: Element) -> Blocks | None:
+        blocks, carried = blocking.all_blocks(self.snapshot, element), self.carried
+        if element == "byte" or carried is None or carried.blocks is None:  # carried blocks are for single queries
+            self.carried = None
+            vars(self).pop("single", None)  # which has the old blocks
+        return blocks
 
     # --- what engines search with -----------------------------------------------------------------------------------
 
-    @once
+    @derived
     def single(self) -> Searcher | None:
         """What searches queries that are each ranked alone; None for an index with codes of a quantizer."""
         if self.snapshot.pq is not None:
@@ -203,7 +188,7 @@ class Derived:
             return carried.blocks, carried.not_in_blocks
         return self._all_blocks("byte"), _EVERYTHING
 
-    @once
+    @derived
     def scan(self) -> ListScan:
         """What scans given lists."""
         return ListScan(self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts)
@@ -213,6 +198,20 @@ class Derived:
         _ = self.single, self.blocks, self.snapshot.members
         return {"element": self.element, "alone_by_blocks": self.alone_by_blocks}
 
+    # --- calibration ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def calibration_key(k: int, effort: Effort, *, batched: bool) -> tuple[Any, ...]:
+        """Return the key of the calibration for the best k of single queries, or of queries in groups."""
+        return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
+
+    def with_class_means(self, class_means: Routes) -> Snapshot:
+        """Return the snapshot with other class means in its derived data, which shares the blocks of this."""
+        twin, carried = self.snapshot.twin(), self.carried
+        other = Derived(twin, class_means, None if carried is None else replace(carried, centroids=None))
+        other.kept, vars(other)["alone_by_blocks"] = self.kept, self.alone_by_blocks
+        return twin
+
     # --- after a change ---------------------------------------------------------------------------------------------
 
     def after(self, lists: NDArray[np.int64]) -> Carried | None:
@@ -221,25 +220,15 @@ class Derived:
         if self.snapshot.lists > nlist or nlist >= WORTH_CLUSTERS:  # clusters are of all lists
             return None
         none = np.zeros(nlist, np.bool_)
-        blocks, not_in_blocks = (self.kept.get("byte"), none) if before is None else (before.blocks, before.not_in_blocks)
+        blocks, not_in_blocks = self.kept.get("byte"), none
+        if before is not None:
+            blocks, not_in_blocks = before.blocks, before.not_in_blocks
         centroids, changed = made.get("centroids"), none
         if centroids is None and before is not None:
             centroids, changed = before.centroids, before.changed
-        choices = {name: made[name] for name in ("element", "alone_by_blocks") if name in made}
+        choices: dict[str, Any] = {name: made[name] for name in ("element", "alone_by_blocks") if name in made}
         if before is not None:
             choices = before.choices | choices
         if choices.get("alone_by_blocks") is False:  # only single queries search them
             blocks = None
         return Carried(choices, blocks, not_in_blocks, centroids, changed).after(lists)
-
-
-_ALIVE: "weakref.WeakSet[Derived]" = weakref.WeakSet()
-
-
-def _unlock() -> None:
-    """Give a forked child locks that no thread of its parent holds."""
-    for one in _ALIVE:
-        one.lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_unlock)

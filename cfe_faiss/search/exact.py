@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import PADDING, empty_heaps
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search.query import Plan, Queries, Results
 
 CHUNK = 768
@@ -62,7 +62,7 @@ def work_of(storage: Snapshot, nq: int) -> float:
 def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the products of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
     S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
-    return np.matmul(x.X, y.X.T, out=S)
+    return product(x.X, y.X.T, S)
 
 
 def _query_tiles(
@@ -240,7 +240,7 @@ def range_search(
 def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among some rows, in ascending order of their labels."""
     x = chunk_of(storage, rows)
-    for r, c, scores in collect(x, x, x.X @ x.X.T, threshold, storage.margin):
+    for r, c, scores in collect(x, x, product(x.X, x.X.T), threshold, storage.margin):
         once = np.flatnonzero(r < c)
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
 

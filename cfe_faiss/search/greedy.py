@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from cfe_faiss.base.threads import run
 from cfe_faiss.lists.snapshot import Snapshot, rows_by_id
 from cfe_faiss.lists.topk import PADDING, empty_heaps
-from cfe_faiss.parallel import run
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints
-from cfe_faiss.search.exact import NOTHING, Found, Results, Scan
-from cfe_faiss.search.query import Plan, Queries
+from cfe_faiss.search.exact import NOTHING, Found, Scan
+from cfe_faiss.search.query import Plan, Queries, Results
 
 _FIRST, _MOST = 1 << 10, 1 << 20
 """Pairs that are looked at first, and at once at most."""
@@ -125,9 +125,7 @@ def search(
 def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the evidence D, I of queries under conditions that limit how often a row is used."""
     assert queries.conditions is not None
-    return search(
-        queries.snapshot, queries.conditions, queries, queries.k, allowed=queries.allowed, progress=progress
-    )
+    return search(queries.snapshot, queries.conditions, queries, queries.k, allowed=queries.allowed, progress=progress)
 
 
 def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found:

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, GroupedSearcher
+from cfe_faiss.base.derived import once
+from cfe_faiss.base.threads import native_progress, num_native_threads, run
 from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.parallel import native_progress, num_native_threads, run
 from cfe_faiss.search import grouping, single
-from cfe_faiss.search.blocks import MEMORY, ROWS_OF_BLOCK, blocks_of, bytes_of_block
+from cfe_faiss.search.blocks import ROWS_OF_BLOCK, blocks_of, bytes_of_block
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import Groups
-from cfe_faiss.search.query import Plan, Queries, Results
+from cfe_faiss.search.query import MEMORY, Plan, Queries, Results
 
 _PER_QUERY = 1 << 12  # multiplications in the time that a query takes beside its products
 
@@ -39,7 +40,7 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
 def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, progress: str | None) -> None:
     """Search in kept blocks of all lists of an index with one partition; groups are halved by the core."""
     derived = Derived.of(queries.snapshot)
-    groups = _groups(derived, queries)
+    groups = groups_of(queries)
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
         GroupedSearcher(queries.snapshot.native, derived.class_means.native, blocks).search(
@@ -57,13 +58,12 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
         )
 
 
-def _groups(derived: Derived, queries: Queries) -> Groups:
-    """Return the groups of queries; kept where they are all rows."""
+def groups_of(queries: Queries) -> Groups:
+    """Return the groups of queries; kept where the queries are all stored rows, in order of lists."""
+    derived = Derived.of(queries.snapshot)
     if queries.order is None:
         return grouping.group(queries, derived.class_means)
-    if derived.groups_of_all is None:
-        derived.groups_of_all = grouping.group(queries, derived.class_means)
-    return derived.groups_of_all
+    return once(derived.groups, "all rows", lambda: grouping.group(queries, derived.class_means))
 
 
 def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search.query import Queries
 
 _LARGEST = 16

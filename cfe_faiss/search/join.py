@@ -20,7 +20,7 @@ scored by the core (``native/kernels/similarity.h``), so the result has the same
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.threads import product, run
 from cfe_faiss.lists.codecs import screening_error
 from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.parallel import run
 from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
 
 COARSE = 16
@@ -91,7 +92,7 @@ class Blocks:
     high: Floats
     node_labels: Labels
 
-    @cached_property
+    @derived
     def _tree(self) -> JoinTree:
         return JoinTree(self.starts, self.labels, self.coarse, self.fine, self.low, self.high, self.node_labels)
 
@@ -243,9 +244,9 @@ def directions_of(storage: Snapshot, rows: Ints) -> NDArray[np.float64]:
     sample = sample[np.isfinite(sample).all(axis=1)]
     directions = rng.standard_normal((storage.d, min(storage.d, _DIRECTIONS)))
     for _ in range(_POWER_STEPS):
-        directions = np.linalg.qr(sample.T @ (sample @ directions))[0]
-    projected = sample @ directions
-    principal: NDArray[np.float64] = directions @ np.linalg.eigh(projected.T @ projected)[1][:, ::-1]
+        directions = np.linalg.qr(product(sample.T, product(sample, directions)))[0]
+    projected = product(sample, directions)
+    principal: NDArray[np.float64] = directions @ np.linalg.eigh(product(projected.T, projected))[1][:, ::-1]
     return principal
 
 
@@ -265,7 +266,7 @@ def _sketches(
 
     def project(part: slice) -> None:
         X = storage.rows(rows[part])[0].astype(np.float64)
-        squares, coordinates = np.einsum("ij,ij->i", X, X), X @ directions
+        squares, coordinates = np.einsum("ij,ij->i", X, X), product(X, directions)
         coarse[part, :leading] = coordinates[:, :leading]
         coarse[part, -1] = left(squares, coordinates[:, :leading])
         fine[part, :-1] = coordinates[:, leading:]

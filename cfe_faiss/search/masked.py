@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import scan_tile, sort_heaps
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import run
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import run
+from cfe_faiss.search.conditions import Ints
 from cfe_faiss.search.exact import CHUNK, TILE, slices, work_of
-from cfe_faiss.search.query import Ints, Plan, Queries, Results, Rules
+from cfe_faiss.search.query import Plan, Queries, Results, Rules
 
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
@@ -51,5 +52,5 @@ def _left_out(
     for others in () if rules.but_ids is None else rules.but_ids[block].T:
         out |= others[:, None] == ids
     if rules.below is not None:
-        out |= S > np.float32(rules.below)
+        out |= np.float32(rules.below) < S
     return out

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.lists import codecs
 from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import num_threads, run
-from cfe_faiss.search.exact import CHUNK, TILE, Results, padded, slices, work_of
+from cfe_faiss.search.exact import CHUNK, TILE, padded, slices, work_of
+from cfe_faiss.search.query import Results
 
 _WORTH_COPYING = 4
 """Where fewer than one row in so many is allowed, these are copied; else all are compared where they lie."""
@@ -53,7 +54,7 @@ def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:
 def _products(X: NDArray[np.float32], Y: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
     """Return the products of queries and rows, (nq, n); -inf for rows that the mask leaves out."""
     if len(X) > 1:
-        S = X @ Y.T
+        S = product(X, Y.T)
         if mask is not None:
             S[:, ~mask] = -np.inf
         return S

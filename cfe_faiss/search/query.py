@@ -1,5 +1,7 @@
 """What is asked of an index (the query), how hard it is searched (the effort), and how that is done (the plan)."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes import as_attributes
-from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_labels, as_number
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_labels, as_number
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.constraints import Constraints
 from cfe_faiss.lists.snapshot import Snapshot, lists_of
 from cfe_faiss.lists.topk import PADDING
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, conditions, with_queries
@@ -23,6 +25,7 @@ MEMORY = 1 << 31
 Floats = NDArray[np.float32]
 Results = tuple[Floats, NDArray[np.int64]]
 NO_VECTORS, NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+NO_BOOLS = np.empty(0, np.bool_)
 
 
 class Effort(NamedTuple):
@@ -53,7 +56,7 @@ class Effort(NamedTuple):
     @classmethod
     def of(
         cls, nprobe: Any = None, recall: Any = None, exact: bool = False, memory: Any = None, **further: Any
-    ) -> "Effort":
+    ) -> Effort:
         """Check the arguments of a search; a recall of 1 is exact."""
         if nprobe is None and recall is None and memory is None and not exact and not further:
             return NOT_SAID
@@ -69,9 +72,9 @@ class Effort(NamedTuple):
             exact, recall = recall == 1, None if recall == 1 else recall
         return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory), **further)
 
-    def over(self, own: "Effort") -> "Effort":
+    def over(self, own: Effort) -> Effort:
         """Return the same, with what it leaves open taken from an index's own settings."""
-        if self is NOT_SAID:
+        if self is NOT_SAID or own.routing is None:
             return own
         nprobe, recall, exact, memory, complete, routing, k_factor = self
         return own._replace(
@@ -93,6 +96,40 @@ class Effort(NamedTuple):
 NOT_SAID = Effort()
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Lists probed for the queries of each class, so that a recall is reached.
+
+    Attributes
+    ----------
+    nprobe
+        Number of lists of each stored class.
+    other
+        Number of lists for other classes.
+    recall
+        Recall of each stored class that was measured; small classes have that of all of them together.
+    """
+
+    nprobe: dict[int, int]
+    other: int
+    recall: dict[int, float]
+
+    @property
+    def most(self) -> int:
+        """The largest number of lists."""
+        return max([self.other, *self.nprobe.values()])
+
+    @property
+    def least(self) -> int:
+        """The smallest number of lists."""
+        return min([self.other, *self.nprobe.values()])
+
+    def of(self, labels: NDArray[np.int32]) -> Ints:
+        """Return the number of lists for each of some labels."""
+        classes, places = np.unique(labels, return_inverse=True)
+        return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]
+
+
 class Plan(NamedTuple):
     """How a search goes.
 
@@ -104,11 +141,14 @@ class Plan(NamedTuple):
         In how many lists.
     effort
         What else is said of how hard to search.
+    calibration
+        Lists probed by class, where queries of different classes may probe fewer lists than ``nprobe``.
     """
 
-    engine: Callable[["Queries", "Plan", str | None], Results]
+    engine: Callable[[Queries, Plan, str | None], Results]
     nprobe: int
     effort: Effort
+    calibration: Calibration | None = None
 
 
 class Rules(NamedTuple):
@@ -128,7 +168,6 @@ class Rules(NamedTuple):
     but_labels: Ints | None = None
     but_ids: Ints | None = None
     below: float | None = None
-
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that would take as long as to search a small index
@@ -162,23 +201,23 @@ class Queries:
     allowed: Bools | None = None
     conditions: Conditions | None = None
     side: Side | None = None
-    usable: Bools | None = None
+    usable: Bools = field(default_factory=lambda: NO_BOOLS)
     rules: Rules | None = None
 
     @classmethod
-    def of_rows(cls, snapshot: Snapshot, rows: Ints, k: int = 0, order: Ints | None = None) -> "Queries":
+    def of_rows(cls, snapshot: Snapshot, rows: Ints, k: int = 0, order: Ints | None = None) -> Queries:
         """Return stored vectors as queries."""
         return cls(snapshot, snapshot.labels[rows], k, rows=np.ascontiguousarray(rows, np.int64), order=order)
 
     @classmethod
-    def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: NDArray[np.int32], k: int = 0) -> "Queries":
+    def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: NDArray[np.int32], k: int = 0) -> Queries:
         """Return any unit vectors as queries."""
         return cls(snapshot, labels, k, X=np.ascontiguousarray(X, np.float32))
 
     @property
     def stored(self) -> bool:
         """Whether the queries are stored rows."""
-        return self.X.shape[1] == 0
+        return bool(self.X.shape[1] == 0)
 
     def fetch(self, some: Any) -> Floats:
         """Return the vectors of some queries, (m, d)."""
@@ -188,7 +227,8 @@ class Queries:
         """Return the list of the first partition that each of some queries lies in or is nearest to, (m,)."""
         if self.stored:
             return lists_of(self.rows[some], self.snapshot.starts)
-        return assign(self.X[some], self.snapshot.centroids[:1])[0].astype(np.int64)
+        homes: Ints = assign(self.X[some], self.snapshot.centroids[:1])[0].astype(np.int64)
+        return homes
 
     @property
     def in_order(self) -> Ints:
@@ -203,7 +243,12 @@ class Queries:
         D[unknown], I[unknown] = PADDING, -1
         return D, I
 
-    def among(self, allowed: Bools | None) -> "Queries":
+    def subset(self, chosen: Ints) -> Queries:
+        """Return some of the queries, by number."""
+        some = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
+        return replace(self, labels=self.labels[chosen], order=None, **some)
+
+    def among(self, allowed: Bools | None) -> Queries:
         """Return the same, answered by some rows only."""
         return replace(self, allowed=allowed)
 

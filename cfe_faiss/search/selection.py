@@ -7,9 +7,17 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.lists.snapshot import Snapshot
 
+_NATIVE = (
+    faiss.IDSelectorAll,
+    faiss.IDSelectorArray,
+    faiss.IDSelectorBatch,
+    faiss.IDSelectorBitmap,
+    faiss.IDSelectorRange,
+)
+_COMBINED = faiss.IDSelectorAnd, faiss.IDSelectorNot, faiss.IDSelectorOr, faiss.IDSelectorXOr
 _FEW = 64  # ids that each stored id is compared with; with more, the order of the stored ids is made, and kept
 
 
@@ -49,9 +57,34 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool
     return _by_ids(values, snapshot)
 
 
-def allowed_by(sel: Any, snapshot: Snapshot) -> NDArray[np.bool_] | None:
-    """Return which rows are selected, (n,), or None where nothing is ruled out."""
-    return None if sel is None else selected(sel, snapshot)
+def calls_python(sel: Any) -> bool:
+    """Return whether a selector may call Python: a callback, a combination with a callback, or an unknown kind."""
+    if isinstance(sel, _COMBINED):
+        kept = getattr(sel, "referenced_objects", [])
+        parts = [one for part in kept for one in (part if isinstance(part, tuple) else (part,))]
+        return not parts or any(map(calls_python, parts))
+    return isinstance(sel, faiss.IDSelector) and not isinstance(sel, _NATIVE)
+
+
+def accepted(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+    """Return the ids that a selector accepts. It is asked from Python: in FAISS an exception would end the process."""
+    if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
+        raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
+    return ids[np.fromiter(map(sel.is_member, ids.tolist()), np.bool_, len(ids))]
+
+
+def selector_of(params: Any) -> Any:
+    """Return the selector of FAISS's search parameters, of its own class if FAISS keeps the Python object."""
+    return getattr(params, "_sp_field_refs", {}).get("sel", params.sel)
+
+
+def with_ids(params: Any, ids: NDArray[np.int64]) -> Any:
+    """Return a copy of FAISS's search parameters that selects these ids."""
+    cls = type(params)
+    names = [name for name in dir(cls) if isinstance(getattr(cls, name), property) and name not in ("sel", "thisown")]
+    values = {name: getattr(params, name) for name in names}
+    given = {name: value for name, value in values.items() if value is not None}
+    return cls(sel=faiss.IDSelectorBatch(ids), **given)
 
 
 def _as_values(sel: Any, name: str) -> NDArray[Any]:
@@ -83,9 +116,8 @@ def _by_ids(wanted: NDArray[Any], snapshot: Snapshot) -> NDArray[np.bool_]:
 
 
 def _by_selector(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.bool_]:
-    if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
-        # FAISS ends the process then.
-        raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
+    if calls_python(sel):
+        return np.isin(ids, accepted(sel, ids, name))
     # A selector answers for one id at a time in Python; a range search that reaches everything asks it in C++.
     everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
     everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
 from cfe_faiss.lists.topk import empty_heaps
-from cfe_faiss.parallel import num_threads, run
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
 

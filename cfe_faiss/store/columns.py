@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.derived import derived
 from cfe_faiss.store.growing import appended
 from cfe_faiss.store.results import Metadata
 
@@ -129,14 +129,14 @@ class Column:
         codes = self.codes[keep]
         return Column(codes, self.dictionary) if len(self.dictionary.values) <= 2 * len(codes) + 1024 else None
 
-    @cached_property
+    @derived
     def used(self) -> NDArray[np.bool_]:
         """Which of the values some row has, (m,) bool."""
         used = np.zeros(len(self.dictionary.values), bool)
         used[self.codes] = True
         return used
 
-    @cached_property
+    @derived
     def kinds(self) -> frozenset[int]:
         """The kinds of values that rows have."""
         return frozenset(self.dictionary.kinds[: len(self.used)][self.used].tolist())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.summary import summary
+from cfe_faiss.base.text import summary
 
 Label = str | int | None
 """A predicted class; None where there is none yet."""

@@ -1,20 +1,23 @@
 """Documents with string ids, predicted classes, metadata and texts over an evidence index."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.checks import UNKNOWN, as_array, as_count, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_unit_rows
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.search import exact
+from cfe_faiss.search.query import Results
 from cfe_faiss.store import disk, searching, tables
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
@@ -95,6 +98,7 @@ class EvidenceStore:
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
         self._contents = contents
+        self._origins: tuple[Path, ...] = ()  # where it was first read from or saved to, and where it was last saved
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
@@ -400,12 +404,12 @@ class EvidenceStore:
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
-    def _of_ids(self, names: list[str]) -> "_Asked":
+    def _of_ids(self, names: list[str]) -> _Asked:
         table, rows = self._contents.table, self._contents.known_rows_of(names)
         keys = table.keys[rows]
         return _Asked(searching.vectors_of(self._contents.index, keys), keys, table.labels[rows])
 
-    def _labels_of(self, asked: "_Asked", label: Any, single: bool) -> NDArray[np.int32]:
+    def _labels_of(self, asked: _Asked, label: Any, single: bool) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
         own, n = asked.labels, len(asked.X)
         if label is None:
@@ -570,16 +574,19 @@ class EvidenceStore:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store into a directory: the index, the rows as Parquet, and a manifest with checksums.
 
-        The directory goes from the old store to the new one in one moment, when all is written and synced; whoever is
-        killed leaves the old one. A store that was loaded with ``mmap=True`` from there goes on seeing the old files.
+        The directory changes from the old store to the new one in one moment, when all files are written and synced.
+        A writer that is killed leaves the old store. A store that was loaded with ``mmap=True`` from the directory
+        keeps the old files until it is released.
 
         Parameters
         ----------
         path
             A new or empty directory, or that of a store, which is replaced.
+        overwrite
+            Whether to write into a directory of other files. Of these only a ``manifest.json`` is replaced.
 
         Raises
         ------
@@ -588,10 +595,12 @@ class EvidenceStore:
         OSError
             If it cannot be written.
         ValueError
-            If the directory holds something else.
+            If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by another object
+            than one that was loaded from it.
         """
         with self._lock.reading():
-            disk.write(path, self._contents.index, self._contents.table, self._contents.next_key)
+            disk.write(path, self._contents, overwrite=overwrite, origins=self._origins)
+            self._origins = (*self._origins[:1], Path(path).resolve())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
@@ -616,6 +625,7 @@ class EvidenceStore:
         """
         store = cls.__new__(cls)
         store._set_up(Contents(*disk.read(path, mmap)))
+        store._origins = (Path(path).resolve(),)
         return store
 
 
@@ -628,7 +638,7 @@ class _Asked:
     labels: NDArray[np.int32] | None = None
 
 
-def _without(own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> exact.Results:
+def _without(own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> Results:
     """Return D, I, (nq, k + 1), without the query's own key in each row, or else without its last: (nq, k)."""
     drop = own[:, None] == I
     drop[:, -1] |= ~drop.any(axis=1)

@@ -1,13 +1,13 @@
 """The rows of a store: what is kept of each besides its vector. A table never changes; a change makes a new one."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
 from cfe_faiss.store.columns import Column, values_of
 from cfe_faiss.store.growing import appended, objects
 from cfe_faiss.store.results import Label, Metadata
@@ -15,6 +15,8 @@ from cfe_faiss.store.values import are_flat, copied
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
 """What filters call the columns that are no metadata."""
+_MOST_COLUMNS = 16
+"""Columns that are kept for filters: each takes memory, and time in every change."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Table:
     labels
         Class number of each row, or -1, (n,) int32.
     columns
-        Columns that a filter has asked for, by name; they are kept up to date from then on.
+        The last columns that filters have asked for, by name, 16 at most; changes keep them up to date.
     is_flat
         Whether no metadata has a list or mapping in it, so that a plain copy is one of all of it.
     """
@@ -61,7 +63,7 @@ class Table:
 
     # --- classes ----------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @derived
     def _class_numbers(self) -> dict[str | int, int]:
         return {name: number for number, name in enumerate(self.class_names)}
 
@@ -112,7 +114,7 @@ class Table:
         first = self._first_key
         return self.keys.searchsorted(keys) if first is None else keys - first
 
-    @cached_property
+    @derived
     def _first_key(self) -> int | None:
         """The key of the first row if the others follow without a gap, as long as no row was removed; else None."""
         first = int(self.keys[0]) if len(self.keys) else 0
@@ -125,10 +127,13 @@ class Table:
 
     def column(self, name: str) -> Column:
         """Return a column for filters: of a metadata key, or ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) the first time."""
-        found = self.columns.get(name)
+        found = self.columns.pop(name, None)
         if found is None:
             everything = NewRows(self.ids.tolist(), self.labels, self.metadata.tolist(), self.documents.tolist())
-            self.columns[name] = found = Column.of(self._values(name, everything))
+            found = Column.of(self._values(name, everything))
+        self.columns[name] = found  # as the last one that was asked for
+        for oldest in list(self.columns)[:-_MOST_COLUMNS]:  # a copy: other threads ask, too
+            self.columns.pop(oldest, None)
         return found
 
     def _values(self, name: str, rows: NewRows) -> list[Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_unit_rows
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_unit_rows
+from cfe_faiss.base.extras import extra
 from cfe_faiss.store.results import Metadata, Rows
 
 

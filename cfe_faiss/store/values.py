@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.store.results import Label, Metadata
 
-_DEEPEST = 64
+DEEPEST = 64
+"""Lists and mappings inside of each other that metadata may have."""
 
 
 def listed(name: str, values: Any) -> list[Any]:
@@ -190,8 +191,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         return value
     if kind is int or kind is float:
         return _number(value, where)
-    if len(where) > _DEEPEST:
-        raise ValueError(f"{_named(where[:2])} must be nested {_DEEPEST} deep at most")
+    if len(where) > DEEPEST:
+        raise ValueError(f"{_named(where[:2])} must be nested {DEEPEST} deep at most")
     if isinstance(value, Mapping):
         return _mapping(value, where)
     if kind is list or kind is tuple:

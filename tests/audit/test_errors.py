@@ -1,5 +1,5 @@
 import math
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import error_rate_by_evidence, wilson
+from cfe_faiss.audit import error_rate_by_evidence
+from cfe_faiss.audit.exchange import exchanges, near_cells
+from cfe_faiss.audit.intervals import wilson
+
+
+def curve(index: Any, y: Any, **options: Any) -> Any:
+    return error_rate_by_evidence(cfe.EvidenceFinder.from_index(index, truth=y), **options)
 
 
 @given(stored=stored_vectors(lowest_label=-1, arbitrary_ids=False), draw=st.data())
@@ -20,7 +26,7 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
     index.add_with_ids(stored.X, stored.ids)
     if n:
         index.relabel(stored.labels, stored.ids)
-    found = error_rate_by_evidence(index, y, ks, confidence=0.9)
+    found = curve(index, y, ks=ks, confidence=0.9)
     label = dict(zip(stored.ids.tolist(), stored.labels.tolist(), strict=True))
     pairs = top_pairs(stored)
     judged = [v for v in label if label[v] >= 0 and y[v] >= 0]
@@ -36,6 +42,41 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
             (row.accuracy, row.low, row.high, row.overall), (accuracy, low[0], high[0], overall), atol=1e-12
         )
         assert row.overall_nodes == len(judged)
+        low, high = wilson([sum(label[v] == y[v] for v in judged)], [len(judged)], 0.9)
+        np.testing.assert_allclose((row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12)
+        assert not row.expected_low > row.expected + 1e-12
+        assert not row.expected > row.expected_high + 1e-12
+
+
+def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
+    X, labels = clustered(90, 4, 3)
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(90) < 0.3, (labels + 1) % 3, labels)
+    y[:10] = -1
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(X, labels)
+    found = curve(index, y, ks=[5, 20], confidence=0.8)
+    pairs = cfe.global_evidence(index, 20)
+    known, right = np.flatnonzero(y >= 0), (labels == y)[y >= 0]
+    cells = near_cells(index.reconstruct_batch(known))
+    for line, k in enumerate((5, 20)):
+        nodes = np.union1d(pairs.source[:k], pairs.target[:k])
+        own = np.flatnonzero(np.isin(known, nodes))
+        drawn = [right[order][own].mean() for order in exchanges(cells)]
+        row = found.loc[line]
+        assert row["expected"] == pytest.approx(np.mean(drawn))
+        assert (row["expected_low"], row["expected_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+
+
+def test_errors_at_the_border_are_above_their_range() -> None:
+    X = np.random.default_rng(0).normal(size=(600, 3))
+    index = cfe.IndexEvidenceFlat(3)
+    index.add_with_labels(X, (X[:, 0] > 0).astype(int))
+    shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[0]
+    assert shifted["accuracy"] < shifted["overall_low"]
+    anywhere = (X[:, 0] > 0) ^ (np.random.default_rng(1).random(600) < 0.2)
+    row = curve(index, anywhere.astype(int), ks=[100]).loc[0]
+    assert row["expected_low"] <= row["accuracy"] <= row["expected_high"]
 
 
 def test_ways_to_find_the_pairs() -> None:
@@ -45,7 +86,7 @@ def test_ways_to_find_the_pairs() -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     for options in ({"per_node": True}, {"exact": False, "nprobe": 1}, {"exact": False, "per_node": True, "nprobe": 2}):
-        found = error_rate_by_evidence(index, SimpleNamespace(y=y), [60], **options)
+        found = curve(index, y, ks=[60], **options)
         pairs = cfe.global_evidence(index, 60, **options)
         nodes = np.union1d(pairs.source, pairs.target)
         assert found.loc[0, "nodes"] == len(nodes)
@@ -57,10 +98,9 @@ def test_ways_to_find_the_pairs() -> None:
     [
         ({"ks": [0]}, ValueError, "ks must be at least 1, got 0"),
         ({"ks": [1.5]}, TypeError, "ks must be an integer"),
-        ({"y": [0, 1]}, ValueError, "y must hold the class of every node of the index, got 2"),
-        ({"y": [[0], [1], [0]]}, ValueError, r"y must have shape \(3,\)"),
-        ({"y": [0.5, 1, 1]}, TypeError, "y must be integers"),
-        ({"y": 3}, ValueError, "y must have shape"),
+        ({"y": [0, 1]}, ValueError, "index must hold row numbers below 2, got 2"),
+        ({"y": [[0], [1], [0]]}, ValueError, r"truth must have shape \(3,\)"),
+        ({"y": None}, ValueError, "finder must know true classes"),
         ({"confidence": 0}, ValueError, "confidence must lie"),
     ],
 )
@@ -68,4 +108,4 @@ def test_faults(change: dict, error: type[Exception], message: str) -> None:
     index = cfe.IndexEvidenceFlat(3)
     index.add_with_labels(np.eye(3), [0, 1, 0])
     with pytest.raises(error, match=message):
-        error_rate_by_evidence(**({"index": index, "y": [0, 1, 1]} | change))
+        curve(**({"index": index, "y": [0, 1, 1]} | change))

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.exact_pairs import _combined
+from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.datasets import load
 
 VALUES = st.sampled_from(["a", "b", "c", None])
+
+
+def only_in(features: Any, names: Any, predicted: Any) -> audit.OnlyIn:
+    """Return the pairs of rows whose vectors are all equal."""
+    X = np.ones((len(predicted), 1))
+    return audit.only_in(cfe.EvidenceFinder.from_vectors(X, predicted, features=features), names)
 
 
 def brute(table: dict[str, list[Any]], names: list[str], predicted: list[int]) -> tuple[set[Any], int, int, int]:
@@ -40,7 +47,7 @@ def test_counts_and_pairs_equal_brute_force(data: st.DataObject, n: int, d: int)
     names = data.draw(st.lists(st.sampled_from(sorted(table)), min_size=1, max_size=d, unique=True))
     different, pairs, equal, equal_different = brute(table, names, predicted)
     frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String))
-    found = audit.only_in(frame, names, predicted)
+    found = only_in(frame, names, predicted)
     assert (found.pairs, found.different) == (pairs, len(different))
     assert found.table[["pairs", "different"]].values.tolist()[1] == [equal, equal_different]
     assert found.nodes + found.unknown == n
@@ -56,7 +63,7 @@ def test_counts_and_pairs_equal_brute_force(data: st.DataObject, n: int, d: int)
 def test_pairs_do_not_depend_on_the_block(size: int) -> None:
     rng = np.random.default_rng(0)
     table = {"sex": rng.integers(0, 2, 60), "job": rng.integers(0, 4, 60)}
-    found = audit.only_in(table, ["sex"], rng.integers(0, 3, 60))
+    found = only_in(table, ["sex"], rng.integers(0, 3, 60))
     listed = [pair for source, target in found._found.blocks(size) for pair in zip(source, target, strict=True)]
     expected = [pair for source, target in found.blocks() for pair in zip(source, target, strict=True)]
     assert listed == expected
@@ -72,7 +79,7 @@ def test_most_similar_pairs_of_a_finder_in_float64() -> None:
     nodes = np.arange(0, n, 2)
     index.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
     frame = pd.DataFrame({"sex": rng.choice(["f", "m"], n), "job": rng.integers(0, 3, n)})
-    finder = cfe.EvidenceFinder(vectors, labels, index, attributes=cfe.attributes.as_attributes(frame))
+    finder = cfe.EvidenceFinder(vectors, labels, index, attributes=cfe.attributes.table.as_attributes(frame))
     found = audit.only_in(finder, ["sex"])
     assert found.nodes == len(nodes)
     every = np.concatenate([np.stack(block, axis=1) for block in found.blocks()])
@@ -96,7 +103,7 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     labels = rng.integers(0, 3, n).astype(np.int32)
     index = cfe.IndexEvidenceFlat(3)
     index.add_with_labels(vectors, labels)
-    known = cfe.attributes.as_attributes({"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)})
+    known = cfe.attributes.table.as_attributes({"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)})
     found = audit.only_in(cfe.EvidenceFinder(vectors, labels, index, attributes=known), ["sex"])
     every = found.most_similar(10**6)
     order = np.lexsort((every.target, every.source, -every.similarity))
@@ -110,9 +117,9 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
 def test_a_set_of_nodes_is_one_case_for_the_interval() -> None:
     job = np.repeat(np.arange(6), 4)
     sex = np.tile([0, 0, 1, 1], 6)
-    found = audit.only_in({"sex": sex, "job": job}, ["sex"], np.where(job < 3, 0, sex))
+    found = only_in({"sex": sex, "job": job}, ["sex"], np.where(job < 3, 0, sex))
     assert (found.pairs, found.different, found.share) == (24, 12, 0.5)
-    naive_low, naive_high = audit.wilson([12], [24])
+    naive_low, naive_high = wilson([12], [24])
     assert found.low < naive_low[0] < naive_high[0] < found.high
     assert found.table["share"].tolist() == [0.5, 0]
     assert found.table["groups"].tolist() == [6, 12]
@@ -126,7 +133,7 @@ def test_on_german(data_root: Any) -> None:
     column = data.feature_names.index("Gender")
     rest = np.delete(values, column, axis=1)
     same = (rest[:, None] == rest[None]).all(axis=2) & (values[:, None, column] != values[None, :, column])
-    found = audit.only_in(data, ["Gender"], predicted)
+    found = only_in(data, ["Gender"], predicted)
     assert found.pairs == np.triu(same).sum()
     assert found.different == np.triu(same & (predicted[:, None] != predicted)).sum()
 
@@ -143,26 +150,22 @@ def test_many_values_are_combined_exactly() -> None:
 def test_what_is_refused() -> None:
     table = {"sex": [0, 1], "job": [0, 0]}
     with pytest.raises(ValueError, match="names must name attributes"):
-        audit.only_in(table, ["age"], [0, 1])
+        only_in(table, ["age"], [0, 1])
     with pytest.raises(TypeError, match="names must be a sequence of names, got 'sex'"):
-        audit.only_in(table, "sex", [0, 1])
+        only_in(table, "sex", [0, 1])
     with pytest.raises(ValueError, match="one attribute at least"):
-        audit.only_in(table, [], [0, 1])
-    with pytest.raises(ValueError, match="predicted must be given"):
-        audit.only_in(table, ["sex"])
+        only_in(table, [], [0, 1])
     with pytest.raises(ValueError, match="limit must be at least 1"):
-        audit.only_in(table, ["sex"], [0, 1]).most_similar(0)
+        only_in(table, ["sex"], [0, 1]).most_similar(0)
     index = cfe.IndexEvidenceFlat(2)
     index.add_with_labels(np.eye(2, dtype=np.float32), [0, 1])
     finder = cfe.EvidenceFinder(np.eye(2, dtype=np.float32), np.array([0, 1], np.int32), index)
-    with pytest.raises(ValueError, match="finder that knows attributes"):
+    with pytest.raises(ValueError, match="finder must know attributes"):
         audit.only_in(finder, ["sex"])
-    with pytest.raises(ValueError, match="predicted must not be given"):
-        audit.only_in(finder, ["sex"], [0, 1])
 
 
 def test_without_pairs_there_is_no_share() -> None:
-    found = audit.only_in({"sex": ["f", None], "job": ["a", "a"]}, ["sex"], [0, 1])
+    found = only_in({"sex": ["f", None], "job": ["a", "a"]}, ["sex"], [0, 1])
     assert (found.pairs, found.nodes, found.unknown) == (0, 1, 1)
     assert np.isnan([found.share, found.low, found.high]).all()
     assert len(found.most_similar()) == 0

@@ -1,5 +1,5 @@
 import math
-from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from reference import Stored, clustered, similarities, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import consistency, wilson
+from cfe_faiss.audit import consistency
+from cfe_faiss.audit.exchange import exchanges, near_cells
+from cfe_faiss.audit.intervals import clustered_wilson
 
 
 def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF:
@@ -23,22 +25,41 @@ def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceFlat | cfe.I
     return index
 
 
-def judged_by_hand(stored: Stored, nodes: list[int]) -> list[tuple[int, bool, float]]:
-    """Return (place, closer, chance of being closer, ties) of every node that can be judged."""
-    S, labels = similarities(stored.X, stored.X), stored.labels
-    rows = []
-    for v in [stored.ids.tolist().index(node) for node in dict.fromkeys(nodes)]:
-        others = [u for u in range(len(labels)) if u != v and labels[u] >= 0]
-        other = [S[v, u] for u in others if labels[u] != labels[v]]
-        same = [S[v, u] for u in others if labels[u] == labels[v]]
-        if labels[v] >= 0 and other and same:
-            ties = int((np.array(other + same) == max(other + same)).sum())
-            chance = math.comb(len(other), ties) / math.comb(len(others), ties)
-            rows.append((v, max(other) > max(same), chance, ties))
-    return rows
+def shares(index: Any, features: Any = None, **options: Any) -> pd.DataFrame:
+    return consistency(cfe.EvidenceFinder.from_index(index, features=features), **options)
 
 
-@given(stored=stored_vectors(lowest_label=-1), draw=st.data())
+def nearest_by_hand(stored: Stored) -> dict[int, set[int]]:
+    """Return the places of the nodes that are nearest to each place, of those with a class."""
+    S = similarities(stored.X, stored.X)
+    known = np.flatnonzero(stored.labels >= 0)
+    found = {}
+    for v in known.tolist():
+        others = known[known != v]
+        if len(others):
+            found[v] = set(others[S[v, others] == S[v, others].max()].tolist())
+    return found
+
+
+def judged_by_hand(stored: Stored, nodes: list[int]) -> list[int]:
+    """Return the places of the nodes that have another node of their class, and one of another class."""
+    known = stored.labels[stored.labels >= 0]
+    places = [stored.ids.tolist().index(node) for node in dict.fromkeys(nodes)]
+    own = [(v, (known == stored.labels[v]).sum()) for v in places if stored.labels[v] >= 0]
+    return [v for v, count in own if 1 < count < len(known)]
+
+
+def clusters_by_hand(nearest: dict[int, set[int]], places: list[int]) -> list[set[int]]:
+    """Return the sets of nodes that are connected by being nearest to a judged one."""
+    clusters: list[set[int]] = []
+    for v in places:
+        joined = {v} | nearest[v]
+        apart = [cluster for cluster in clusters if not cluster & joined]
+        clusters = [*apart, joined.union(*(cluster for cluster in clusters if cluster & joined))]
+    return clusters
+
+
+@given(stored=stored_vectors(lowest_label=-1, arbitrary_ids=False), draw=st.data())
 def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     n = len(stored.ids)
     some = st.lists(st.sampled_from(stored.ids.tolist()), max_size=8) if n else st.just([])
@@ -47,88 +68,108 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     nlist = draw.draw(st.sampled_from([None, 3])) if n > 3 else None
     index = index_of(stored, nlist)
     frame = pd.DataFrame({"group": groups}, index=pd.Index(stored.ids, dtype=np.int64))
-    found = consistency(index, nodes, frame, nprobe=nlist, confidence=0.9)
-    rows = judged_by_hand(stored, stored.ids.tolist() if nodes is None else nodes)
-    assert found.loc[0, "feature"] == "all"
-    assert found["value"].tolist() == ["", *map(str, sorted(set(groups.tolist())))]
+    found = shares(index, frame, nodes=nodes, nprobe=nlist, confidence=0.9)
+    nearest = nearest_by_hand(stored)
+    judged = judged_by_hand(stored, stored.ids.tolist() if nodes is None else nodes)
+    clusters = clusters_by_hand(nearest, judged)
+    values = sorted(set(groups.tolist()))
+    assert found["value"].tolist() == ["", *map(str, values)]
     for row in found.itertuples():
-        part = [r for r in rows if row.feature == "all" or str(groups[r[0]]) == row.value]
-        count, closer = len(part), sum(r[1] for r in part)
-        assert (row.nodes, row.closer) == (count, closer)
-        low, high = wilson([closer], [count], 0.9)
-        assert row.tied == sum(r[3] > 1 for r in part)
-        share, expected = (closer / count, np.mean([r[2] for r in part])) if count else (math.nan, math.nan)
-        wanted = (share, low[0], high[0], expected, share - expected)
-        np.testing.assert_allclose((row.share, row.low, row.high, row.expected, row.difference), wanted, atol=1e-9)
+        part = [v for v in judged if row.feature == "all" or str(groups[v]) == row.value]
+        closer = [v for v in part if all(stored.labels[u] != stored.labels[v] for u in nearest[v])]
+        assert (row.nodes, row.closer, row.tied) == (len(part), len(closer), sum(len(nearest[v]) > 1 for v in part))
+        counts = [(len(own & set(closer)), len(own & set(part))) for own in clusters]
+        low, high = clustered_wilson(
+            *np.array([*counts, (0, 0)]).T, 0.9 if row.feature == "all" else 1 - 0.1 / len(values)
+        )
+        share = len(closer) / len(part) if part else math.nan
+        np.testing.assert_allclose((row.share, row.low, row.high), (share, low, high), atol=1e-9)
+        assert not row.expected_low > row.expected + 1e-12
+        assert not row.expected > row.expected_high + 1e-12
+        assert not abs(row.share - row.expected - row.difference) > 1e-12
+
+
+def test_expected_is_the_mean_over_exchanges_within_cells() -> None:
+    X, labels = clustered(80, 4, 3)
+    stored = Stored(X, labels, np.arange(80), X[:0], np.zeros(0, int), 1)
+    nearest = {v: next(iter(own)) for v, own in nearest_by_hand(stored).items()}
+    index = index_of(stored, None)
+    found = shares(index, confidence=0.8).loc[0]
+    cells = near_cells(index.reconstruct_batch(stored.ids))
+    assert 5 <= np.bincount(cells).min() <= np.bincount(cells).max() <= 10
+    drawn = []
+    for order in exchanges(cells):
+        assert (cells[order] == cells).all()
+        changed = labels[order]
+        drawn.append(np.mean([changed[v] != changed[u] for v, u in nearest.items()]))
+    assert found["expected"] == pytest.approx(np.mean(drawn))
+    assert (found["expected_low"], found["expected_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
 
 
 def test_without_features_only_the_line_of_all() -> None:
     X, labels = clustered(200, 5, 2)
     index = cfe.IndexEvidenceFlat(5)
     index.add_with_labels(X, labels)
-    assert consistency(index)["feature"].tolist() == ["all"]
+    assert shares(index)["feature"].tolist() == ["all"]
 
 
 def test_copies_are_as_close_as_can_be_and_not_closer() -> None:
     index = cfe.IndexEvidenceFlat(3)
     index.add_with_labels(np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 4, axis=0), [0, 0, 1, 1] * 5)
-    assert consistency(index).loc[0, ["nodes", "closer"]].tolist() == [20, 0]
+    assert shares(index).loc[0, ["nodes", "closer"]].tolist() == [20, 0]
 
 
-@pytest.mark.parametrize("nlist", [None, 2])
-def test_ties_are_expected_as_often_as_they_occur(nlist: int | None) -> None:
-    # All ways to give three of seven nodes the other class: shares are on average what is expected, exactly.
-    X = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0.6, 0.8], [-1, 0]], np.float32)
-    index = index_of(Stored(X, np.zeros(7, int), np.arange(7), X[:0], np.zeros(0, int), 1), nlist)
-    shares, expected = [], []
-    for chosen in combinations(range(7), 3):
-        index.relabel(np.isin(np.arange(7), chosen).astype(int))
-        row = consistency(index, nprobe=nlist).loc[0]
-        assert (row["nodes"], row["tied"]) == (7, 5)
-        shares.append(row["share"])
-        expected.append(row["expected"])
-    assert np.mean(shares) == pytest.approx(np.mean(expected), abs=1e-12)
-
-
-@pytest.mark.parametrize(("copies", "expected"), [(1, 0.67), (2, 0.67), (4, 0.29), (40, 0)])
-def test_random_classes_of_copies_do_not_look_consistent(copies: int, expected: float) -> None:
+@pytest.mark.parametrize("copies", [1, 2, 4, 40])
+def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
     rng = np.random.default_rng(2)
     index = cfe.IndexEvidenceFlat(6)
     index.add_with_labels(np.repeat(rng.normal(size=(60, 6)), copies, axis=0), rng.permutation(60 * copies) % 3)
-    found = consistency(index).loc[0]
-    assert found["expected"] == pytest.approx(expected, abs=0.02)
+    found = shares(index).loc[0]
     assert found["tied"] == (60 * copies if copies > 2 else 0)
-    assert abs(found["difference"]) < 0.1
+    assert found["share"] <= found["expected_high"]
+    assert found["expected"] == pytest.approx(found["share"], abs=0.1)
 
 
-def test_a_large_tie_set_is_counted_in_full_where_it_matters() -> None:
-    # Of two nodes of a rare class one has 3,000 nearest nodes: the other one is not among them but by chance.
-    X = np.concatenate([np.tile([1.0, 0.0], (3000, 1)), [[0.9, 0.4], [-1.0, 0.0]]])
+def test_equal_rows_have_no_direction() -> None:
     index = cfe.IndexEvidenceFlat(2)
-    index.add_with_labels(X, [0] * 3000 + [1, 1])
-    found = consistency(index, [0, 3000], {"rare": [0] * 3000 + [1, 1]})
-    assert found["closer"].tolist() == [1, 0, 1]
-    assert found["tied"].tolist() == [2, 1, 1]
-    np.testing.assert_allclose(found["expected"], [0.5 / 3001, 0, 1 / 3001], atol=1e-9)
+    index.add_with_labels(np.ones((50, 2)), np.arange(50) % 2)
+    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == [0, 0, 0, 50]
 
 
-def test_classes_at_random_come_out_as_expected_and_separate_ones_as_consistent() -> None:
-    rng = np.random.default_rng(0)
-    X, classes = rng.normal(size=(600, 4)), rng.choice(3, 600, p=[0.6, 0.3, 0.1])
+def test_level_and_power() -> None:
+    """Random classes are above the range in about 2.5 % of samples, pairs of copies with different classes always."""
+    above = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        index = cfe.IndexEvidenceFlat(4)
+        index.add_with_labels(rng.normal(size=(200, 4)), rng.choice(3, 200, p=[0.6, 0.3, 0.1]))
+        row = shares(index).loc[0]
+        above += row["share"] > row["expected_high"]
+    assert above <= 4
+    X = np.repeat(rng.normal(size=(100, 4)), 2, axis=0)
     index = cfe.IndexEvidenceFlat(4)
-    index.add_with_labels(X, classes)
-    row = consistency(index, features=pd.DataFrame({"class": classes}))
-    assert ((row["low"] <= row["expected"]) & (row["expected"] <= row["high"])).all()
-    index.relabel((X[:, 0] > 0).astype(int))
-    assert consistency(index).loc[0, "share"] < 0.15
+    index.add_with_labels(X, np.arange(200) % 2)
+    row = shares(index).loc[0]
+    assert row["share"] == 1
+    assert row["expected_high"] < 0.8
+
+
+def test_classes_with_a_border_are_consistent() -> None:
+    X = np.random.default_rng(0).normal(size=(600, 4))
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(X, (X[:, 0] > 0).astype(int))
+    row = shares(index).loc[0]
+    assert row["share"] < row["expected_low"] < 0.25
 
 
 def test_faults() -> None:
     index = cfe.IndexEvidenceFlat(3)
     index.add_with_labels(np.eye(3), [0, 1, 0])
-    with pytest.raises(ValueError, match="nodes must be in the index, got 3"):
-        consistency(index, [3])
-    with pytest.raises(ValueError, match="must describe every node"):
-        consistency(index, None, pd.DataFrame({"a": [1]}))
+    with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2, got 3"):
+        shares(index, nodes=[3])
+    with pytest.raises(ValueError, match="index must hold row numbers below 1, got 2"):
+        shares(index, pd.DataFrame({"a": [1]}))
+    with pytest.raises(ValueError, match="finder must know attributes"):
+        shares(index, columns=["a"])
     with pytest.raises(ValueError, match="confidence must lie"):
-        consistency(index, confidence=1.0)
+        shares(index, confidence=1.0)

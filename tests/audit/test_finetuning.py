@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import bootstrap_mean, fine_tune
+from cfe_faiss.audit import fine_tune
+from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 
@@ -38,6 +39,12 @@ def same(a, b):
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
+def tuned_by(model, data, pairs, **options):
+    labels = np.zeros(1, np.int32)
+    finder = cfe.EvidenceFinder(np.zeros((1, 1), np.float32), labels, cfe.IndexEvidenceFlat(1), model=model, data=data)
+    return fine_tune(finder, pairs=pairs, **options)
+
+
 def by_hand(model, data, pairs, seed, *, with_evidence=True):
     """Train a copy, and return its weights and which of the remaining test nodes are right."""
     evidence = sorted({*pairs.source.tolist(), *pairs.target.tolist()})
@@ -50,7 +57,7 @@ def by_hand(model, data, pairs, seed, *, with_evidence=True):
 
 
 def test_runs_equal_training_by_hand(data, model, pairs) -> None:
-    result = fine_tune(model, data, pairs, seeds=[3, 0], **SHORT)
+    result = tuned_by(model, data, pairs, seeds=[3, 0], **SHORT)
     evidence = np.union1d(pairs.source, pairs.target)
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
     before = (predict(model, data) == data.y.numpy())[remaining]
@@ -84,7 +91,7 @@ def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
     weights, masks = state(model), {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")}
     model.train()
     random = torch.get_rng_state()
-    fine_tune(model, data, pairs, seeds=[1], **SHORT)
+    tuned_by(model, data, pairs, seeds=[1], **SHORT)
     assert model.training
     assert torch.equal(torch.get_rng_state(), random)
     assert same(weights, model.state_dict())
@@ -95,17 +102,17 @@ def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
 
 def test_in_place_takes_the_first_seed(data, model, pairs) -> None:
     other = deepcopy(model)
-    inplace = fine_tune(other, data, pairs, seeds=[3, 0], inplace=True, **SHORT)
+    inplace = tuned_by(other, data, pairs, seeds=[3, 0], inplace=True, **SHORT)
     assert same(other.state_dict(), by_hand(model, data, pairs, 3)[0])
     assert not other.training
-    assert inplace.runs.equals(fine_tune(model, data, pairs, seeds=[3, 0], **SHORT).runs)
+    assert inplace.runs.equals(tuned_by(model, data, pairs, seeds=[3, 0], **SHORT).runs)
 
 
 def test_evidence_among_training_and_validation_nodes(data, model) -> None:
     pairs = cfe.EvidenceFinder.from_data(data, model).top_pairs(200)
     evidence = np.union1d(pairs.source, pairs.target)
     assert data.val_mask[evidence].any()
-    runs = fine_tune(model, data, pairs, seeds=[0], **SHORT).runs
+    runs = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
     after = by_hand(model, data, pairs, 0)[1]
     assert runs.loc[0, "after"] == pytest.approx(after.mean())
     assert runs.loc[0, "nodes"] == len(after)
@@ -118,22 +125,22 @@ def test_evidence_as_validation_nodes_chooses_the_weights(data, model, pairs) ->
     tuning.val_mask[evidence] = True
     train(tuned, tuning, seed=0, **SHORT)
     other = deepcopy(model)
-    runs = fine_tune(other, data, pairs, role="validation", seeds=[0], inplace=True, **SHORT).runs
+    runs = tuned_by(other, data, pairs, role="validation", seeds=[0], inplace=True, **SHORT).runs
     assert same(other.state_dict(), tuned.state_dict())
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
     assert runs.loc[0, "after"] == pytest.approx((predict(tuned, data) == data.y.numpy())[remaining].mean())
-    as_training = fine_tune(model, data, pairs, seeds=[0], **SHORT).runs
+    as_training = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
     assert runs.loc[0, ["tuned", "nodes", "control"]].equals(as_training.loc[0, ["tuned", "nodes", "control"]])
 
 
 def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
     nothing = SimpleNamespace(source=np.empty(0, np.int64), target=np.empty(0, np.int64))
-    result = fine_tune(model, data, nothing, seeds=[0], **SHORT)
+    result = tuned_by(model, data, nothing, seeds=[0], **SHORT)
     assert result.runs.loc[0, ["tuned", "nodes"]].tolist() == [0, int(data.test_mask.sum())]
     assert result.runs.loc[0, "after"] == result.runs.loc[0, "control"]
     assert result.summary["std"].isna().all()
     tested = np.flatnonzero(data.test_mask)
-    result = fine_tune(model, data, SimpleNamespace(source=tested, target=tested), seeds=[0, 1], **SHORT)
+    result = tuned_by(model, data, SimpleNamespace(source=tested, target=tested), seeds=[0, 1], **SHORT)
     assert set(result.runs["nodes"]) == {0}
     assert result.runs[["before", "after", "control"]].isna().all(axis=None)
     assert result.summary[["mean", "std", "low", "high"]].isna().all(axis=None)
@@ -142,8 +149,12 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": lambda x, edge_index: x}, TypeError, r"model must be a torch\.nn\.Module, got function"),
-        ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "data must have edge_index"),
+        (
+            {"model": lambda x, edge_index: x},
+            TypeError,
+            r"finder must have a torch\.nn\.Module as its model, got function",
+        ),
+        ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "the finder's data must have edge_index"),
         ({"pairs": [(0, 1)]}, TypeError, "pairs must have source"),
         ({"pairs": SimpleNamespace(source=[0], target=[569])}, ValueError, r"pairs must be of nodes in 0\.\.568, got"),
         ({"seeds": []}, ValueError, "seeds must be one seed at least"),
@@ -155,4 +166,4 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
 )
 def test_faults(data, model, pairs, change: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        fine_tune(**({"model": model, "data": data, "pairs": pairs} | change))
+        tuned_by(**({"model": model, "data": data, "pairs": pairs} | change))

@@ -4,11 +4,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cfe_faiss import audit
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.bounds import ratio_bounds
+from cfe_faiss.audit.intervals import newcombe, risk_ratio
 from cfe_faiss.datasets import load
 
 PEOPLE = pd.DataFrame(
@@ -29,10 +32,10 @@ def line(metrics: audit.GroupMetrics, feature: str, value: str, label: str = "cl
 
 
 def test_hand_made_values() -> None:
-    metrics = audit.group_metrics(PEOPLE, PREDICTED, ["sex", "race"], truth=TRUTH, favourable=1)
+    metrics = audit.group_metrics(y_true=TRUTH, y_pred=PREDICTED, sensitive_features=PEOPLE, favourable=1)
     f, m = line(metrics, "sex", "f"), line(metrics, "sex", "m")
-    assert (f["nodes"], f["selected"], f["rate"]) == (5, 2, 0.4)
-    assert (m["nodes"], m["selected"], m["rate"]) == (4, 3, 0.75)
+    assert (f["count"], f["selected"], f["rate"]) == (5, 2, 0.4)
+    assert (m["count"], m["selected"], m["rate"]) == (4, 3, 0.75)
     assert (f["reference"], m["reference"]) == (False, True)
     assert f["ratio"] == pytest.approx(0.4 / 0.75)
     assert f["difference"] == pytest.approx(-0.35)
@@ -40,22 +43,23 @@ def test_hand_made_values() -> None:
     assert m[["TP", "FP", "TN", "FN"]].tolist() == [2, 1, 1, 0]
     assert f[["accuracy", "fpr", "fnr"]].tolist() == pytest.approx([3 / 5, 1 / 3, 1 / 2])
     assert m[["accuracy", "fpr", "fnr"]].tolist() == pytest.approx([3 / 4, 1 / 2, 0])
-    low, high = audit.newcombe(2, 5, 3, 4)
+    low, high = newcombe(2, 5, 3, 4)
     assert f[["difference_low", "difference_high"]].tolist() == [low, high]
-    low, high = audit.risk_ratio(2, 5, 3, 4)
+    low, high = risk_ratio(2, 5, 3, 4)
     assert f[["ratio_low", "ratio_high"]].tolist() == [low, high]
     assert m[["ratio", "ratio_low", "ratio_high"]].tolist() == [1, 1, 1]
+    assert f["verdict"] == "cannot tell"
     unknown = line(metrics, "sex", "unknown")
-    assert unknown[["nodes", "selected", "judged"]].tolist() == [1, 0, 0]
+    assert unknown[["count", "selected", "judged"]].tolist() == [1, 0, 0]
     assert np.isnan(unknown["ratio"])
     # The unknown one, not selected, may be a woman: 2 of 6; or a man: 3 of 5.
     assert f[["ratio_least", "ratio_most"]].tolist() == pytest.approx([(2 / 6) / 0.75, 0.4 / 0.6])
-    assert line(metrics, "sex & race", "unknown")["nodes"] == 2
-    assert line(metrics, "sex & race", "f & x")[["nodes", "selected"]].tolist() == [2, 1]
+    assert line(metrics, "sex & race", "unknown")["count"] == 2
+    assert line(metrics, "sex & race", "f & x")[["count", "selected"]].tolist() == [2, 1]
     everyone = line(metrics, "all", "")
-    assert everyone[["nodes", "selected", "judged"]].tolist() == [10, 5, 9]
+    assert everyone[["count", "selected", "judged"]].tolist() == [10, 5, 9]
     assert np.isnan(everyone["ratio"])
-    assert repr(metrics) == "GroupMetrics(10 nodes, groups by sex, race, sex & race)"
+    assert repr(metrics) == "GroupMetrics(10 people, groups by sex, race, sex & race)"
 
 
 @given(data=st.data(), n=st.integers(2, 60), classes=st.integers(2, 4))
@@ -63,9 +67,8 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     sex = rng.choice(np.array(["f", "m", "d", None], dtype=object), n)
     predicted, truth = rng.integers(0, classes, n), rng.integers(-1, classes, n)
-    metrics = audit.group_metrics(
-        pl.DataFrame({"sex": pl.Series(sex.tolist(), dtype=pl.String)}), predicted, ["sex"], truth=truth
-    )
+    people = pl.DataFrame({"sex": pl.Series(sex.tolist(), dtype=pl.String)})
+    metrics = audit.group_metrics(y_true=truth, y_pred=predicted, sensitive_features=people)
     for label in np.union1d(predicted, truth[truth >= 0]):
         rates = {}
         for value in sorted({v for v in sex if v is not None}):
@@ -81,7 +84,7 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
                 (judged & ~positive & ~actual).sum(),
                 (judged & ~positive & actual).sum(),
             ]
-            assert found[["nodes", "selected", "TP", "FP", "TN", "FN"]].tolist() == expected
+            assert found[["count", "selected", "TP", "FP", "TN", "FN"]].tolist() == expected
             negatives, positives = (judged & ~actual).sum(), actual.sum()
             fpr = (judged & positive & ~actual).sum() / negatives if negatives else np.nan
             fnr = (~positive & actual).sum() / positives if positives else np.nan
@@ -101,86 +104,182 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
                 assert found["ratio"] <= found["ratio_most"] + 1e-9
 
 
-def test_small_groups_are_shown_flagged_and_not_what_others_are_compared_with() -> None:
-    group = np.array(["a"] * 60 + ["b"] * 40 + ["c"])
-    predicted = np.r_[np.ones(30), np.zeros(30), np.ones(10), np.zeros(30), 1].astype(int)
-    metrics = audit.group_metrics({"group": group}, predicted, ["group"], favourable=1)
+def counts(*groups: tuple[str | None, int, int], **options: Any) -> audit.GroupMetrics:
+    """Return the metrics of groups of (value, people, selected)."""
+    group = [value for value, count, _ in groups for _ in range(count)]
+    decisions = [int(place < selected) for _, count, selected in groups for place in range(count)]
+    features = {"group": np.array(group, dtype=object)}
+    return audit.group_metrics(y_pred=decisions, sensitive_features=features, favourable=1, **options)
+
+
+def test_small_groups_are_listed_and_not_ranked() -> None:
+    metrics = counts(("a", 60, 30), ("b", 400, 160), ("c", 29, 29), ("d", 30, 0))
     c = line(metrics, "group", "c")
-    assert (c["small"], c["reference"], c["ratio"]) == (True, False, 2)
+    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == (False, False, "cannot tell", 2)
     assert line(metrics, "group", "a")["reference"]
-    assert line(metrics, "group", "b")["ratio"] == 0.5
-    everyone = audit.group_metrics({"group": group}, predicted, ["group"], favourable=1, small=0)
-    assert line(everyone, "group", "c")[["small", "reference", "ratio"]].tolist() == [False, True, 1]
-    worst = metrics.worst()
-    assert worst[["feature", "value", "ratio"]].values.tolist() == [["group", "b", 0.5]]
+    assert line(metrics, "group", "d")["verdict"] == "below 0.8"
+    # 30 people, but only 3 of them expected to be selected
+    rare = counts(("a", 900, 90), ("b", 900, 91), ("c", 30, 9))
+    assert line(rare, "group", "c")[["ranked", "reference"]].tolist() == [False, False]
+    assert rare.summary[["groups", "ranked", "reference"]].values.tolist() == [[3, 2, "b"]]
+    none = counts(("a", 20, 10), ("b", 10, 6))
+    assert none.table["ranked"].sum() == 0
+    assert line(none, "group", "b")["reference"]
+    assert none.summary[["ranked", "verdict", "value"]].values.tolist() == [[0, "cannot tell", "a"]]
+    assert np.isnan(none.summary[["p", "power"]].to_numpy(dtype=float)).all()
+
+
+@pytest.mark.parametrize(
+    ("groups", "verdict"),
+    [
+        ([("a", 500, 300), ("b", 500, 210)], "below 0.8"),
+        ([("a", 500, 300), ("b", 500, 260)], "below 1"),
+        ([("a", 500, 300), ("b", 500, 290)], "no finding"),
+        ([("a", 100, 30), ("b", 100, 28)], "cannot tell"),
+        # ten groups, the least of which is below by chance: no finding at 2.3 standard errors
+        ([("a", 300, 165), ("b", 300, 137), *((f"g{i}", 300, 150) for i in range(8))], "no finding"),
+    ],
+)
+def test_verdicts(groups: list[tuple[str, int, int]], verdict: str) -> None:
+    metrics = counts(*groups)
+    found = metrics.summary.iloc[0]
+    assert found["verdict"] == verdict == line(metrics, "group", "b")["verdict"]
+    assert (found["value"], found["reference"]) == ("b", "a")
+    assert line(metrics, "group", "a")["verdict"] == ""
+    assert (found["p"] < 0.05) == verdict.startswith("below")
+    assert (found["power"] < 0.5) == (verdict == "cannot tell")
+
+
+def test_the_attribute_has_the_strongest_verdict_of_its_groups() -> None:
+    metrics = counts(("a", 1000, 600), ("b", 1000, 450), ("c", 31, 22), ("d", 31, 12))
+    assert [line(metrics, "group", value)["verdict"] for value in "abcd"] == [
+        "cannot tell",
+        "below 1",
+        "",
+        "cannot tell",
+    ]
+    found = metrics.summary.iloc[0]
+    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == ("below 1", "b", "c", 4)
 
 
 def test_bounds_compare_with_the_same_groups() -> None:
-    group = np.array(["a"] * 60 + ["b"] * 40 + ["c"] + [None] * 9, dtype=object)
-    predicted = np.r_[np.ones(30), np.zeros(30), np.ones(10), np.zeros(30), 1, np.ones(4), np.zeros(5)].astype(int)
-    metrics = audit.group_metrics({"group": group}, predicted, ["group"], favourable=1)
-    least, most = ratio_bounds(np.array([30, 10, 1]), np.array([60, 40, 1]), 4, 9, np.array([True, True, False]))
+    metrics = counts(("a", 60, 30), ("b", 40, 12), ("c", 1, 1), (None, 9, 4))
+    ranked = np.array([True, True, False])
+    least, most = ratio_bounds(np.array([30, 12, 1]), np.array([60, 40, 1]), 4, 9, ranked)
     own = metrics.table[(metrics.table["feature"] == "group") & ~metrics.table["unknown"]]
+    assert own["ranked"].tolist() == ranked.tolist()
     assert own["ratio_least"].tolist() == least.tolist()
     assert own["ratio_most"].tolist() == most.tolist()
 
 
 def test_classes_by_name_and_together() -> None:
-    metrics = audit.group_metrics(
-        {"g": [0, 0, 1, 1]}, [0, 1, 2, 2], ["g"], favourable=["good", 2], class_names=["bad", "good", "better"]
-    )
+    options: Any = {
+        "y_pred": [0, 1, 2, 2],
+        "sensitive_features": {"g": [0, 0, 1, 1]},
+        "class_names": ["bad", "good", "better"],
+    }
+    metrics = audit.group_metrics(**options, favourable=["good", 2])
     assert metrics.classes == ("good or better",)
     assert metrics.table["selected"].tolist() == [3, 1, 2]
-    each = audit.group_metrics({"g": [0, 0, 1, 1]}, [0, 1, 2, 2], ["g"], class_names=["bad", "good", "better"])
+    each = audit.group_metrics(**options)
     assert each.classes == ("bad", "good", "better")
+    assert each.summary["class"].tolist() == list(each.classes)
     assert each.table["TP"].sum() == 0
     assert each.table["accuracy"].isna().all()
 
 
-def test_predictions_and_true_classes_as_texts_or_probabilities() -> None:
-    group = {"g": [0, 0, 1, 1]}
-    texts = audit.group_metrics(
-        group, ["no", "yes", "yes", "yes"], ["g"], truth=["no", "no", None, "yes"], favourable="yes"
+NUMBERS = np.array([0, 1, 1, 1])
+TEXTS = ["no", "yes", "yes", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("y_pred", "y_true"),
+    [
+        (TEXTS, ["no", "no", None, "yes"]),
+        (pd.Series(TEXTS, index=[3, 1, 2, 7]), pd.Series(["no", "no", None, "yes"], index=[3, 1, 2, 7])),
+        (pl.Series(TEXTS), pl.Series(["no", "no", None, "yes"])),
+        (pd.Categorical(TEXTS), np.array(["no", "no", None, "yes"], object)),
+        (NUMBERS, [0, 0, -1, 1]),
+        (NUMBERS.tolist(), [0, 0, None, 1]),
+        (NUMBERS == 1, [0, 0, np.nan, 1]),
+        (pd.Series(NUMBERS == 1), pd.Series([0, 0, None, 1], dtype="Int64")),
+        (pl.Series(NUMBERS), pl.Series([0, 0, None, 1])),
+        (torch.tensor(NUMBERS), torch.tensor([0, 0, -1, 1])),
+        ([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9]], [0, 0, -1, 1]),
+        (pd.DataFrame({"no": [0.9, 0.2, 0.3, 0.1], "yes": [0.1, 0.8, 0.7, 0.9]}), ["no", "no", None, "yes"]),
+    ],
+)
+def test_classes_in_every_form(y_pred: Any, y_true: Any) -> None:
+    expected = audit.group_metrics(
+        y_true=[0, 0, -1, 1], y_pred=NUMBERS, sensitive_features=[0, 0, 1, 1], favourable=1, class_names=["no", "yes"]
     )
-    numbers = audit.group_metrics(
-        group, [0, 1, 1, 1], ["g"], truth=[0, 0, -1, 1], favourable=1, class_names=["no", "yes"]
-    )
-    scores = audit.group_metrics(
-        group,
-        [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9]],
-        ["g"],
-        truth=np.array(["no", "no", None, "yes"], object),
-        favourable="yes",
+    found = audit.group_metrics(
+        y_true=y_true,
+        y_pred=y_pred,
+        sensitive_features=[0, 0, 1, 1],
+        favourable=1,
         class_names=["no", "yes"],
     )
-    pd.testing.assert_frame_equal(texts.table, numbers.table)
-    pd.testing.assert_frame_equal(scores.table, numbers.table)
-    assert texts.table["judged"].tolist() == [3, 2, 1]
-    with pytest.raises(ValueError, match="truth must be among the class names"):
-        audit.group_metrics(group, ["no", "yes", "yes", "yes"], ["g"], truth=["no", "no", "maybe", "yes"])
+    pd.testing.assert_frame_equal(found.table, expected.table)
+    assert found.table["judged"].tolist() == [3, 2, 1]
 
 
-def test_some_nodes_as_ids_or_as_a_mask() -> None:
-    frame = pd.DataFrame({"g": ["a", "b", "a", "b"]}, index=[10, 20, 30, 40])
-    by_id = audit.group_metrics(frame, [0, 1, 1, 0], ["g"], nodes=[20, 30], favourable=1)
-    by_mask = audit.group_metrics(frame, [0, 1, 1, 0], ["g"], nodes=[False, True, True, False], favourable=1)
-    pd.testing.assert_frame_equal(by_id.table, by_mask.table)
-    assert by_id.table["nodes"].tolist() == [2, 1, 1]
-    # A group none of whose nodes is counted is shown.
-    none = audit.group_metrics(frame, [0, 1, 1, 0], ["g"], nodes=[10, 30], favourable=1)
-    assert line(none, "g", "b")["nodes"] == 0
-    assert np.isnan(line(none, "g", "b")[["rate", "ratio", "ratio_low", "difference"]].astype(float)).all()
+def test_class_names_come_from_both_columns() -> None:
+    metrics = audit.group_metrics(
+        y_true=["no", "yes"], y_pred=["yes", "yes"], sensitive_features=["a", "b"], favourable="yes"
+    )
+    assert metrics.table[["TP", "FP"]].iloc[0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("features", "names"),
+    [
+        (["f", "m", "m"], ["sensitive_feature_0"]),
+        (np.array(["f", "m", "m"]), ["sensitive_feature_0"]),
+        (pd.Series(["f", "m", "m"]), ["sensitive_feature_0"]),
+        (pd.Series(["f", "m", "m"], index=[7, 5, 6], name="sex"), ["sex"]),
+        (pl.Series("sex", ["f", "m", "m"]), ["sex"]),
+        ({"sex": ["f", "m", "m"]}, ["sex"]),
+        ([["f", "x"], ["m", "x"], ["m", "y"]], ["sensitive_feature_0", "sensitive_feature_1"]),
+        (pd.DataFrame({"sex": ["f", "m", "m"], "race": ["x", "x", "y"]}, index=[3, 1, 2]), ["sex", "race"]),
+        (pl.DataFrame({"sex": ["f", "m", "m"], "race": ["x", "x", "y"]}), ["sex", "race"]),
+    ],
+)
+def test_sensitive_features_in_every_form(features: Any, names: list[str]) -> None:
+    metrics = audit.group_metrics(y_pred=[1, 0, 1], sensitive_features=features, favourable=1)
+    assert metrics.names == tuple(names)
+    own = metrics.table[metrics.table["feature"] == names[0]]
+    assert own[["value", "count", "selected"]].values.tolist() == [["f", 1, 1], ["m", 2, 1]]
+
+
+def test_rates_of_fairlearn() -> None:
+    rng = np.random.default_rng(5)
+    sex, truth, predicted = rng.choice(["f", "m", "d"], 900), rng.integers(0, 2, 900), rng.integers(0, 2, 900)
+    metrics = audit.group_metrics(y_true=truth, y_pred=predicted, sensitive_features=sex, favourable=1)
+    rates = {name: [] for name in ("tpr", "fpr")}
+    for value in np.unique(sex):
+        for name, known in (("tpr", 1), ("fpr", 0)):
+            rates[name].append(predicted[(sex == value) & (truth == known)].mean())
+    found = metrics.summary.iloc[0]
+    # fairlearn.metrics.equalized_odds_difference and _ratio with their defaults
+    assert found["equalised_odds_difference"] == pytest.approx(max(np.ptp(own) for own in rates.values()))
+    assert found["equalised_odds_ratio"] == pytest.approx(min(min(own) / max(own) for own in rates.values()))
+    for name in ("tpr_difference", "fpr_difference", "equalised_odds_difference", "equalised_odds_ratio"):
+        assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
+    without = audit.group_metrics(y_pred=predicted, sensitive_features=sex, favourable=1).summary
+    assert without.filter(like="equalised").isna().all(axis=None)
 
 
 def test_three_attributes_and_chosen_intersections() -> None:
     rng = np.random.default_rng(0)
     table = {name: rng.integers(0, 2, 200) for name in "abc"}
     predicted = rng.integers(0, 2, 200)
-    metrics = audit.group_metrics(table, predicted, list("abc"), favourable=1)
+    metrics = audit.group_metrics(y_pred=predicted, sensitive_features=table, favourable=1)
     assert list(dict.fromkeys(metrics.table["feature"])) == ["all", "a", "b", "c", "a & b & c"]
-    chosen = audit.group_metrics(table, predicted, ["a"], intersections=[("b", "c")], favourable=1)
-    assert list(dict.fromkeys(chosen.table["feature"])) == ["all", "a", "b & c"]
-    assert chosen.table[chosen.table["feature"] == "b & c"]["nodes"].sum() == 200
+    assert metrics.summary["feature"].tolist() == ["a", "b", "c", "a & b & c"]
+    chosen = audit.group_metrics(y_pred=predicted, sensitive_features=table, intersections=[("b", "c")], favourable=1)
+    assert list(dict.fromkeys(chosen.table["feature"])) == ["all", "a", "b", "c", "b & c"]
+    assert chosen.table[chosen.table["feature"] == "b & c"]["count"].sum() == 200
 
 
 def test_tables_of_local_law_144() -> None:
@@ -190,7 +289,8 @@ def test_tables_of_local_law_144() -> None:
     race = rng.choice(np.array(["White", "Asian", "Hispanic or Latino"], dtype=object), n)
     race[:4], race[4:8] = "Native American or Alaska Native", None
     predicted = rng.integers(0, 2, n)
-    metrics = audit.group_metrics({"sex": sex, "race": race}, predicted, ["race", "sex"], favourable=1)
+    people = {"race": race, "sex": sex}
+    metrics = audit.group_metrics(y_pred=predicted, sensitive_features=people, favourable=1)
     tables = metrics.local_law_144("sex", "race")
     assert list(tables) == ["Sex", "Race/Ethnicity", "Intersectional"]
     assert tables["Sex"]["category"].tolist() == ["Male", "Female", "Unknown"]
@@ -213,48 +313,58 @@ def test_tables_of_local_law_144() -> None:
     assert both["applicants"].sum() == n
     with pytest.raises(ValueError, match="sex and race must name attributes of the table"):
         metrics.local_law_144("gender", "race")
-    each = audit.group_metrics({"sex": sex, "race": race}, predicted, ["race", "sex"])
+    each = audit.group_metrics(y_pred=predicted, sensitive_features=people)
     with pytest.raises(ValueError, match="favourable must name one of the classes"):
         each.local_law_144("sex", "race")
     pd.testing.assert_frame_equal(each.local_law_144("sex", "race", "class 1")["Sex"], tables["Sex"])
+    alone = audit.group_metrics(y_pred=predicted, sensitive_features=people, intersections=[])
     with pytest.raises(ValueError, match="must hold the intersection"):
-        audit.group_metrics({"sex": sex, "race": race}, predicted, ["sex", "race"], intersections=[]).local_law_144(
-            "sex", "race", "class 1"
-        )
+        alone.local_law_144("sex", "race", "class 1")
 
 
 def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
     data = load("german", data_root)
     predicted = np.random.default_rng(0).integers(0, 2, len(data.y))
-    metrics = audit.group_metrics(data, predicted, ["Gender", "Age"], truth=data.y, favourable=1)
+    people = as_attributes(data).select(["Gender", "Age"])
+    metrics = audit.group_metrics(
+        y_true=data.y, y_pred=predicted, sensitive_features=people, favourable=1, class_names=data.class_names
+    )
     for value in (0, 1):
         own = data.sensitive.numpy() == value
         found = line(metrics, "Gender", str(value), data.class_names[1])
         assert found["selected"] == predicted[own].sum()
         wrong = own & (data.y.numpy() == 1)
         assert found["fnr"] == pytest.approx(1 - predicted[wrong].mean())
-    assert metrics.table[metrics.table["feature"] == "Age"]["nodes"].sum() == len(predicted)
+    assert metrics.table[metrics.table["feature"] == "Age"]["count"].sum() == len(predicted)
 
 
-def test_what_is_refused() -> None:
-    table = {"g": [0, 1]}
-    with pytest.raises(ValueError, match="names must name attributes"):
-        audit.group_metrics(table, [0, 1], ["h"])
-    with pytest.raises(TypeError, match="names must be a sequence"):
-        audit.group_metrics(table, [0, 1], "g")
-    with pytest.raises(ValueError, match="names must hold one"):
-        audit.group_metrics(table, [0, 1], [])
-    with pytest.raises(ValueError, match="favourable must be among the classes"):
-        audit.group_metrics(table, [0, 1], ["g"], favourable=2)
-    with pytest.raises(ValueError, match="favourable must be among the classes"):
-        audit.group_metrics(table, [0, 1], ["g"], favourable="good")
-    with pytest.raises(ValueError, match="favourable must hold one"):
-        audit.group_metrics(table, [0, 1], ["g"], favourable=[])
-    with pytest.raises(ValueError, match="predicted must be logits or probabilities of shape"):
-        audit.group_metrics(table, [0, 1, 1], ["g"])
-    with pytest.raises(ValueError, match="nodes must have shape"):
-        audit.group_metrics(table, [0, 1], ["g"], nodes=[True])
-    with pytest.raises(ValueError, match="small must lie in"):
-        audit.group_metrics(table, [0, 1], ["g"], small=2)
-    with pytest.raises(ValueError, match="two attributes or more"):
-        audit.group_metrics(table, [0, 1], ["g"], intersections=[["g"]])
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"favourable": 2}, ValueError, r"favourable must be among the classes \(0, 1\), got 2"),
+        ({"favourable": "good"}, ValueError, "favourable must be among the classes"),
+        ({"favourable": []}, ValueError, "favourable must hold one"),
+        ({"y_pred": [0, 1, 1]}, ValueError, r"y_pred must have shape \(2,\), one class for each row of sensitive"),
+        ({"y_pred": [0.5, 1]}, ValueError, "y_pred must hold whole numbers or class names, got 0.5"),
+        ({"y_pred": [None, "a"]}, ValueError, "y_pred must hold a class for every row, got none for row 0"),
+        ({"y_true": [0, 1, 1]}, ValueError, r"y_true must have shape \(2,\)"),
+        ({"y_true": ["a", "b"]}, ValueError, "y_true must be among the class names"),
+        ({"y_true": [0, 1], "y_pred": ["a", "b"]}, ValueError, "y_true and y_pred must both be class names or both"),
+        ({"y_true": ["yes", "no"], "y_pred": ["a", "b"]}, ValueError, "must have class names in common, got a, b; no"),
+        ({"y_pred": ["a", "b"], "class_names": ["a", "c"]}, ValueError, r"y_pred must be among .*\(a, c\), got 'b'"),
+        (
+            {"y_pred": pd.Series([0, 1], index=[1, 0]), "sensitive_features": pd.Series([0, 1])},
+            ValueError,
+            "same pandas",
+        ),
+        ({"sensitive_features": 3}, ValueError, r"sensitive_features must have shape \(n,\)"),
+        ({"intersections": [["g", "h"]]}, ValueError, "intersections must name attributes"),
+        ({"intersections": [["g"]]}, ValueError, "two attributes or more"),
+        ({"confidence": 1}, ValueError, "confidence must lie"),
+    ],
+)
+def test_what_is_refused(options: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        audit.group_metrics(**{"y_pred": [0, 1], "sensitive_features": {"g": [0, 1]}} | options)
+    with pytest.raises(TypeError, match="positional"):
+        audit.group_metrics([0, 1], [0, 1])  # type: ignore[misc]

@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, binomtest, false_discovery_control
+from scipy.stats import beta, binom, binomtest
 
-from cfe_faiss.audit import (
-    benjamini_hochberg,
+from cfe_faiss.audit.intervals import (
     bootstrap_mean,
     clustered_wilson,
     jeffreys,
     newcombe,
+    normal_quantile,
     risk_ratio,
     wilson,
 )
-from cfe_faiss.audit.intervals import normal_quantile
 
 LEVELS = st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99])
 
@@ -173,20 +172,6 @@ def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(n1: int, n
     chance = binom.pmf(x1, n1, p1) * binom.pmf(x0, n0, p0)
     for truth, (low, high) in ((p1 / p0, risk_ratio(x1, n1, x0, n0)), (p1 - p0, newcombe(x1, n1, x0, n0))):
         assert chance[(low <= truth) & (truth <= high)].sum() >= 0.93
-
-
-@given(p=st.lists(st.floats(0, 1), min_size=1, max_size=40))
-def test_benjamini_hochberg_equals_scipy(p: list[float]) -> None:
-    np.testing.assert_allclose(benjamini_hochberg(p), false_discovery_control(p), atol=1e-12)
-    with_gaps = benjamini_hochberg([math.nan, *p, math.nan])
-    np.testing.assert_array_equal(with_gaps[1:-1], benjamini_hochberg(p))
-    assert np.isnan(with_gaps[[0, -1]]).all()
-
-
-def test_p_values_must_be_chances() -> None:
-    for wrong in ([1.5], [[0.5]]):
-        with pytest.raises(ValueError, match="p must have shape"):
-            benjamini_hochberg(wrong)
 
 
 @given(

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,10 +165,43 @@ def test_a_case_has_exactly_one_bound() -> None:
         verdict.Case("", [1.0], above=0, most=1)
 
 
-def test_stand_ins_are_not_counted() -> None:
+def test_synthetic_graphs_are_named_and_not_counted() -> None:
     verdict = module("verdict")
-    case = verdict.Case("a case", [1.0, 1.0], least=0, counted=False)
-    assert verdict.Claim("", "", "", [case]).verdict() == "not checked"
+    synthetic = verdict.Case("synthetic", [1.0, 1.0], least=0, counted=False)
+    real = verdict.Case("real", [-1.0, -1.0], least=0)
+    assert verdict.Claim("", "", "", [synthetic]).verdict() == "holds on synthetic graphs only"
+    assert verdict.Claim("", "", "", [synthetic, real]).verdict() == "does not hold"
+    assert verdict.tally([synthetic, real]) == "1 fails"
+    assert verdict.Claim("", "", "", []).verdict() == "not checked"
+
+
+def test_truisms_are_named() -> None:
+    verdict = module("verdict")
+    case = verdict.Case("a case", [1.0, 1.0], least=0)
+    assert verdict.Claim("", "", "", [case], by_definition=True).verdict() == "holds by definition"
+
+
+@pytest.mark.parametrize("name", ["scalability", "complexity"])
+def test_experiments_on_synthetic_graphs_count_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PAPER)
+    found = json.loads((PAPER / "results" / f"{name}.json").read_text())
+    for claim in module(name).claims(found):
+        assert claim.verdict().endswith("on synthetic graphs only")
+
+
+def test_readme_counts_the_claims_as_the_page_does() -> None:
+    page, readme = (
+        " ".join(path.read_text().split()) for path in (PAPER / "README.md", PAPER.parents[1] / "README.md")
+    )
+    counts = dict(
+        re.findall(r"(holds[a-z ]*|does not hold): (\d+)", re.findall(r"The paper's claims: ([^.]*)", page)[0])
+    )
+    synthetic = sum(int(count) for words, count in counts.items() if words.endswith("on synthetic graphs only"))
+    assert (
+        f"{counts['holds']} hold on public data, {counts['holds in part']} hold in part and "
+        f"{counts['does not hold']} do not hold; {counts['holds by definition']} more hold by definition, and "
+        f"{synthetic} could be tested on"
+    ) in readme
 
 
 def test_interval_of_the_mean_is_students() -> None:

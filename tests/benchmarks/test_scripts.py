@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -123,26 +123,51 @@ def test_memory_is_compared_with_what_it_was(script: Any, tmp_path: Path, monkey
     assert memory.against(now) == {"a": {"EvidenceFlat": 0.75}}
 
 
-def test_recall_kept_tells_means_and_the_worst_graph(script: Any, vectors: Any) -> None:
+def test_recall_kept_judges_means_and_classes(script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     recall_kept = script("recall_kept")
-    reached = recall_kept.kept(*vectors, 20)
-    assert all(0.5 < value <= 1 for values in reached.values() for value in values.values())
-    bad = {mode: dict.fromkeys(values, 0.8) for mode, values in reached.items()}
-    good = {mode: dict.fromkeys(values, 1.0) for mode, values in reached.items()}
-    rows = [{"kind": kind, "graph": kind, "reached": values} for kind, values in (("x", good), ("y", bad))]
-    told = recall_kept.summary(rows)
-    assert told["all"]["single"]["0.95"] == {"mean": 0.9, "least": 0.8, "least_of": "y", "kept": False}
-    assert told["all"]["single"]["0.9"]["kept"]
-    assert not told["y"]["all nodes"]["0.99"]["kept"]
+    monkeypatch.setattr(recall_kept, "RECALLS", (0.95,))
+    X, labels = vectors
+    one = recall_kept.Set("x", "a set", X, labels, X[:50], labels[:50], "EvidenceIVF20,Flat")
+    row = recall_kept.measured(one)
+    for cell in row["asked for"]["0.95"].values():
+        assert 0.9 < cell["mean"] <= 1
+        assert 1 <= cell["lists"] <= 20
+        assert 1 <= cell["lists for the mean"] <= 20
+    labels = np.repeat([0, 1], (5000, 200))
+    values = np.append(np.full(5000, 0.96), np.tile([0.85, 1.0], 100))
+    stored, sampled = (recall_kept.Reached(values, labels, noisy).told(0.95, [0, 1]) for noisy in (False, True))
+    assert stored["least class"] == pytest.approx((0.925, 1))
+    assert stored["mean below"] == (0, 0)
+    assert stored["classes below"] == (1, 1)
+    assert sampled["classes below"] == (1, 1)
+    few = recall_kept.Reached(values[-10:], labels[-10:], True).told(0.95, [0, 1])
+    assert few["mean below"] == few["classes below"] == (1, 0)  # within the noise of ten queries
+    cells = [
+        {mode: {**told, "lists": 3.0, "lists for the mean": 6.0} for mode in recall_kept.MODES}
+        for told in (stored, few)
+    ]
+    rows = [{"kind": "x", "set": f"set {i}", "asked for": {"0.95": cell}} for i, cell in enumerate(cells)]
+    told = recall_kept.summary(rows)["all"]["new, one by one"]["0.95"]
+    assert told["means below"] == [1, 0]
+    assert told["classes below"] == [2, 1]
+    assert told["least class"][1:] == (1, "set 0")
+    assert told["ratio"] == pytest.approx(0.5)
 
 
-def test_random_clusters_are_unit_vectors_of_some_classes(script: Any) -> None:
+def test_sets_of_recall_kept_have_the_classes_that_are_wanted(script: Any) -> None:
     recall_kept = script("recall_kept")
-    for seed in range(5):
-        X, labels = recall_kept.clusters(seed)
-        np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1, atol=1e-5)
-        assert X.dtype == np.float32
-        assert len(np.unique(labels)) >= 2
+    for one in (recall_kept.clusters(3, 2), *(recall_kept.skewed(shares, 3) for shares in recall_kept.SHARES)):
+        np.testing.assert_allclose(np.linalg.norm(one.X, axis=1), 1, atol=1e-5)
+        assert one.X.dtype == np.float32
+        assert len(one.new) == len(one.new_labels) == recall_kept.NEW
+        share = recall_kept.SHARES.get(one.kind)
+        counts = np.bincount(one.labels)
+        assert len(counts) >= 2
+        if share is not None:
+            assert len(counts) == len(share)
+    held_out = recall_kept.held_out("real", "a", one.X, one.labels, 15_000)
+    assert len(held_out.X) == 15_000
+    assert len(held_out.new) == 5000
 
 
 def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,11 +268,19 @@ def test_the_page_has_a_section_for_each_script(
         "recall_kept": {
             "summary": {
                 "all": {
-                    "graphs": 2,
-                    **{
-                        mode: {"0.9": {"mean": 0.91, "least": 0.8, "least_of": "y", "kept": True}}
-                        for mode in ("all nodes", "single")
-                    },
+                    "stored rows": {
+                        "0.9": {
+                            "sets": 2,
+                            "mean": 0.91,
+                            "least mean": [0.8, "y"],
+                            "means below": [1, 0],
+                            "classes": 3,
+                            "least class": [0.7, 4, "z"],
+                            "classes below": [2, 1],
+                            "lists": 7.0,
+                            "ratio": 1.25,
+                        }
+                    }
                 }
             }
         },
@@ -266,7 +299,7 @@ def test_the_page_has_a_section_for_each_script(
         "neon (not here)",
         "| 1 | kmeans | 2.00 s | 0.50 |",
         "| a 10 x 4 | EvidenceFlat | 150 (200) | 0.75 |",
-        "| all | 2 | single | 0.9 | 0.9100 | 0.8000 (y) | yes |",
+        "| all | stored rows | 0.9 | 2 | 0.9100 | 0.8000 (y) | 1 (0) | 3 | 0.7000 (z, class 4) | 2 (1) | 7.0 | 1.25 |",
         "| add | wall | 1.00 s | 2.00 s | 0.50 |",
         "| search | 1 | theirs | 4.00 ms | 0.25 | 0.500 |",
     ):
@@ -277,6 +310,43 @@ def test_the_page_has_a_section_for_each_script(
 def memory_of(held: float) -> dict[str, Any]:
     about = {"graph": "a", "nodes": 10, "dimension": 4}
     return {**about, "bytes_per_vector": {"EvidenceFlat": {"after all nodes": held}}}
+
+
+def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
+    calibration, cells = script("calibration"), script("calibration_cells")
+    results: dict[str, Any] = {"cells": {}, "families": {}, "real": {}, "costs": {"3,000 x 12": [1.0, 0.9]}}
+    for name in ("table_50", "graph_50", "flip_50"):
+        while calibration.run_cell(name, cells.CELLS[name], results, 2):
+            pass
+        counts = results["cells"][name]
+        for test in calibration.TESTS:
+            outcomes = {key: number for key, number in counts[test].items() if key != "few"}
+            assert sum(outcomes.values()) == counts["runs"] == 2
+    assert not calibration.run_cell("flip_50", cells.CELLS["flip_50"], results, 2)
+    assert calibration.run_families(results, "rare", 1)
+    assert 0 < results["families"]["rare"]["told"] <= 60
+    page = calibration.page(results)
+    for line in (
+        "one-hot table sorted by the attribute, independent | 2",
+        "30 % of the border flipped, 50 % carry | 2",
+    ):
+        assert line in page
+
+
+def test_cells_of_calibration_are_what_they_say(script: Any) -> None:
+    cells = script("calibration_cells")
+    for name, cell in cells.CELLS.items():
+        if cell.n > 1500 or cell.rule == "boosting":
+            continue
+        people = cells.people(name, cell, 7)
+        assert people.X.shape[0] == len(people.carries) == len(people.decisions) == cell.n
+        assert people.carries.mean() == pytest.approx(cell.share, abs=0.06)
+        if cell.rule == "threshold":
+            assert (people.decisions == 0).mean() == pytest.approx(cell.refused, abs=0.07 if cell.harm else 1e-3)
+        again = cells.people(name, cell, 7)
+        np.testing.assert_array_equal(again.decisions, people.decisions)
+    order = cells.people("table_50", cells.CELLS["table_50"], 7).carries
+    assert (np.diff(order.astype(int)) >= 0).all(), "sorted by the attribute"
 
 
 def test_coverage_counts_what_the_intervals_hold(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +387,24 @@ def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, mo
         constraints.check("another", other, peer)
 
 
-@pytest.mark.parametrize("name", ["report", "scale_page"])
+@pytest.mark.parametrize("name", ["calibration", "report", "scale_page"])
 def test_a_page_is_what_its_script_writes(script: Any, name: str) -> None:
     written_by = script(name)
     assert written_by.PAGE.read_text() == written_by.page(), f"run benchmarks/{name}.py"
+
+
+def test_calibration_of_rates_agrees_with_the_audit(script: Any) -> None:
+    rates = script("calibration_rates")
+    level = rates.level(("30, 100, 300, 1,000", 0.5, 30))  # compares the first samples with compare_rates itself
+    assert 0 <= level["below_1"] <= 0.2
+    assert level["ratios"] >= 0.8
+    power = rates.power((0.6, 2, 500, 30))
+    assert power["below_1"] > 0.9
+    assert power["stated"] > 0.9
+    odds = rates.odds(("2 x 100", (0.8, 0.2, 0.1), 30))
+    assert odds["difference"] >= 0.8
+    near = rates.neighbours(("0.5 everywhere", 60, 3, 2))
+    assert 0.2 < near["expected"] < 0.8
+    page = rates.page({"runs": 30, "level": [level], "power": [power], "odds": [odds], "neighbours": [near]})
+    assert "| 30, 100, 300, 1,000 | 0.5 |" in page
+    assert "| 0.5 everywhere | 60 | 3 | 2 |" in page

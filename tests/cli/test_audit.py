@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,19 +14,22 @@ from cfe_faiss.cli.options import MODELS
 from cfe_faiss.datasets import load
 
 
+def of(index: Any, features: Any = None) -> cfe.EvidenceFinder:
+    return cfe.EvidenceFinder.from_index(index, features=features)
+
+
 @pytest.mark.parametrize("style", ["json", "csv"])
 def test_discrimination_writes_the_results_of_the_api(folder: Path, people, output, style: str) -> None:
     index = cfe.read_index(folder / "ivf.cfe")
     options = ("--features", folder / "people.csv")
     text = output("discrimination", folder / "ivf.cfe", *options, f"--{style}")
-    assert_wrote(text, style, audit.discrimination_scores(index, None, people))
+    assert_wrote(text, style, audit.discrimination_scores(of(index, people)))
     options += ("--columns", "sex", "age", "--bins", "age=0,30,99", "--cross", "sex", "zero", "--nodes", 3, 5, 8)
     options += ("-k", 4, "--nprobe", 2, "--confidence", 0.8, "--sensitive", "sex")
     expected = audit.discrimination_scores(
-        index,
-        [3, 5, 8],
-        people,
-        4,
+        of(index, people),
+        nodes=[3, 5, 8],
+        k=4,
         columns=["sex", "age"],
         bins={"age": [0, 30, 99]},
         intersections=[("sex", "zero")],
@@ -43,13 +47,13 @@ def test_discrimination_writes_the_results_of_the_api(folder: Path, people, outp
 def test_bins(folder: Path, people, output, bins: list[str], expected) -> None:
     expected = {"age": [-1, 2.5]} if expected is None else expected
     text = output("consistency", folder / "flat.cfe", "--features", folder / "people.csv", "--csv", "--bins", *bins)
-    assert_wrote(text, "csv", audit.consistency(cfe.read_index(folder / "flat.cfe"), None, people, bins=expected))
+    assert_wrote(text, "csv", audit.consistency(of(cfe.read_index(folder / "flat.cfe"), people), bins=expected))
 
 
 def test_attributes_from_arrays_and_from_text_without_a_header(folder: Path, people, output, tmp_path: Path) -> None:
     values = people[["age", "zero"]].to_numpy()
     expected = audit.consistency(
-        cfe.read_index(folder / "flat.cfe"), None, pd.DataFrame(values, columns=["feature 0", "feature 1"])
+        of(cfe.read_index(folder / "flat.cfe"), pd.DataFrame(values, columns=["feature 0", "feature 1"]))
     )
     np.save(tmp_path / "a.npy", values)
     np.savetxt(tmp_path / "a.txt", values)
@@ -65,7 +69,7 @@ def test_attributes_from_arrays_and_from_text_without_a_header(folder: Path, peo
 
 def test_consistency_of_all_nodes_as_a_table(folder: Path, output) -> None:
     header, line = output("consistency", folder / "ivf.cfe", "--nprobe", 3).splitlines()
-    expected = audit.consistency(cfe.read_index(folder / "ivf.cfe"), nprobe=3)
+    expected = audit.consistency(of(cfe.read_index(folder / "ivf.cfe")), nprobe=3)
     assert header.split() == list(expected.columns)
     assert line.split() == [
         text for text in (f"{v:.4f}" if isinstance(v, float) else str(v) for v in expected.loc[0]) if text
@@ -85,11 +89,11 @@ def test_errors_writes_the_results_of_the_api(folder: Path, output, style: str) 
     y = np.arange(N) % 4
     y[::9] = -1
     np.savetxt(folder / "truth.txt", y, fmt="%d")
-    index = cfe.read_index(folder / "ivf.cfe")
+    finder = cfe.EvidenceFinder.from_index(cfe.read_index(folder / "ivf.cfe"), truth=y)
     text = output("errors", folder / "ivf.cfe", "--truth", folder / "truth.txt", f"--{style}")
-    assert_wrote(text, style, audit.error_rate_by_evidence(index, y))
+    assert_wrote(text, style, audit.error_rate_by_evidence(finder))
     flags = ("-k", 5, 50, "--per-node", "--approximate", "--nprobe", 1, "--confidence", 0.5)
-    expected = audit.error_rate_by_evidence(index, y, [5, 50], per_node=True, exact=False, nprobe=1, confidence=0.5)
+    expected = audit.error_rate_by_evidence(finder, ks=[5, 50], per_node=True, exact=False, nprobe=1, confidence=0.5)
     text = output("errors", folder / "ivf.cfe", "--truth", folder / "truth.txt", *flags, f"--{style}")
     assert_wrote(text, style, expected)
 
@@ -97,9 +101,10 @@ def test_errors_writes_the_results_of_the_api(folder: Path, output, style: str) 
 def test_applications_on_a_data_set(patients: Path, output) -> None:
     data, index = load("patients", seed=2), cfe.read_index(patients)
     text = output("errors", patients, "--dataset", "patients", "-k", 10, 20, "--csv")
-    assert_wrote(text, "csv", audit.error_rate_by_evidence(index, data, [10, 20]))
+    finder = cfe.EvidenceFinder.from_index(index, truth=data.y)
+    assert_wrote(text, "csv", audit.error_rate_by_evidence(finder, ks=[10, 20]))
     text = output("discrimination", patients, "--dataset", "patients", "--csv")
-    assert_wrote(text, "csv", audit.discrimination_scores(index, None, data))
+    assert_wrote(text, "csv", audit.discrimination_scores(of(index, data)))
 
 
 def test_fine_tune_trains_the_model_of_build(patients: Path, output) -> None:
@@ -107,8 +112,9 @@ def test_fine_tune_trains_the_model_of_build(patients: Path, output) -> None:
     data = load("patients", seed=2)
     model = models.build("sage", data, seed=2)
     models.train(model, data, seed=2)
+    finder = cfe.EvidenceFinder.from_data(data, model)
     pairs = cfe.global_evidence(cfe.read_index(patients), 20)
-    tuned = audit.fine_tune(model, data, pairs, seeds=[0, 1], epochs=15, lr=0.02)
+    tuned = audit.fine_tune(finder, pairs=pairs, seeds=[0, 1], epochs=15, lr=0.02)
     text = output("fine-tune", patients, *flags, "--model", "sage", "--json")
     assert_wrote(text, "json", tuned.runs)
     text = output("fine-tune", patients, *flags, "--model", "sage", "--csv", "--summary")

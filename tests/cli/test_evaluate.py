@@ -33,10 +33,9 @@ def test_groups(inside, output) -> None:
         for name in ("sex", "clinic")
     }
     expected = audit.group_metrics(
-        attributes,
-        inside.probabilities.argmax(axis=1),
-        ["sex", "clinic"],
-        truth=inside.data.y.numpy(),
+        y_true=inside.data.y,
+        y_pred=inside.probabilities,
+        sensitive_features=attributes,
         favourable=1,
         class_names=["malignant, sure", "benign"],
     ).table

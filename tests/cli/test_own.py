@@ -140,17 +140,18 @@ def test_nodes_from_a_file(inside, index: Path, output, nodes: str) -> None:
 
 
 def test_applications(inside, index: Path, output) -> None:
-    built, data = cfe.read_index(index), own(inside)
+    data = own(inside)
+    finder = cfe.EvidenceFinder.from_index(cfe.read_index(index), features=data.attributes, truth=data.y)
     text = output("discrimination", index, *inside.options("features"), "--columns", "sex", "clinic", "--json")
-    expected = audit.discrimination_scores(built, None, data.attributes, columns=["sex", "clinic"])
+    expected = audit.discrimination_scores(finder, columns=["sex", "clinic"])
     assert_wrote(text, "json", expected)
     text = output(
         "consistency", index, *inside.options("features"), "--nodes", "list.csv", "--columns", "sex", "--json"
     )
     asked = np.flatnonzero(inside.data.test_mask)
-    assert_wrote(text, "json", audit.consistency(built, asked, data.attributes, columns=["sex"]))
+    assert_wrote(text, "json", audit.consistency(finder, nodes=asked, columns=["sex"]))
     text = output("errors", index, *inside.options("features", "predictions", "truth"), "-k", 10, 50, "--json")
-    assert_wrote(text, "json", audit.error_rate_by_evidence(built, data.y, [10, 50]))
+    assert_wrote(text, "json", audit.error_rate_by_evidence(finder, ks=[10, 50]))
 
 
 def test_a_model_is_trained_and_tuned(inside, tmp_path: Path, output) -> None:
@@ -163,8 +164,8 @@ def test_a_model_is_trained_and_tuned(inside, tmp_path: Path, output) -> None:
     graph = own(inside, predictions=None, split=Source(Path("split.csv"))).to_pyg(4)
     model = gcn(graph, seed=4)
     train(model, graph, seed=4)
-    pairs = cfe.EvidenceFinder.from_data(graph, model, nodes=graph.test_mask).top_pairs(10)
-    assert_wrote(text, "json", audit.fine_tune(model, graph, pairs, seeds=[0], epochs=5).runs)
+    finder = cfe.EvidenceFinder.from_data(graph, model, nodes=graph.test_mask)
+    assert_wrote(text, "json", audit.fine_tune(finder, pairs=finder.top_pairs(10), seeds=[0], epochs=5).runs)
 
 
 HOSTILE = {
@@ -243,7 +244,6 @@ NAMES = "--features bom.csv --id patient"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (f"build out {NAMES} --predictions pred.csv", r"--features needs --edges \(or, for a table, --neighbours\)"),
         (f"build out {NAMES} --edges edges.csv", r"--features needs --predictions \(or --model and --truth"),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
         ("build out --dataset patients --id patient", "--id has no effect with --dataset"),

@@ -1,4 +1,4 @@
-"""Which lists are ranked first; that this leads to evidence is tested with :mod:`cfe_faiss.search.searcher`."""
+"""Which lists are ranked first; that this leads to evidence is tested with :mod:`cfe_faiss.search.single`."""
 
 from dataclasses import replace
 

@@ -169,10 +169,10 @@ def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
 
 
 def test_another_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io, "_VERSION", 3)
+    monkeypatch.setattr(io, "_VERSION", 4)
     cfe.write_index(built("flat"), tmp_path / "a.index")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format version 3, this cfe_faiss reads version 2"):
+    with pytest.raises(ValueError, match="format version 4, this cfe_faiss reads versions 2 to 3"):
         cfe.read_index(tmp_path / "a.index")
 
 
@@ -356,7 +356,7 @@ def test_mapped_indexes_are_copied_into_memory(kind: str, tmp_path: Path) -> Non
     assert mapped.to_stock().ntotal == 600
 
 
-def test_mapped_vectors_are_not_checked_but_everything_else_is(tmp_path: Path) -> None:
+def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built("paper"), path)
     whole = path.read_bytes()
@@ -383,7 +383,10 @@ def test_mapped_vectors_are_not_checked_but_everything_else_is(tmp_path: Path) -
             with pytest.raises(ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"):
                 mapped.search_members(k=3)
     flipped(header["payload"]["size"] - 50)
-    assert cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3)[0].shape == (600, 3)
+    mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list 4 does not match"):
+            mapped.search_members(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its vectors"):
         verify_index(path)
 
@@ -399,15 +402,39 @@ def test_the_vectors_beside_codes_are_checked_as_those_in_lists(tmp_path: Path) 
     )
     whole[place + 5000] ^= 1
     path.write_bytes(whole)
-    assert cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, nprobe=5)[0].shape == (600, 3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"):
+        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, exact=True)
     for read in (cfe.read_index, verify_index):
         with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"):
             read(path)
     whole[place + 5000 : place + 6000] = b"\xff" * 1000
     path.write_bytes(whole)
+    as_version_2(path)  # in which vectors of a mapped file are not checked
     xq, labels_q = clustered(5, 12, 3, seed=1)
     D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600, 3)
     assert D.shape == (5, 600)
+
+
+def as_version_2(path: Path) -> None:
+    """Make a file one of version 0.2, which has no checksum for each list."""
+    whole = path.read_bytes()
+    start, length = struct.unpack("<QQ", whole[-24:-8])
+    header = json.loads(whole[start : start + length]) | {"version": 2}
+    header["sections"] = [one for one in header["sections"] if one["name"] != "list_checksums"]
+    encoded = json.dumps(header).encode()
+    path.write_bytes(whole[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
+def test_files_of_version_2_are_read(kind: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = built(kind)
+    cfe.write_index(index, path)
+    as_version_2(path)
+    assert read_header(path)["version"] == 2
+    assert_array_equal(cfe.read_index(path, flags).search_members(k=3)[1], index.search_members(k=3)[1])
+    verify_index(path)
 
 
 def test_the_factor_of_a_file_is_checked(tmp_path: Path) -> None:
@@ -429,6 +456,7 @@ def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
     size = read_header(path)["payload"]["size"]
     whole[size - 4000 : size - 2000] = b"\xff" * 2000
     path.write_bytes(whole)
+    as_version_2(path)  # in which vectors of a mapped file are not checked
     xq, labels_q = clustered(5, 12, 3, seed=1)
     D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600)
     assert D.shape == (5, 600)
@@ -448,7 +476,7 @@ def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
     cfe.write_index(built("ivf"), tmp_path / "a.index")
     header = read_header(tmp_path / "a.index")
     assert header["kind"] == "EvidenceIVF"
-    assert header["version"] == 2
+    assert header["version"] == 3
     assert header["parameters"]["theta"] == 1.0
     assert header["parameters"]["weighted"] is False
 
@@ -728,18 +756,30 @@ def test_payloads_that_do_not_belong_are_an_error(
         verify_index(path)
 
 
+def list_checksums(stock: Any) -> bytes:
+    """Return the checksums of codes and ids of each list of a stock index."""
+    lists, sums = stock.invlists, []
+    for number in range(stock.nlist):
+        size = lists.list_size(number)
+        parts = (lists.get_codes(number), stock.code_size * size), (lists.get_ids(number), size)
+        sums += [zlib.crc32(faiss.rev_swig_ptr(*part).tobytes()) if size else 0 for part in parts]
+    return np.array(sums, "<u4").tobytes()
+
+
 def replace_payload(path: Path, stock: Any) -> None:
     whole = path.read_bytes()
     start, length = struct.unpack("<QQ", whole[-24:-8])
     header = json.loads(whole[start : start + length])
     payload = faiss.serialize_index(stock).tobytes()
-    body = bytearray(payload)
+    body, by_lists = bytearray(payload), isinstance(stock, faiss.IndexIVF)
     for one in header["sections"]:
         data = whole[one["offset"] : one["offset"] + int(np.prod(one["shape"])) * int(one["dtype"][2])]
+        if by_lists and one["name"] == "list_checksums" and one["shape"][0] == stock.nlist:
+            data = list_checksums(stock)
+            one["crc32"] = zlib.crc32(data)
         body += bytes(-len(body) % 64)
         one["offset"] = len(body)
         body += data
-    by_lists = isinstance(stock, faiss.IndexIVF)
     data_size = stock.ntotal * (stock.code_size + 8 if by_lists else 4 * stock.d + 8) + (0 if by_lists else 8)
     header["payload"] = {
         "size": len(payload),
@@ -819,6 +859,44 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == "refused"
     assert list(tmp_path.iterdir()) == []
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+import cfe_faiss as cfe
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writes fail as on a full disk
+most = resource.RLIM_INFINITY
+for path in map(Path, sys.argv[1:]):
+    index = cfe.read_index(path)
+    for limit in range(1, path.stat().st_size, 97):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+        try:
+            cfe.write_index(index, path)
+            print("written")
+        except OSError:
+            pass
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+"""
+
+
+def test_a_disk_that_is_full_at_any_byte_is_an_oserror(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{kind}.index" for kind in ("flat", "ivf")]
+    for path in paths:
+        cfe.write_index(built(path.stem), path)
+    before = [path.read_bytes() for path in paths]
+    done = subprocess.run([sys.executable, "-c", FULL, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert [path.read_bytes() for path in paths] == before
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (cfe.read_index, cfe.verify_index, read_header):
+        with pytest.raises(ValueError, match="pipe must be a regular file"):
+            read(tmp_path / "pipe")
 
 
 def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:

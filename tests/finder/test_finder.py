@@ -131,6 +131,23 @@ def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPa
     assert cfe.metrics.recall(many.evidence, exact.evidence, many.similarity, exact.similarity) > 0.97
 
 
+def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None:
+    finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
+    exact = dict.fromkeys(np.unique(finder.labels).tolist(), 1.0)
+    for found in (
+        cfe.EvidenceFinder.from_data(data, model).local(k=5),
+        finder.local(k=5),
+        finder.local(k=5, recall=1.0),
+        finder.local(k=5, where=cfe.Constraints(min_hops=2)),
+    ):
+        assert found.recall_by_class == exact
+    assert finder.local(k=5, nprobe=3).recall_by_class is None
+    all_rows, few = finder.local(k=5, recall=0.9), finder.local([3, 4], k=5, recall=0.9)
+    assert all_rows.recall_by_class == finder.index.recall_by_class(0.9, 5)
+    assert few.recall_by_class == finder.index.recall_by_class(0.9, 5, queries=2)
+    assert all(0.89 <= reached <= 1 for reached in all_rows.recall_by_class.values())
+
+
 def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
     asked: list[object] = []
@@ -333,7 +350,8 @@ def test_users_own_files(tmp_path: Path) -> None:
     assert finder.removed.columns == ("town=x", "town=y", "town=z")
     keep = [name not in finder.removed.columns for name in own.feature_names]
     assert_array_equal(finder.vectors, cfe.ks_vectors(own.x[:, keep], own.edge_index))
-    shown = finder.local([0], k=1).to_frame(attributes=True)
+    shown = finder.local(["n0"], k=1).to_frame(attributes=True)
+    assert shown["node"].tolist() == ["n0"]
     assert shown["node_sex"].tolist() == [frame["sex"][0]]
     assert shown["node_class"].tolist() == [frame["predicted"][0]]
 
@@ -642,20 +660,24 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
         ({"X": np.ones(4)}, ValueError, r"X must have shape \(n, d\), got \(4,\)"),
         ({"X": np.full((4, 2), np.nan)}, ValueError, "X must be finite in float32"),
         ({"X": [["a"]] * 4}, TypeError, "X must be an array of real numbers"),
-        ({"labels": [0, 1]}, ValueError, r"labels must be .* classes of shape \(4,\), got shape \(2,\)"),
-        ({"labels": [0, 1, -1, 0]}, ValueError, r"labels must lie in 0\.\."),
+        ({"model": [0, 1]}, ValueError, r"model .* must be .* classes of shape \(4,\), got shape \(2,\)"),
+        ({"model": [0, 1, -1, 0]}, ValueError, r"model .* must lie in 0\.\."),
         (
-            {"labels": ["a", "b", "c", "a"], "class_names": ["a", "b"]},
+            {"model": ["a", "b", "c", "a"], "class_names": ["a", "b"]},
             ValueError,
-            "labels must be among the class names",
+            "model .* must be among the class names",
         ),
         ({"truth": [0, 1]}, ValueError, r"truth must have shape \(4,\)"),
         (
-            {"truth": ["a", "b", "x", "a"], "labels": ["a", "b", "b", "a"]},
+            {"truth": ["a", "b", "x", "a"], "model": ["a", "b", "b", "a"]},
             ValueError,
             "truth must be among the class names",
         ),
-        ({"truth": [0, 1, 1, 0], "labels": ["a", "b", "b", "a"]}, ValueError, "truth must be texts, as the labels are"),
+        (
+            {"truth": [0, 1, 1, 0], "model": ["a", "b", "b", "a"]},
+            ValueError,
+            "truth must be texts, as the predicted classes are",
+        ),
         ({"nodes": [4]}, ValueError, r"nodes must lie in 0\.\.3, got 4"),
         ({"index": cfe.IndexEvidenceFlat(3)}, ValueError, "index must be empty and of 2 dimensions"),
         ({"features": {"a": [1, 2]}}, ValueError, "the attributes must describe every node"),
@@ -663,4 +685,4 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
 )
 def test_bad_own_vectors_are_named(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        cfe.EvidenceFinder.from_vectors(**({"X": np.ones((4, 2)), "labels": [0, 1, 0, 1]} | kwargs))
+        cfe.EvidenceFinder.from_vectors(**({"X": np.ones((4, 2)), "model": [0, 1, 0, 1]} | kwargs))

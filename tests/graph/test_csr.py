@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import weight_matrix
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import as_scipy, parts_for_the_model
 

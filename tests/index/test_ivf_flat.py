@@ -233,3 +233,21 @@ def test_the_number_of_lists_may_be_left_to_training(kind: str, tmp_path: Path) 
 def test_a_number_of_lists_is_a_number_or_auto() -> None:
     with pytest.raises(ValueError, match="nlist must be a number of lists or 'auto', got 'many'"):
         cfe.IndexEvidenceIVF(8, "many")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", ["zero", "equal", "some zero", "opposite"])
+@pytest.mark.parametrize("kind", ["EvidenceIVF1x2,Flat", "EvidenceIVF2x3,Flat", "EvidenceIVF1x2,SQ8"])
+def test_an_index_trained_on_zero_or_equal_rows_takes_them(kind: str, rows: str, tmp_path: Path) -> None:
+    ends = {"zero": (0, 0), "equal": (1, 1), "some zero": (0, 1), "opposite": (-1, 1)}[rows]
+    X, labels = np.repeat(np.array(ends, np.float32), 10)[:, None] * np.ones((1, 4), np.float32), np.arange(20) % 2
+    index = cfe.index_factory(4, kind)
+    index.train(X)
+    index.add_with_labels(X[:15], labels[:15])
+    cfe.write_index(index, tmp_path / "a.index")
+    read = cfe.read_index(tmp_path / "a.index")
+    for one in (index, read):
+        one.add_with_labels(X[15:], labels[15:])
+        D, I = one.search_members(k=10, nprobe=6)
+        assert (labels[I] != labels[:, None]).all()
+        expected = -np.sort(-(unit(X) @ unit(X).T)[:, labels == 0], axis=1)[labels == 1]
+        np.testing.assert_allclose(D[labels == 1], expected, atol=0.02 if "SQ8" in kind else 1e-6)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.search.derived import Derived
 from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected
 
 KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ4,RFlat"]

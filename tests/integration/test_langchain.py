@@ -152,7 +152,7 @@ def test_documents_are_no_evidence_before_they_have_a_label(kind: str) -> None:
 def test_saving_and_loading(kind: str, tmp_path: Path) -> None:
     store = filled(kind)
     store.save_local(str(tmp_path))
-    cfe.write_index(store.index, tmp_path / "index.faiss")  # the same file, with the labels behind it
+    cfe.write_index(store.index, tmp_path / "index.faiss", overwrite=True)  # the same file, with the labels behind it
     loaded = FAISS.load_local(
         str(tmp_path),
         TextEmbeddings(),

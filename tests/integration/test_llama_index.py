@@ -116,7 +116,7 @@ def test_persisting_and_loading(kind: str, tmp_path: Path) -> None:
     assert type(loaded.client) is type(store.client)._stock  # LlamaIndex reads by faiss.read_index
     assert query(loaded, NEW[0], 4).ids == query(store, NEW[0], 4).ids
 
-    cfe.write_index(store.client, tmp_path / FILE)  # the same file, with the labels behind it
+    cfe.write_index(store.client, tmp_path / FILE, overwrite=True)  # the same file, with the labels behind it
     assert query(FaissVectorStore.from_persist_dir(str(tmp_path)), NEW[0], 4).ids == query(store, NEW[0], 4).ids
     index = cfe.read_index(tmp_path / FILE)
     found = query(FaissVectorStore(index.excluding(1)), NEW[0], 3)
@@ -145,7 +145,7 @@ def test_a_retriever_of_documents_that_the_classifier_labels_differently(kind: s
 
     assert contrast(faiss_index, docstore=storage.docstore, index_store=storage.index_store) == expected
     storage.persist(str(tmp_path))
-    cfe.write_index(faiss_index, tmp_path / FILE)
+    cfe.write_index(faiss_index, tmp_path / FILE, overwrite=True)
     assert contrast(cfe.read_index(tmp_path / FILE), persist_dir=str(tmp_path)) == expected
 
 
@@ -191,7 +191,7 @@ def test_the_map_store_loads_what_it_saved(tmp_path: Path) -> None:
     store = map_store()
     store.delete("ticket-3")
     store.persist(str(tmp_path / FILE))
-    cfe.write_index(store.client, tmp_path / FILE)
+    cfe.write_index(store.client, tmp_path / FILE, overwrite=True)
     loaded = FaissMapVectorStore.from_persist_dir(str(tmp_path))
     assert query(loaded, TEXTS[3], 4).ids == query(store, TEXTS[3], 4).ids
     loaded._faiss_index = cfe.read_index(tmp_path / FILE)

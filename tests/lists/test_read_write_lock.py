@@ -8,8 +8,8 @@ import pytest
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.read_write_lock import ReadWriteLock
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:
@@ -167,3 +167,52 @@ def test_who_waits_can_be_interrupted() -> None:
         holder.join()
     with lock.reading(), lock.reading():  # no writer is left waiting
         pass
+
+
+def test_a_reader_may_enter_again_while_a_writer_waits() -> None:
+    lock, log = ReadWriteLock(), []
+
+    def write() -> None:
+        with lock.writing():
+            log.append("written")
+
+    writer = threading.Thread(target=write)
+    with lock.reading():
+        writer.start()
+        time.sleep(0.05)  # until it waits
+        with lock.reading():
+            log.append("read")
+    writer.join(20)
+    assert log == ["read", "written"]
+
+
+def test_a_thread_never_waits_for_itself() -> None:
+    lock = ReadWriteLock()
+    token, again = lock.writing(), "cannot be changed while the same thread reads or changes it"
+    with lock.reading(), pytest.raises(RuntimeError, match=again):
+        token.__enter__()
+    with lock.writing():
+        with pytest.raises(RuntimeError, match="cannot be read while the same thread changes it"):
+            lock.reading().__enter__()
+        with pytest.raises(RuntimeError, match=again):
+            token.__enter__()
+    with lock.writing():
+        pass
+
+
+def test_arguments_whose_conversion_uses_the_index() -> None:
+    X, labels = clustered(60, 4, 2)
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(X, labels)
+
+    class Labels:
+        """An array that looks into the index while it is converted."""
+
+        def __array__(self, dtype: object = None, copy: object = None) -> object:
+            index.reconstruct(3)
+            return labels
+
+    with pytest.raises(RuntimeError, match="cannot be read while the same thread changes it"):
+        index.relabel(Labels())  # type: ignore[arg-type]
+    params = cfe.EvidenceParameters(labels=Labels())  # type: ignore[arg-type]
+    assert index.search(X, 1, params=params)[1].shape == (60, 1)

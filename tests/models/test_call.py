@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GraphNorm, RGCNConv, Sequential, global_mean_pool
 from torch_geometric.nn.models import GAT, GCN, GIN, MLP, PNA, EdgeCNN, GraphSAGE, LabelPropagation
 
-from cfe_faiss.models import fairgnn, gcn, mpnn, predict, train, train_fair
+from cfe_faiss.models import gcn, mpnn, predict, train
 from cfe_faiss.models.call import arguments, call
 
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
@@ -180,14 +180,12 @@ def test_ways_around(weighted):
     assert (ignoring == predict(model, plain)).all()
 
 
-@pytest.mark.parametrize("build", [gcn, mpnn, fairgnn])
+@pytest.mark.parametrize("build", [gcn, mpnn])
 def test_training_ignores_no_weights_either(weighted, build):
     for mask in ("train_mask", "val_mask", "test_mask"):
         weighted[mask] = torch.ones(4, dtype=torch.bool)
-    weighted.sensitive = weighted.y
-    learn = train_fair if build is fairgnn else train
     with pytest.raises(ValueError, match=r"data has edge_weight, which .* does not take"):
-        learn(build(weighted), weighted, epochs=1)
+        train(build(weighted), weighted, epochs=1)
 
 
 def test_training_with_weights(weighted):

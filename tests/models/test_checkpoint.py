@@ -88,3 +88,19 @@ def test_missing_files_and_folders(patients, tmp_path):
         load(gcn(patients), tmp_path / "none")
     with pytest.raises(FileNotFoundError):
         save(gcn(patients), tmp_path / "none" / "weights")
+
+
+def test_files_of_others_are_replaced_only_when_asked(patients, tmp_path):
+    path = tmp_path / "weights"
+    path.write_bytes(b"mine")
+    model = gcn(patients)
+    with pytest.raises(ValueError, match="has not written"):
+        save(model, path)
+    with pytest.raises(ValueError, match="must be a file that this package saved"):
+        train(model, patients, epochs=1, checkpoint=path)
+    assert path.read_bytes() == b"mine"
+    save(model, path, overwrite=True)
+    save(model, path)
+    other = gcn(patients, seed=1)
+    load(other, path)
+    assert equal(weights(model), weights(other))

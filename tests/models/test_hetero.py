@@ -8,7 +8,7 @@ from torch_geometric.nn.models import GraphSAGE
 
 from cfe_faiss.models import predict
 from cfe_faiss.models.hetero import call_hetero
-from cfe_faiss.predictions import predictions_of
+from cfe_faiss.models.predictions import predictions_of
 
 WRITES, WRITTEN = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
 

@@ -94,10 +94,3 @@ def test_faults_of_a_builder_are_named():
         _native.GraphBuilder(4, False).count(np.zeros((3, 2), np.int64))
     with pytest.raises(TypeError, match="incompatible"):
         _native.GraphBuilder(4, False).count(EDGES.astype(np.int32))
-
-
-def test_labels_of_the_ends_are_compared():
-    graph = _native.CsrGraph(np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1], np.int32), 1)
-    assert graph.count_same_label(np.array([5, 5, 6], np.int32), 2) == 2
-    with pytest.raises(ValueError, match="labels must have length 3, got 2"):
-        graph.count_same_label(np.array([5, 5], np.int32), 1)

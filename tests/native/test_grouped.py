@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.search.derived import Derived
 from cfe_faiss._native import GroupedSearcher, has_bytes
-from cfe_faiss.search import blocks as batch, grouping
+from cfe_faiss.search import blocks as batch
+from cfe_faiss.search import grouping
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import Groups, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]

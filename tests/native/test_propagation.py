@@ -79,7 +79,7 @@ LEVELS = """
 import hashlib
 import numpy as np
 from cfe_faiss import _native
-from cfe_faiss.kernel import ks_vectors
+from cfe_faiss.graph.ks import ks_vectors
 rng = np.random.default_rng(0)
 for d in (1, 7, 16, 18, 33, 64, 65, 200, 301):
     x = (rng.normal(size=(700, d)) * 10.0 ** rng.integers(-6, 6, (700, 1))).astype(np.float32)

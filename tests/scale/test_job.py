@@ -88,6 +88,38 @@ def test_results_are_those_of_one_index(finished: Path, index: cfe.IndexEvidence
     assert_array_equal(I_found, expected[1])
 
 
+def test_the_index_of_a_job_is_opened_by_the_folder_of_the_job(
+    finished: Path, index: cfe.IndexEvidenceIVF, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    opened = ShardedEvidenceIndex.open(finished)
+    for one, other in zip(opened.search_members(k=K), index.search_members(k=K), strict=True):
+        assert_array_equal(one, other)
+    Job(tmp_path / "new", **inputs, **SETTINGS)
+    with pytest.raises(FileNotFoundError, match=r"index/shards\.json"):  # it has none yet
+        ShardedEvidenceIndex.open(tmp_path / "new")
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from cfe_faiss.scale import Job
+
+print("started")
+rng = np.random.default_rng(0)
+job = Job(sys.argv[1], rng.normal(size=(50, 4)), rng.integers(0, 50, (2, 90)), rng.integers(0, 2, 50), k=2, pairs=0)
+job.run(executor="local", workers=1)
+print(job.evidence().count_rows())
+"""
+
+
+def test_a_script_without_a_guard_runs_a_job(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py", tmp_path / "job"], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == (["started", "100"], "")
+
+
 def test_it_says_how_far_it_is(finished: Path) -> None:
     stages = {stage.name: stage for stage in Job(finished).status()}
     assert list(stages)[:3] == ["sort", "graph", "step-0"]
@@ -385,3 +417,86 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 def test_numbers_of_bytes() -> None:
     assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == [100, 2048, 3 << 29, 7]
+
+
+# --- files of others ------------------------------------------------------------------------------------------------
+
+
+def finished_line(path: str) -> str:
+    task = {"stage": "sort", "block": 0, "result": {}, "seconds": 0.1, "cpu_seconds": 0.1, "peak_bytes": 1}
+    return json.dumps(task | {"files": [{"path": path, "size": 4, "crc32": 1}]}) + "\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["../victim", "/{parent}/victim", "sort/../../victim", "thesis", "sort/link", "job.json"]
+)
+def test_a_line_that_leads_elsewhere_removes_no_file(name: str, copy: Path) -> None:
+    victim, lines = copy.parent / "victim", (copy / "done.jsonl").read_text()
+    for path in (victim, copy / "thesis"):
+        path.write_text("mine")
+    (copy / "sort" / "link").symlink_to(victim)
+    for number in (1, lines.count("\n") + 1):
+        line = finished_line(name.format(parent=copy.parent))
+        (copy / "done.jsonl").write_text(line + lines if number == 1 else lines + line)
+        for use in (lambda: Job(copy).run(workers=1), lambda: Job(copy).status(), lambda: Job(copy).evidence()):
+            with pytest.raises(ValueError, match=rf"^line {number} of .*/job/done\.jsonl must name "):
+                use()
+    assert (victim.read_text(), (copy / "thesis").read_text()) == ("mine", "mine")
+    assert Manifest.exists(copy)
+
+
+DAMAGED_LINES = (
+    "{",
+    "[]",
+    "3",
+    '{"stage": "sort"}',
+    "[" * 10_000,
+    "\N{SNOWMAN}",
+    finished_line("sort/a").replace("4", '"4"'),
+)
+
+
+@pytest.mark.parametrize("line", DAMAGED_LINES, ids=range(len(DAMAGED_LINES)))
+def test_a_damaged_line_is_named_with_the_remedy(line: str, copy: Path) -> None:
+    first, *others = (copy / "done.jsonl").read_text().splitlines()
+    (copy / "done.jsonl").write_text("\n".join([first, line.strip(), *others]) + "\n")
+    with pytest.raises(
+        ValueError, match=r"^line 2 of .*/done\.jsonl is damaged: .*\. Remove the line, and its task is"
+    ):
+        Job(copy).run(workers=1)
+    (copy / "done.jsonl").write_text("\n".join([first, *others]) + "\n")
+    Job(copy).run(workers=1)
+
+
+def test_links_in_a_job_are_not_followed(copy: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (copy / ".lock").unlink()
+    (copy / ".lock").symlink_to(victim)
+    with pytest.raises(OSError, match=r"\.lock"):
+        Job(copy).run(workers=1)
+    (copy / ".lock").unlink()
+    (copy / "done.jsonl").unlink()
+    (copy / "done.jsonl").symlink_to(victim)
+    with pytest.raises(ValueError, match=r"must name no symbolic link, got 'done\.jsonl'"):
+        Job(copy).run(workers=1)
+    assert victim.read_text() == "mine"
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "inputs").symlink_to(copy)
+    with pytest.raises(ValueError, match="must name no symbolic link, got 'inputs'"):
+        Job(tmp_path / "new", **(inputs | {"features": FEATURES}))
+
+
+def test_a_job_never_replaces_its_inputs(inputs: dict[str, Path], tmp_path: Path) -> None:
+    features = tmp_path / "vectors" / "000000.X.npy"
+    features.parent.mkdir()
+    shutil.copy(inputs["features"], features)
+    for one in (features, np.load(features, mmap_mode="r"), np.load(features, mmap_mode="r")[:, 1:]):
+        with pytest.raises(ValueError, match=r"000000\.X\.npy is an input, and the job would write to this place"):
+            Job(tmp_path, **(inputs | {"features": one}), overwrite=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["000000.X.npy", "vectors"]
+    beside = {name: shutil.copy(path, tmp_path) for name, path in inputs.items()}
+    features.unlink()
+    features.parent.rmdir()
+    Job(tmp_path, **beside)
+    Job(tmp_path, **beside)

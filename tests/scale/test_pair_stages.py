@@ -20,8 +20,8 @@ from reference import Stored, clustered, stored_vectors
 import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import Job, pair_stages, tables, write_shards
-from cfe_faiss.scale.index_stages import INDEX
 from cfe_faiss.scale.inputs import Input
+from cfe_faiss.scale.shard_files import INDEX
 from cfe_faiss.scale.work import Settings, Work
 from cfe_faiss.search import exact, join
 

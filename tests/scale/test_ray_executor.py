@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ LABELS = RNG.integers(0, 2, N)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    modules = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-    environment = {"env_vars": {"PYTHONPATH": modules}}
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(os.path.abspath, filter(None, sys.path))))
+        ray_cluster.connect(None, 2)
     yield
     ray.shutdown()
 
@@ -52,6 +53,39 @@ def executor(cluster: None) -> Iterator[RayExecutor]:
     running = RayExecutor(None, None)
     yield running
     running.close()
+
+
+def listening(processes: set[int]) -> set[str]:
+    """Return the addresses, as the kernel writes them, at which some processes listen."""
+    places = [*Path("/proc/net/tcp").read_text().splitlines()[1:], *Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    fields = [line.split() for line in places]
+    addresses = {f"socket:[{field[9]}]": field[1] for field in fields if field[3] == "0A"}
+    found = set()
+    for process in processes:
+        for path in Path(f"/proc/{process}/fd").glob("*"):
+            with suppress(OSError):  # it was closed meanwhile
+                found.add(addresses.get(str(path.readlink()), ""))
+    return found - {""}
+
+
+def descendants(process: int) -> set[int]:
+    found, new = {process}, {process}
+    while new:
+        parents = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        new = {child for child, parent in parents.items() if parent in found} - found
+        found |= new
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="this system does not say who listens where")
+def test_a_cluster_that_is_started_here_listens_on_the_loopback_interface_only(executor: RayExecutor) -> None:
+    addresses = listening(descendants(os.getpid()))
+    assert len(addresses) > 3
+    hosts = {address.partition(":")[0] for address in addresses}
+    assert hosts <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
 def begun(folder: Path, block: int) -> int:

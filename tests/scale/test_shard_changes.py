@@ -275,7 +275,9 @@ def test_a_folder_that_holds_another_index_is_left_alone(both: Any, tmp_path: Pa
     other = cfe.IndexEvidenceIVF(D, NLIST)
     other.train(X[::-1] + np.float32(0.1))
     other.add_with_labels(X, LABELS)
-    write_shards(other, tmp_path, 2)
+    write_shards(other, tmp_path / "other", 2)
+    for path in sorted((tmp_path / "other").iterdir(), reverse=True):
+        path.replace(tmp_path / path.name)  # as another process might
     with pytest.raises(RuntimeError, match="are those of another index now; open them again"):
         sharded.add(X[:1])
     assert_same(other, ShardedEvidenceIndex.open(tmp_path))
@@ -284,3 +286,19 @@ def test_a_folder_that_holds_another_index_is_left_alone(both: Any, tmp_path: Pa
     with pytest.raises(FileNotFoundError):
         sharded.add(X[:1])
     assert sorted(tmp_path.iterdir()) == left
+
+
+def test_a_generator_or_a_selector_that_uses_the_index(both: Any) -> None:
+    _, sharded = both
+    before, n = sharded.members().ids, sharded.ntotal
+
+    def blocks() -> Any:
+        sharded.reconstruct(int(before[0]))
+        sharded.remove_ids(before[:1])
+        yield X[:1], LABELS[:1]
+
+    with pytest.raises(RuntimeError, match="cannot be changed while the same thread reads or changes it"):
+        sharded.add_blocks(blocks())
+    assert sharded.ntotal == n
+    first = faiss.PyCallbackIDSelector(lambda i: bool((sharded.reconstruct(i) >= -2).all()) and i == before[0])
+    assert sharded.remove_ids(first) == 1

@@ -2,8 +2,10 @@
 
 import gc
 import json
+import os
 import pickle
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,12 @@ def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
     assert ShardedEvidenceIndex.open(tmp_path).ntotal == N
 
 
+def signed(content: dict[str, Any]) -> str:
+    """Return a list of shards with the checksum that it ought to have."""
+    content = content | {"crc32": None}
+    return json.dumps(content | {"crc32": zlib.crc32(json.dumps(content, sort_keys=True).encode())})
+
+
 def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ShardedEvidenceIndex.open(tmp_path)
@@ -174,15 +182,27 @@ def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_
     known = json.loads(manifest.read_text())
     for changed, message in (
         ("{", "does not list shards"),
-        (json.dumps(known | {"version": 2}), "version 2; this cfe_faiss reads version 1"),
-        (json.dumps(known | {"shards": []}), "names no shard"),
-        (json.dumps(known | {"parameters": {}}), "is not complete"),
-        (json.dumps(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
-        (json.dumps(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
+        ("[" * 100_000, "does not list shards"),
+        (json.dumps(known | {"version": 3}), "version 3; this cfe_faiss reads versions 1 to 2"),
+        (json.dumps(known | {"shards": known["shards"][:1]}), r"the checksum of shards\.json does not match"),
+        (signed(known | {"shards": []}), "names no shard"),
+        (signed(known | {"parameters": {}}), "is not complete"),
+        (signed(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
+        (signed(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
     ):
         manifest.write_text(changed)
         with pytest.raises(ValueError, match=message):
             ShardedEvidenceIndex.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["shards.json", "*.index"])
+def test_a_pipe_in_place_of_a_file_is_refused(index: cfe.IndexEvidenceIVF, tmp_path: Path, name: str) -> None:
+    write_shards(index, tmp_path, 2)
+    path = next(tmp_path.glob(name))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=path.name):
+        ShardedEvidenceIndex.open(tmp_path)
 
 
 def test_arguments_are_checked(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path) -> None:
@@ -211,3 +231,30 @@ def test_each_shard_gets_lists_that_hold_vectors(sizes: list[int], data: st.Data
     held = np.bincount(owners, weights=sizes, minlength=shards)
     assert (held > 0).all()
     assert len(held) == shards
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "link", 3])
+def test_the_list_of_shards_names_files_of_its_folder_only(name: object, tmp_path: Path) -> None:
+    index = cfe.IndexEvidenceIVF(4, 4)
+    X = np.eye(4, dtype=np.float32)
+    index.train(X)
+    index.add_with_labels(X, np.arange(4))
+    write_shards(index, tmp_path / "s", 2)
+    manifest = json.loads((tmp_path / "s" / "shards.json").read_text())
+    (tmp_path / "s" / "link").symlink_to(manifest["shards"][1]["file"])
+    manifest["shards"][1]["file"] = name
+    (tmp_path / "s" / "shards.json").write_text(signed(manifest))
+    with pytest.raises(ValueError, match=r"s/shards\.json, shard 1, must name (a file below|no symbolic link)"):
+        ShardedEvidenceIndex.open(tmp_path / "s")
+
+
+def test_shards_of_others_stay(tmp_path: Path) -> None:
+    index = cfe.IndexEvidenceIVF(4, 4)
+    X = np.eye(4, dtype=np.float32)
+    index.train(X)
+    index.add_with_labels(X, np.arange(4))
+    alike = tmp_path / "shard-00000000-0000.index"
+    write_shards(index, tmp_path, 2)
+    alike.write_text("mine")
+    write_shards(index, tmp_path, 3)
+    assert alike.read_text() == "mine"

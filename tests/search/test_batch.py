@@ -1,4 +1,5 @@
 import dataclasses
+
 import faiss
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.search.derived import Derived
 from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import blocks as batch, exact, grouped as engine, grouping
+from cfe_faiss.search import blocks as batch
+from cfe_faiss.search import exact, grouping
+from cfe_faiss.search import grouped as engine
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]

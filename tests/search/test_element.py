@@ -4,7 +4,8 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
-from cfe_faiss.search import blocks as batch, element
+from cfe_faiss.search import blocks as batch
+from cfe_faiss.search import element
 from cfe_faiss.search.derived import Derived
 
 

@@ -1,5 +1,5 @@
-from typing import Any
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.parallel import num_threads
 from cfe_faiss.search import grouping
 from cfe_faiss.search.grouping import Groups, Queries, arranged, group, halve
 
@@ -238,7 +238,7 @@ def test_some_of_the_queries_are_queries() -> None:
         Queries.of_rows(index.storage(), index.members().rows, order=index.members().places),
     ):
         some = np.array([80, 3, 3, 41])
-        chosen = queries.chosen(some)
+        chosen = queries.subset(some)
         assert len(chosen) == 4
         assert_array_equal(chosen.labels, labels[some])
         for whole in (queries, chosen):
@@ -247,4 +247,3 @@ def test_some_of_the_queries_are_queries() -> None:
         assert_array_equal(chosen.homes(np.array([3, 1, 0])), queries.homes(np.arange(90))[[41, 3, 80]])
         assert_array_equal(queries.homes(np.arange(90)), homes)
         assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])
-        assert queries.chosen(np.arange(90)) is queries

@@ -1,3 +1,4 @@
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +20,12 @@ def flat(stored: Stored) -> cfe.IndexEvidenceFlat:
 
 def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvidenceFlat:
     return flat(Stored(X, labels, np.arange(len(X)), X, labels, 1))
+
+
+def stored(index: cfe.IndexEvidenceFlat) -> NDArray[np.float32]:
+    """Return the vectors where FAISS keeps them, (n, d)."""
+    numbers = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), index.ntotal * index.d)
+    return numbers.reshape(index.ntotal, index.d)
 
 
 def small_blocks(index: cfe.IndexEvidenceFlat, rows: int = 6) -> join.Blocks | None:
@@ -205,7 +212,7 @@ def test_equal_vectors(value: float) -> None:
 def test_rows_that_are_no_unit_vectors() -> None:
     X, labels = clustered(400, 12, 3)
     index = labelled(X, labels)
-    rows, ids = index.storage().rows(np.arange(400))
+    rows, ids = stored(index), index.storage().ids()
     rows *= np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
     S = np.array([[similarity(x, y) for y in rows] for x in rows])
     blocks = small_blocks(index)
@@ -221,7 +228,7 @@ def test_rows_that_are_no_unit_vectors() -> None:
 def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
     X, labels = clustered(300, 6, 3)
     good, damaged = labelled(X, labels), labelled(X, labels)
-    rows, ids = damaged.storage().rows(np.arange(300))
+    rows, ids = stored(damaged), damaged.storage().ids()
     rows[[5, 70], 2] = damage
     blocks, others = small_blocks(damaged), small_blocks(good)
     assert blocks is not None

@@ -6,18 +6,17 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.search.derived import Derived
 from cfe_faiss import _native
-from cfe_faiss.search import answer as searcher, exact, grouped, recall, single
-from cfe_faiss.search.answer import is_batched, known_nprobe, plan_of
-from cfe_faiss.search.query import Effort, Plan, Queries
+from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.search import answer, exact, grouped, recall, single
+from cfe_faiss.search.answer import is_batched, known_nprobe
+from cfe_faiss.search.query import Effort, Plan
+
+OWN = Effort(16, complete=True, routing="evidence")
 
 
-def plan(lists: Derived, nq: int, k: int, effort: Effort, own: int, *, all_rows: bool = False, how: str = "evidence") -> Plan:
-    rows = np.arange(nq) % lists.snapshot.n
-    queries = Queries.of_rows(lists.snapshot, rows, k, rows if all_rows else None)
-    return plan_of(queries, effort.over(Effort(own, complete=True, routing=how)))
-
+def plan(snapshot: Snapshot, nq: int, effort: Effort, *, every: bool = False, stored: bool = True) -> Plan:
+    return answer.plan(snapshot, nq, 10, effort.over(OWN), every=every, stored=stored)
 
 
 @pytest.fixture(scope="module")
@@ -46,34 +45,42 @@ def test_how_hard_to_search_is_said_in_one_way() -> None:
 
 
 def test_few_queries_are_searched_alone_and_many_in_groups(index: cfe.IndexEvidenceIVF) -> None:
-    lists = Derived.of(index.storage())
+    snapshot = index.storage()
     for nq, nprobe, batched in ((1, 5, False), (79, 20, True), (79, 5, False), (900, 5, True), (7, 20, False)):
-        made = plan(lists, nq, 10, arguments(nprobe=nprobe), 16)
-        assert (made.engine is grouped.search) == is_batched(lists.snapshot, nq, nprobe, made.effort) == batched
+        made = plan(snapshot, nq, arguments(nprobe=nprobe))
+        assert (made.engine is grouped.search) == is_batched(snapshot, nq, nprobe, OWN) == batched
         assert made.nprobe == nprobe
 
 
 def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
-    lists = Derived.of(index.storage())
-    assert plan(lists, 1, 10, arguments(), 16).nprobe == 16
-    assert plan(lists, 1, 10, arguments(exact=True), 16).nprobe == 20
-    assert known_nprobe(lists.snapshot, 10, 0.9) is None
-    found = plan(lists, 1, 10, arguments(recall=0.9), 16).nprobe
-    assert known_nprobe(lists.snapshot, 10, 0.9) == found == recall.nprobe_for(
-        lists, 10, Effort(recall=0.9, routing="evidence"), batched=False
-    )
+    snapshot = index.storage()
+    assert plan(snapshot, 1, arguments()).nprobe == 16
+    assert plan(snapshot, 1, arguments(exact=True)).nprobe == 20
+    effort = arguments(recall=0.9).over(OWN)
+    assert known_nprobe(snapshot, 10, effort, 0) is None
+    found = plan(snapshot, 1, effort).calibration
+    assert found is recall.calibration(snapshot, 10, effort, batched=False)
+    assert [known_nprobe(snapshot, 10, effort, label) for label in range(3)] == list(found.nprobe.values())
+    assert known_nprobe(snapshot, 10, effort, 7) == found.other == found.most  # nothing is known of this class
+
+
+def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:
+    snapshot = index.storage()
+    assert plan(snapshot, 900, arguments(recall=0.9)).engine is grouped.search
+    assert plan(snapshot, 900, arguments(recall=0.9), stored=False).engine is single.search
+    assert plan(snapshot, 900, arguments(nprobe=5), stored=False).engine is grouped.search
 
 
 def test_every_pair_is_multiplied_once_where_bytes_are_not(
     index: cfe.IndexEvidenceIVF, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lists = Derived.of(index.storage())
+    snapshot = index.storage()
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
-    assert plan(lists, 900, 10, arguments(exact=True), 16, all_rows=True).engine is exact.search_stored
-    assert plan(lists, 900, 10, arguments(nprobe=19), 16, all_rows=True).engine is grouped.search
-    assert plan(lists, 900, 10, arguments(exact=True), 16).engine is grouped.search
+    assert plan(snapshot, 900, arguments(exact=True), every=True).engine is exact.search_stored
+    assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
+    assert plan(snapshot, 900, arguments(exact=True)).engine is grouped.search
     monkeypatch.setattr(_native, "has_bytes", lambda: True)
-    assert plan(lists, 900, 10, arguments(exact=True), 16, all_rows=True).engine is grouped.search
+    assert plan(snapshot, 900, arguments(exact=True), every=True).engine is grouped.search
 
 
 def test_a_single_query_at_a_known_recall_is_not_searched_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +90,7 @@ def test_a_single_query_at_a_known_recall_is_not_searched_another_way(monkeypatc
     index.add_with_labels(X, labels)
     x, label = X[5:6].copy(), labels[5:6].copy()
     first = index.search_evidence(x, label, 10, recall=0.95)
-    monkeypatch.setattr(searcher, "search", lambda *_, **__: pytest.fail("took the long way"))
+    monkeypatch.setattr(answer, "search", lambda *_, **__: pytest.fail("took the long way"))
     for expected, found in zip(first, index.search_evidence(x, label, 10, recall=0.95), strict=True):
         assert_array_equal(found, expected)
 
@@ -93,5 +100,6 @@ def test_nearest_lists_are_never_searched_in_groups() -> None:
     index = cfe.IndexEvidenceIVF(12, 20, routing="nearest")
     index.train(X)
     index.add_with_labels(X, labels)
-    assert plan(Derived.of(index.storage()), 900, 10, arguments(exact=True), 16, all_rows=True, how="nearest").engine is single.search
+    effort = arguments(exact=True).over(index.own_effort())
+    assert answer.plan(index.storage(), 900, 10, effort, every=True).engine is single.search
     assert np.array_equal(index.search_members(k=3, exact=True)[1], index.search_members(k=3, nprobe=20)[1])

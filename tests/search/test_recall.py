@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.search.derived import Derived
 from cfe_faiss.search import recall
-from cfe_faiss.search.grouping import Groups, Queries, small_groups
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.grouping import Groups, small_groups
+from cfe_faiss.search.query import Effort, Queries, Results
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.int32]]
 
@@ -30,8 +31,7 @@ def points(seed: int, n: int, d: int, classes: int) -> Arrays:
 
 
 def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[int]]:
-    lists = Derived.of(index.storage())
-    groups: Groups = small_groups(queries, lists.class_means)
+    groups: Groups = small_groups(queries, Derived.of(index.storage()).class_means)
     rows = queries.rows[groups.order]
     return {frozenset(rows[a:b].tolist()) for a, b in zip(groups.starts[:-1], groups.starts[1:], strict=True)}
 
@@ -41,36 +41,194 @@ def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[in
     n=st.integers(1, 900),
     nlist=st.integers(1, 20),
     classes=st.integers(1, 4),
-    sample=st.integers(1, 1000),
+    drawn=st.integers(1, 1000),
 )
-def test_the_sample_is_of_groups_as_all_vectors_are_searched_in(
-    seed: int, n: int, nlist: int, classes: int, sample: int
+def test_the_sample_is_searched_in_the_groups_that_all_vectors_are_searched_in(
+    seed: int, n: int, nlist: int, classes: int, drawn: int
 ) -> None:
     X, labels = points(seed, n, 4, classes)
     index = made(X, labels, min(n, nlist))
-    lists = Derived.of(index.storage())
-    of_all = groups_in(index, Queries.of_rows(lists.snapshot, np.arange(n)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recall, "SAMPLE", sample)
-        searches = recall._groups(lists.snapshot, lists.class_means)
-    found = [group for queries in searches for group in groups_in(index, queries)]
-    assert len(found) == len(set(found))
+    snapshot = index.storage()
+    of_all = groups_in(index, Queries.of_rows(snapshot, np.arange(n)))
+    known = snapshot.by_label.copy()
+    rows = np.random.default_rng(seed).permutation(known)[:drawn]
+    searches, clusters = recall._groups(snapshot, Derived.of(snapshot).class_means, rows)
+    found = [group for some in searches for group in groups_in(index, Queries.of_rows(snapshot, some))]
+    assert len(found) == len(set(found)) == len(np.unique(clusters))
     assert set(found) <= of_all
-    known = int((labels >= 0).sum())
-    size = sum(map(len, found))
-    assert size < sample + 16
-    if sample >= n:
-        assert size == known
+    assert set(rows.tolist()) <= set().union(*found)
+    for group in found:
+        assert len({cluster for row, cluster in zip(rows.tolist(), clusters, strict=True) if row in group}) == 1
+    if drawn >= n:
+        assert sum(map(len, found)) == len(known)
+
+
+def test_the_sample_has_rows_of_each_class_and_of_the_small_ones_together() -> None:
+    labels = np.repeat(np.array([-1, 0, 1, 2, 3], np.int32), (50, 19_000, 100, 99, 20))
+    X = np.random.default_rng(0).normal(size=(len(labels), 4)).astype(np.float32)
+    storage = made(X, labels, 50).storage()
+    strata = recall._strata(storage)
+    assert [stratum.labels for stratum in strata] == [[0], [1], [2, 3]]
+    assert [stratum.size for stratum in strata] == [19_000, 100, 119]
+    assert [len(np.unique(stratum.rows)) for stratum in strata] == [987, 100, 119]
+    assert sum(stratum.share for stratum in strata) == pytest.approx(1)
+    for stratum in strata:
+        assert set(storage.labels[stratum.rows].tolist()) == set(stratum.labels)
 
 
 def test_long_lists_are_not_taken_as_a_whole() -> None:
     X, labels = points(0, 60_000, 4, 2)
     index = made(X, labels, 60)
-    lists = Derived.of(index.storage())
-    searches = recall._groups(lists.snapshot, lists.class_means)
-    rows = np.concatenate([queries.rows for queries in searches])
-    assert recall.SAMPLE <= len(rows) < recall.SAMPLE + 16
-    assert len(np.unique(np.searchsorted(lists.snapshot.starts, rows, side="right"))) > 45
+    snapshot = index.storage()
+    for stratum in recall._strata(snapshot):
+        searches, clusters = recall._groups(snapshot, Derived.of(snapshot).class_means, stratum.rows)
+        assert sum(map(len, searches)) <= 16 * len(stratum.rows)
+        assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
+
+
+def test_standard_errors_are_those_of_clusters() -> None:
+    values = np.random.default_rng(0).random(400)
+    error = values.std(ddof=1) / 20
+    assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
+    assert recall._standard_error(np.repeat(values, 3), np.repeat(np.arange(400), 3)) == pytest.approx(error)
+    assert recall._standard_error(np.ones(1), np.zeros(1, np.int64)) == 0
+
+
+def test_a_held_out_row_does_not_count_in_the_mean_of_its_list() -> None:
+    X, labels = points(3, 900, 6, 12)
+    for index in (made(X, labels, 12), cfe.IndexEvidenceIVF(6, 12, 2)):
+        if index.ntotal == 0:
+            index.train(X)
+            index.add_with_labels(X, labels.clip(0))
+        storage = index.storage()
+        routes, starts = Derived.of(storage).class_means, storage.list_starts
+        rows = storage.by_label[::40]
+        twin = recall._held_out(storage, rows)
+        held = Derived.of(twin).class_means
+        members = np.concatenate([np.arange(storage.n), storage.references])
+        vectors = storage.rows(np.arange(storage.n))[0]
+        checked = 0
+        for j in range(storage.lists):
+            own = members[starts[j] : starts[j + 1]]
+            for label in np.unique(storage.labels[np.intersect1d(own, rows)]):
+                if routes.has_centroids(np.array([label]), np.array([j]))[0]:
+                    continue
+                left = own[(storage.labels[own] >= 0) & ~(np.isin(own, rows) & (storage.labels[own] == label))]
+                mean = vectors[left].sum(axis=0)
+                place = np.searchsorted(held.labels, label)
+                entries = np.arange(held.starts[place], held.starts[place + 1])
+                (entry,) = entries[held.class_lists[entries] == j]
+                np.testing.assert_allclose(held.class_means[entry], mean / np.linalg.norm(mean), rtol=1e-3, atol=1e-4)
+                checked += 1
+        assert checked > 10
+        assert len(held.class_lists) == len(routes.class_lists) + checked
+
+
+def rare(seed: int, n: int) -> Arrays:
+    """Return vectors around centres; one in a hundred has class 1."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).normal(size=(60, 32))
+    X = centres[rng.integers(0, 60, n)] + 0.9 * rng.normal(size=(n, 32))
+    return X.astype(np.float32), (rng.random(n) < 0.01).astype(np.int32)
+
+
+def reached(found: Results, exact: Results, chosen: NDArray[np.bool_]) -> float:
+    return cfe.metrics.recall(found[1][chosen], exact[1][chosen], found[0][chosen], exact[0][chosen])
+
+
+@pytest.fixture(scope="module")
+def skewed() -> cfe.IndexEvidenceIVF:
+    X, labels = rare(0, 12_000)
+    return made(X, labels, 436)
+
+
+@pytest.mark.parametrize("wanted", [0.9, 0.95, 0.99])
+def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidenceIVF, wanted: float) -> None:
+    members = skewed.members()
+    exact = skewed.search_members(k=10, exact=True)
+    few = members.ids[members.labels == 1]
+    exact_few = skewed.search_members(few, 10, exact=True)
+    every = np.ones(len(members.ids), np.bool_)
+    found = skewed.search_members(k=10, recall=wanted)
+    assert reached(found, exact, every) >= wanted
+    assert reached(found, exact, members.labels == 1) >= wanted - 0.01
+    assert reached(skewed.search_members(few, 10, recall=wanted), exact_few, every[: len(few)]) >= wanted - 0.01
+    X, labels = rare(1, 60_000)
+    X, labels = np.concatenate([X[labels == 0][:4000], X[labels == 1]]), np.repeat([0, 1], (4000, (labels == 1).sum()))
+    exact = skewed.search_evidence(X, labels, 10, exact=True)
+    found = skewed.search_evidence(X, labels, 10, recall=wanted)
+    for label in (0, 1):
+        assert reached(found, exact, labels == label) >= wanted - 0.01
+    assert reached(found, exact, labels == 0) >= wanted  # nearly all queries are of this class
+    for i in (0, 100, 4100):
+        alone = skewed.search_evidence(X[i : i + 1], labels[i : i + 1].astype(np.int32), 10, recall=wanted)
+        np.testing.assert_array_equal(alone[1][0], found[1][i])  # whatever queries come with it
+
+
+def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -> None:
+    members = skewed.members()
+    exact, found = skewed.search_members(k=10, exact=True), skewed.search_members(k=10, recall=0.95)
+    of_all, of_few = skewed.recall_by_class(0.95), skewed.recall_by_class(0.95, queries=1)
+    assert list(of_all) == [0, 1]
+    assert of_all[1] == pytest.approx(reached(found, exact, members.labels == 1))  # all of its rows are in the sample
+    assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
+    assert of_few != of_all
+    assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}
+    effort = Effort(recall=0.95).over(skewed.own_effort())
+    calibration = recall.calibration(skewed.storage(), 10, effort, batched=True)
+    assert skewed.nprobe_for(0.95) == max(calibration.nprobe.values())
+    with pytest.raises(ValueError, match="recall"):
+        skewed.recall_by_class(1.5)
+    with pytest.raises(ValueError, match="queries"):
+        skewed.recall_by_class(0.9, queries=0)
+
+
+def test_a_calibration_is_the_same_again_and_ends_with_a_change() -> None:
+    X, labels = rare(0, 3000)
+    first, second = made(X, labels, 100), made(X, labels, 100)
+    for queries in (None, 1):
+        assert first.recall_by_class(0.9, queries=queries) == second.recall_by_class(0.9, queries=queries)
+    assert Derived.of(first.storage()).calibrations == Derived.of(second.storage()).calibrations
+    first.relabel(1 - labels)
+    assert list(Derived.of(first.storage()).calibrations) == []
+    first.search_members(k=10, recall=0.9)
+
+
+def test_the_recall_is_kept_where_rows_are_not_completed() -> None:
+    X, labels = rare(0, 6000)
+    index = made(X, labels, 120)
+    index.search_members(k=10, recall=0.95)
+    index.complete = False
+    exact, found = index.search_members(k=10, exact=True), index.search_members(k=10, recall=0.95)
+    for label in (0, 1):
+        assert reached(found, exact, labels == label) >= 0.94
+
+
+def test_a_calibration_is_of_one_k_factor() -> None:
+    X, labels = rare(0, 3000)
+    index = cfe.index_factory(32, "EvidenceIVF30,PQ4,RFlat")
+    index.train(X)
+    index.add_with_labels(X, labels)
+    index.k_factor = 50
+    many = index.nprobe_for(0.8)
+    index.k_factor = 2
+    few = index.nprobe_for(0.8)
+    assert few > many
+    index.k_factor = 50
+    assert index.nprobe_for(0.8) == many
+
+
+@pytest.mark.parametrize("kind", ["EvidenceIVF60x2,Flat", "EvidenceIVF60,SQ8", "EvidenceIVF60,PQ8,RFlat"])
+def test_every_kind_of_index_keeps_the_recall_of_each_class(kind: str) -> None:
+    X, labels = rare(0, 12_000)
+    labels[:240] = np.where(labels[:240] == 0, 2, labels[:240])  # another class with two per cent
+    index = cfe.index_factory(32, kind)
+    index.train(X[:4000])
+    index.add_with_labels(X, labels)
+    exact, found = index.search_members(k=10, exact=True), index.search_members(k=10, recall=0.95)
+    for label in range(3):
+        assert reached(found, exact, labels == label) >= 0.94
+    assert reached(found, exact, labels >= 0) >= 0.95
 
 
 def test_recall_is_kept_where_lists_are_long_and_differ() -> None:

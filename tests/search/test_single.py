@@ -1,5 +1,5 @@
-"""Queries that are each searched alone, in one call of the core; that this is what others lead to is tested with
-:mod:`cfe_faiss.search.searcher`."""
+"""Queries that are each searched alone, in one call of the core; see also
+:mod:`cfe_faiss.search.answer`."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from reference import PADDING, Stored, clustered, evidence_of_rows, stored_vecto
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
+from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
 from cfe_faiss.search import blocks as batch
 from cfe_faiss.search.derived import Derived
@@ -121,7 +122,7 @@ def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
     index = filled(X, labels, NLIST)
     lists = Derived.of(index.storage())
     assert (len(lists.class_means.second_level.means) > 0) == (many == NLIST)
-    units = cfe.checks.as_unit_rows("X", X)
+    units = as_unit_rows("X", X)
     for q in range(0, 6000, 200):
         expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
         for x in (X[q : q + 1], units[q : q + 1]):

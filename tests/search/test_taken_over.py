@@ -6,8 +6,8 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.search import derived as derived_module
 from cfe_faiss._native import has_bytes
+from cfe_faiss.search import derived as derived_module
 from cfe_faiss.search.derived import Carried, Derived
 
 NLIST, N, K = 300, 3000, 5

@@ -196,7 +196,7 @@ def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(
     before = names_in(tmp_path / "s")
     store.delete(["doc-1"])
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise error
 
     monkeypatch.setattr(disk, step, fail)
@@ -273,3 +273,33 @@ def test_saving_and_loading_side_by_side(tmp_path: Path) -> None:
     if errors:
         raise errors[0]
     assert len(names_in(tmp_path / "s")) == 3
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    store, _ = filled(20)
+    (tmp_path / "manifest.json").write_text('{"name": "my app"}')
+    with pytest.raises(ValueError, match=r"manifest\.json is a file that cfe_faiss has not written"):
+        store.save(tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == '{"name": "my app"}'
+    (tmp_path / "manifest.json").unlink()
+    alike = tmp_path / f"rows-{'0' * 16}.parquet"
+    pq.write_table(pq.ParquetFile(written_rows(store, tmp_path / "other")).read().replace_schema_metadata({}), alike)
+    with pytest.raises(ValueError, match="must be a new or an empty directory or that of a store"):
+        store.save(tmp_path / "other" / "..")
+    store.save(tmp_path, overwrite=True)
+    store.save(tmp_path)
+    assert alike.exists()
+
+
+def written_rows(store: cfe.EvidenceStore, folder: Path) -> Path:
+    store.save(folder)
+    return next(folder.glob("rows*"))
+
+
+@pytest.mark.parametrize("part", ["index", "rows"])
+def test_parts_that_are_links_are_refused(part: str, tmp_path: Path) -> None:
+    filled(20)[0].save(tmp_path / "s")
+    path = next((tmp_path / "s").glob(f"{part}*"))
+    path.symlink_to(path.rename(tmp_path / "elsewhere"))
+    with pytest.raises(ValueError, match=rf"s/manifest\.json, {part}, must name no symbolic link"):
+        cfe.EvidenceStore.load(tmp_path / "s")

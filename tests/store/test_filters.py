@@ -1,4 +1,6 @@
 import math
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -273,3 +275,31 @@ def test_bad_filters(where: Any, error: type[Exception], message: str) -> None:
         with pytest.raises(error, match=message):
             call()
     assert len(store) == 60
+
+
+def test_the_memory_of_a_store_does_not_grow_with_the_keys_that_filters_name() -> None:
+    n = 20_000
+    store = store_of([{"year": row % 5} for row in range(n)])
+    vector = np.ones((1, 2))
+    store.count({"year": 3})
+    store.upsert(["0"], vector)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for key in range(300):
+        assert store.count({f"unknown {key}": None}) == n
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 40 * n * 4  # forty columns of four bytes a row, of three hundred
+    store.upsert(["1"], vector)
+    assert store.count({"year": 3}) == n // 5  # as before, though it is not kept any more
+    assert len(store._contents.table.columns) <= 16  # each takes its time in every change
+
+
+def test_filters_that_threads_use_side_by_side_are_right() -> None:
+    store = store_of([{str(key): row % (key + 2) for key in range(40)} for row in range(400)])
+
+    def count(key: int) -> bool:
+        return all(store.count({str(other % 40): 0}) == -(-400 // (other % 40 + 2)) for other in range(key, key + 40))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(count, range(40)))

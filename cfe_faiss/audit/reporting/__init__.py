@@ -1,15 +1,16 @@
 """The report of an audit: one page that can be handed over, and its numbers for programs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, check_conditions
+from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
 from cfe_faiss.audit.reporting.inputs import Settings, checked
 from cfe_faiss.audit.reporting.subject import Subject
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 if TYPE_CHECKING:
@@ -35,26 +36,27 @@ class Report:
     numbers: dict[str, Any]
 
     @property
+    def outcome(self) -> str:
+        """Worst outcome of all checks: "fail", "cannot tell" or "pass"; "no conditions" without any."""
+        return overall(self.checks)
+
+    @property
     def passed(self) -> bool:
-        """Whether every condition could be evaluated for some group, and none failed; True without conditions."""
-        evaluated = {check.condition for check in self.checks if check.passed is not None}
-        return all(check.passed is not False and check.condition in evaluated for check in self.checks)
+        """Whether there are conditions, and all of them passed for every group."""
+        return self.outcome == "pass"
 
     def __repr__(self) -> str:
-        return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, passed={self.passed})"
+        return f"Report({str(self.files[0])!r}, {len(self.checks)} checks, {self.outcome})"
 
 
 def report(  # noqa: PLR0913
     finder: EvidenceFinder,
-    data: Any,
     path: "str | PathLike[str]",
     *,
-    sensitive: Sequence[str] = (),
-    model: Callable[..., Any] | None = None,
-    features: Any = None,
+    sensitive: Sequence[str] | None = None,
     favourable: int | str | None = None,
+    require: Sequence[str | Condition] = (),
     where: Constraints | None = None,
-    conditions: Sequence[Condition] = (),
     subject: Subject | None = None,
     k: int = 10,
     pairs: int = 1000,
@@ -62,49 +64,39 @@ def report(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
     figures: "str | PathLike[str] | None" = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Report:
     """Audit a model and write what was found: a page for readers, and the same numbers for programs.
 
-    Beside the page ``NAME.html`` stand ``NAME.json`` (all numbers; its schema is ``schema.json`` in this package),
-    ``NAME.xml`` (the conditions as JUnit test cases) and ``NAME.csv`` (a long table: section, table, name, number,
-    value, n, low, high). All are written at the end, whole or not at all. The page loads nothing, works without
-    JavaScript and can be printed.
+    Beside the page ``NAME.html`` stand ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions as JUnit test cases)
+    and ``NAME.csv`` (a long table). All are written whole or not at all: see :doc:`/user_guide/report`.
 
     Parameters
     ----------
     finder
-        The graph and its predictions; the nodes of its index are audited.
-    data
-        PyG ``Data`` or alike: ``x`` and ``edge_index``; where present ``y`` (true classes, -1 where not known),
-        ``class_names``, ``name``, ``feature_names`` and ``node_ids`` (what the user calls the nodes).
+        The rows of its index are audited. Its model is called for the flip test, which is left out without one.
     path
         The page to write; its name must end in ".html".
     sensitive
-        Names of attributes. Their groups are compared, every two of them are crossed, and each is tested. Without any,
-        these sections say so.
-    model
-        Called as ``model(x, edge_index)`` for the flip test, which is left out without it.
-    features
-        Attributes of the nodes, anything that :func:`cfe_faiss.attributes.as_attributes` takes. By default those of the
-        finder, else of ``data``.
+        Names of attributes to compare, to cross by twos and to test; by default those of the finder.
     favourable
-        The predicted class that counts as selected: its number or its name. None: each class is reported in turn, and
-        impact ratios are no ground for a condition.
+        The predicted class that counts as selected, number or name. None: each class in turn, without impact ratios in
+        conditions.
+    require
+        Conditions such as "impact_ratio[sex]>=0.8", as texts or :class:`Condition`.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
-    conditions
-        Conditions on the numbers; what came of them stands on the page, in report.xml and in the result.
     subject
-        What the report says about data, model and command.
+        Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
         Evidence of each node; closest pairs; how many of these get a case file.
-    bins
-        How numbers are cut into groups, as in :func:`cfe_faiss.audit.discrimination_scores`.
-    confidence
-        Of all intervals, in (0, 1).
+    bins, confidence
+        Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
     figures
         A folder for the drawings as SVG files; by default none is written.
+    overwrite
+        Whether to replace files that this package has not written. Files of an earlier report are replaced.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
@@ -116,17 +108,10 @@ def report(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a condition is about something that this report does not measure.
+        If an argument is not as described, or a condition names something that is not measured. If a file of the
+        report is an input, mapped, or foreign without ``overwrite``; then none has changed.
     OSError
         If a file cannot be written; then none has changed.
-    ImportError
-        If Jinja2 or pandas is missing.
-
-    Notes
-    -----
-    The report states what was found, with the number of cases, and judges nothing. Its sections, in order: what was
-    audited; predictions by group; discrimination scores; consistency; closest pairs; case files; balance; errors within
-    the evidence; flip test; situation test; pairs that differ in one attribute only; method and limits.
 
     Examples
     --------
@@ -136,23 +121,27 @@ def report(  # noqa: PLR0913
     >>> data = load("patients")
     >>> finder = cfe.EvidenceFinder.from_data(data, 1 - data.y)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = report(finder, data, f"{folder}/report.html", pairs=50)
+    ...     written = report(finder, f"{folder}/report.html", pairs=50)
     ...     [file.name for file in written.files]
     ['report.html', 'report.json', 'report.xml', 'report.csv']
     """
     from cfe_faiss.audit.reporting.content import collect
-    from cfe_faiss.audit.reporting.files import numbers, write_all
+    from cfe_faiss.audit.reporting.files import numbers, report_files, write_all
 
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"path must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
-    settings = Settings(k, pairs, cases, bins, confidence, where)
-    inputs = checked(finder, data, sensitive, model, features, favourable, settings)
+    subject, folder = subject or Subject(), None if figures is None else Path(figures)
+    inputs_read = [*finder.files, *map(Path, subject.files)]
+    check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
+    settings = Settings(k, pairs, cases, bins, confidence, where, subject.people)
+    inputs = checked(finder, sensitive, favourable, settings)
+    conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, Subject() if subject is None else subject, conditions, progress)
-    written = write_all(content, target, None if figures is None else Path(figures))
+    content = collect(inputs, subject, conditions, progress)
+    written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, numbers(content))
 
 

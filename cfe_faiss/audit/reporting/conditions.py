@@ -4,12 +4,21 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 from cfe_faiss.audit.reporting.document import Measure
 from cfe_faiss.audit.reporting.formats import listed
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number
+
+Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
+"""Outcome of a condition for one group."""
+
+OUTCOMES: tuple[Outcome, ...] = ("fail", "cannot tell", "pass")
+"""All outcomes, the worst first."""
+
+FEWEST_CASES = 30
+"""Groups of fewer cases are not judged, unless the user says otherwise."""
 
 METRICS = {
     "selection_rate": "share of a group that is predicted the favourable class",
@@ -20,10 +29,9 @@ METRICS = {
     "false_negative_rate": "false negative rate of a group",
     "overall_accuracy": "share of right predictions over all nodes",
     "consistency": "share of nodes that are closer to another class than to their own",
-    "excess": "discrimination score of a value minus what chance would give",
+    "equalised_odds_difference": "largest difference of true or of false positive rates between two groups",
     "only_in": "share, among pairs that differ in an attribute only, that is predicted differently",
     "flipped": "share of predictions that change when an attribute is flipped",
-    "situation": "share of a group's unfavourable predictions that the situation test flags",
 }
 """The metrics that conditions can be about."""
 
@@ -37,10 +45,9 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "false_negative_rate": ("favourable", "sensitive", _TRUTH),
     "overall_accuracy": (_TRUTH,),
     "consistency": (),
-    "excess": ("sensitive",),
+    "equalised_odds_difference": ("favourable", "sensitive", _TRUTH),
     "only_in": ("sensitive",),
     "flipped": ("model", "sensitive"),
-    "situation": ("favourable", "sensitive"),
 }
 
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>[-+.\deE]+)\s*")
@@ -48,7 +55,17 @@ _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on a number of the report; one that fails is a ``failure`` in report.xml.
+    """A condition on a number of the report.
+
+    A condition has one of three outcomes for each group:
+
+    - "fail": the interval of the number lies wholly beyond a bound.
+    - "pass": the whole interval keeps the bounds. A number without an interval (a count of flips, say) decides alone.
+    - "cannot tell": the interval holds a bound; or the number is not defined; or the group has fewer than ``min_cases``
+      cases or is not ranked; or there is no such group.
+
+    Intervals of rates, impact ratios and errors hold for all groups of an attribute at once, see
+    :func:`cfe_faiss.audit.group_metrics`.
 
     Parameters
     ----------
@@ -56,11 +73,11 @@ class Condition:
         One of :data:`METRICS`.
     attribute
         The sensitive attribute, or the intersection ("sex & race"), whose groups it is about. None: all of them, and
-        all nodes together.
+        all people together.
     at_least, at_most
         Bounds of the number, both included; one of them at least.
-    min_n
-        Groups of fewer cases are reported as not evaluated.
+    min_cases
+        Groups of fewer cases are not judged, >= 1.
 
     Raises
     ------
@@ -70,7 +87,7 @@ class Condition:
     Examples
     --------
     >>> Condition("impact_ratio", "sex", at_least=0.8)
-    Condition(metric='impact_ratio', attribute='sex', at_least=0.8, at_most=None, min_n=1)
+    Condition(metric='impact_ratio', attribute='sex', at_least=0.8, at_most=None, min_cases=30)
     >>> str(Condition.parse("impact_ratio[sex & race] >= 0.8"))
     'impact_ratio[sex & race] >= 0.8'
     """
@@ -79,7 +96,7 @@ class Condition:
     attribute: str | None = None
     at_least: float | None = None
     at_most: float | None = None
-    min_n: int = 1
+    min_cases: int = FEWEST_CASES
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -89,7 +106,7 @@ class Condition:
             raise ValueError(f"a condition on {self.metric} must have at_least or at_most, got neither")
         if len(given) == 2 and given[0] > given[1]:
             raise ValueError(f"at_least must be at most at_most, got {given[0]} and {given[1]}")
-        as_count("min_n", self.min_n)
+        as_count("min_cases", self.min_cases)
 
     def __str__(self) -> str:
         name = self.metric + ("" if self.attribute is None else f"[{self.attribute}]")
@@ -97,7 +114,7 @@ class Condition:
         return " and ".join(f"{name} {signs[bound]} {value:g}" for bound, value in self._bounds() if value is not None)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, min_cases: int = FEWEST_CASES) -> Self:
         """Return the condition that a text such as ``"impact_ratio[sex]>=0.8"`` describes.
 
         Raises
@@ -114,15 +131,19 @@ class Condition:
             raise ValueError(f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got {text!r}")
         name = match["attribute"].strip() if match["attribute"] else None
         if match["sign"] == ">=":
-            return cls(match["metric"], name, at_least=bound)
-        return cls(match["metric"], name, at_most=bound)
+            return cls(match["metric"], name, at_least=bound, min_cases=min_cases)
+        return cls(match["metric"], name, at_most=bound, min_cases=min_cases)
 
     def _bounds(self) -> tuple[tuple[str, float | None], tuple[str, float | None]]:
         return ("at_least", self.at_least), ("at_most", self.at_most)
 
-    def holds(self, value: float) -> bool:
-        """Return whether a number lies within the bounds."""
-        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+    def judge(self, low: float, high: float) -> Outcome:
+        """Return the outcome for a number that lies in [low, high]."""
+        least = -math.inf if self.at_least is None else self.at_least
+        most = math.inf if self.at_most is None else self.at_most
+        if high < least or low > most:
+            return "fail"
+        return "pass" if least <= low and high <= most else "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +153,13 @@ class Check:
     Attributes
     ----------
     condition, attribute, group
-        What was checked; ``attribute`` is None for all nodes.
+        What was checked; ``attribute`` is None for all people.
     value, n, low, high
         The number, of how many cases, and its interval; None where there is none.
-    passed
-        None where it could not be evaluated: too few cases, or none.
+    outcome
+        "pass", "fail" or "cannot tell", see :class:`Condition`.
+    reason
+        Why the outcome is "cannot tell"; empty otherwise.
     """
 
     condition: Condition
@@ -146,22 +169,40 @@ class Check:
     n: int
     low: float | None
     high: float | None
-    passed: bool | None
+    outcome: Outcome
+    reason: str = ""
 
     def __str__(self) -> str:
         value = "not defined" if self.value is None else f"{self.value:.4f}"
         bounds = "" if self.low is None or self.high is None else f", interval {self.low:.4f} to {self.high:.4f}"
-        return f"{self.condition}: {value} for {self.name} (n = {self.n:,}{bounds})"
+        reason = f"; {self.reason}" if self.reason else ""
+        return f"{self.outcome}: {self.condition}, {self.name}: {value} (n = {self.n:,}{bounds}){reason}"
 
     @property
     def name(self) -> str:
-        """What was checked: the attribute and its group."""
-        return f"{self.attribute}: {self.group}" if self.attribute else self.group
+        """The attribute and its group."""
+        return f"{self.attribute} = {self.group}" if self.attribute else self.group
 
-    @property
-    def outcome(self) -> str:
-        """Return "met", "not met" or "not evaluated"."""
-        return "not evaluated" if self.passed is None else "met" if self.passed else "not met"
+
+def overall(checks: Sequence[Check]) -> Outcome | Literal["no conditions"]:
+    """Return the worst outcome of all checks; "no conditions" without any."""
+    found = {check.outcome for check in checks}
+    return next((outcome for outcome in OUTCOMES if outcome in found), "no conditions")
+
+
+def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple[Condition, ...]:
+    """Return the conditions that texts or objects describe.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is neither a text nor a :class:`Condition`, or a text cannot be read.
+    """
+    given = [require] if isinstance(require, str | Condition) else require
+    for one in given:
+        if not isinstance(one, str | Condition):
+            raise TypeError(f"require must hold texts or Condition objects, got {type(one).__name__}")
+    return tuple(Condition.parse(one) if isinstance(one, str) else one for one in given)
 
 
 def check_all(
@@ -171,10 +212,9 @@ def check_all(
     chosen = set(sensitive)
     checks: list[Check] = []
     for condition in conditions:
-        about = [measure for measure in measures if _is_about(condition, measure, chosen)]
+        nothing = Measure(condition.metric, condition.attribute, "no group", math.nan, 0, unjudged="no such group")
+        about = [measure for measure in measures if _is_about(condition, measure, chosen)] or [nothing]
         checks += [_check(condition, measure) for measure in about]
-        if not about:
-            checks.append(Check(condition, condition.attribute, "no group", None, 0, None, None, None))
     return tuple(checks)
 
 
@@ -182,11 +222,9 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     """Raise an error where a condition is about something that a report of these inputs does not measure."""
     known = [*inputs.sensitive, *(" & ".join(names) for names in inputs.crossed)]
     for condition in conditions:
-        if not isinstance(condition, Condition):
-            raise TypeError(f"conditions must be Condition objects, got {type(condition).__name__}")
         if condition.attribute is not None and condition.attribute not in known:
             raise ValueError(
-                "conditions must be about sensitive attributes or two of them crossed "
+                "require must be about sensitive attributes or two of them crossed "
                 f"({listed(known) if known else 'none'}), got {condition.attribute!r}"
             )
         lacking = [need for need in _NEEDS[condition.metric] if not _has(inputs, need)]
@@ -210,5 +248,15 @@ def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bo
 
 def _check(condition: Condition, measure: Measure) -> Check:
     value = None if math.isnan(measure.value) else measure.value
-    passed = None if value is None or measure.n < condition.min_n else condition.holds(value)
-    return Check(condition, measure.attribute, measure.group, value, measure.n, measure.low, measure.high, passed)
+    outcome: Outcome = "cannot tell"
+    reason = measure.unjudged
+    if not reason and measure.n < condition.min_cases:
+        reason = f"fewer than {condition.min_cases:,} cases"
+    elif not reason and value is None:
+        reason = "the number is not defined"
+    elif not reason:
+        low, high = ((measure.value if bound is None else bound) for bound in (measure.low, measure.high))
+        outcome = condition.judge(low, high)
+        reason = "the interval holds a bound" if outcome == "cannot tell" else ""
+    bounds = (measure.low, measure.high)
+    return Check(condition, measure.attribute, measure.group, value, measure.n, *bounds, outcome, reason)

@@ -3,29 +3,39 @@
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from tqdm import tqdm
 
-from cfe_faiss.audit.reporting.conditions import Check, Condition, check_all
+from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
 from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import plural
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.balance import balance_section
+from cfe_faiss.audit.reporting.sections.calibration import calibration_section
 from cfe_faiss.audit.reporting.sections.consistency import consistency_section
+from cfe_faiss.audit.reporting.sections.direct_effects import effects_section, find_effects
 from cfe_faiss.audit.reporting.sections.discrimination import discrimination_section
 from cfe_faiss.audit.reporting.sections.errors import errors_section
-from cfe_faiss.audit.reporting.sections.groups import groups_section
-from cfe_faiss.audit.reporting.sections.method import method_section
-from cfe_faiss.audit.reporting.sections.model_tests import flip_section, only_in_section, situation_section
-from cfe_faiss.audit.reporting.sections.pairs import Pairs, cases_section, find_pairs, pairs_section
-from cfe_faiss.audit.reporting.subject import BLANKS, Subject, facts, title_of
+from cfe_faiss.audit.reporting.sections.groups import (
+    counts_section,
+    error_rates_section,
+    find_rates,
+    groups_section,
+)
+from cfe_faiss.audit.reporting.sections.method import method_section, subject_section
+from cfe_faiss.audit.reporting.sections.model_tests import flip_section, only_in_section
+from cfe_faiss.audit.reporting.sections.pairs import cases_section, find_pairs, pairs_section, strongest_section
+from cfe_faiss.audit.reporting.sections.sensitivity import sensitivity_section
+from cfe_faiss.audit.reporting.subject import BLANKS, Subject, facts, scope, title_of
 
-FORMAT = 1
+FORMAT = 2
 """The version of report.json, see schema.json."""
 
 
@@ -40,15 +50,15 @@ class Content:
     level, confidence
         Of the intervals, in words and as a number.
     facts, blanks
-        What was audited, and what is to be filled in.
-    summary
-        Sentences with the most important numbers.
+        Description of the audited data and model, and lines that people fill in.
+    scope, named, described, undetermined
+        Sentences of the first page: what was audited; findings; numbers without a test; what the data cannot tell.
     sections
         In order.
     results
         One for every condition and group.
     outcome, checks
-        What came of the conditions, as a sentence and as a table.
+        Outcomes of the conditions, as a sentence and as a table.
     """
 
     title: str
@@ -59,7 +69,10 @@ class Content:
     confidence: float
     facts: tuple[tuple[str, str], ...]
     blanks: tuple[str, ...]
-    summary: tuple[str, ...]
+    scope: tuple[str, ...]
+    named: tuple[str, ...]
+    described: tuple[str, ...]
+    undetermined: tuple[str, ...]
     sections: tuple[Section, ...]
     results: tuple[Check, ...]
     outcome: str
@@ -72,13 +85,10 @@ def collect(inputs: Inputs, subject: Subject, conditions: Sequence[Condition], p
     measures = [measure for section in sections for measure in section.measures]
     crossed = [" & ".join(names) for names in inputs.crossed]
     results = check_all(conditions, measures, [*inputs.sensitive, *crossed])
-    headlines = [section.headline for section in sections if section.headline]
-    summary = headlines if sections[0].headline else [f"Nodes audited: {len(inputs.nodes):,}.", *headlines]
-    left_out = [section.title.lower() for section in sections if section.missing]
-    if left_out:
-        summary.append(f"Without numbers, for the reasons given there: {', '.join(left_out)}.")
     known = tuple(facts(inputs, subject))
-    hashed = json.dumps([known, [asdict(section) for section in sections]], sort_keys=True, default=str)
+    # The command names output files: equal audits have equal ids wherever they are written.
+    numbers = [pair for pair in known if pair[0] != "Command to rerun"]
+    hashed = json.dumps([numbers, [asdict(section) for section in sections]], sort_keys=True, default=str)
     return Content(
         title=title_of(inputs, subject),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -88,34 +98,38 @@ def collect(inputs: Inputs, subject: Subject, conditions: Sequence[Condition], p
         confidence=inputs.settings.confidence,
         facts=known,
         blanks=BLANKS,
-        summary=tuple(summary),
+        scope=tuple(scope(inputs, subject)),
+        named=tuple(line for section in sections for line in section.named),
+        described=tuple(line for section in sections for line in section.described),
+        undetermined=_undetermined(sections),
         sections=sections,
         results=results,
         outcome=_outcome(results),
-        checks=_checks(results),
+        checks=_checks(inputs, results),
     )
 
 
 def _sections(inputs: Inputs, progress: bool) -> tuple[Section, ...]:
-    pairs: list[Pairs] = []
-
-    def closest() -> Pairs:
-        if not pairs:
-            pairs.append(find_pairs(inputs))
-        return pairs[0]
-
+    pairs, rates = cache(lambda: find_pairs(inputs)), cache(lambda: find_rates(inputs))
+    effects = cache(lambda: find_effects(inputs, rates()))
     steps: list[tuple[str, Callable[[], Section]]] = [
-        ("groups", lambda: groups_section(inputs)),
+        ("strongest case", lambda: strongest_section(inputs, pairs(), effects())),
+        ("groups", lambda: groups_section(inputs, rates())),
+        ("direct effects", lambda: effects_section(inputs, effects(), rates())),
+        ("counts", lambda: counts_section(inputs, rates())),
+        ("error rates", lambda: error_rates_section(inputs, rates())),
+        ("calibration", lambda: calibration_section(inputs)),
+        ("sensitivity", lambda: sensitivity_section(inputs, effects())),
+        ("flip test", lambda: flip_section(inputs)),
+        ("pairs in one attribute", lambda: only_in_section(inputs)),
+        ("closest pairs", lambda: pairs_section(inputs, pairs())),
+        ("case files", lambda: cases_section(inputs, pairs())),
+        ("balance", lambda: balance_section(inputs, pairs())),
         ("discrimination", lambda: discrimination_section(inputs)),
         ("consistency", lambda: consistency_section(inputs)),
-        ("closest pairs", lambda: pairs_section(inputs, closest())),
-        ("case files", lambda: cases_section(inputs, closest())),
-        ("balance", lambda: balance_section(inputs, closest())),
         ("errors", lambda: errors_section(inputs)),
-        ("flip test", lambda: flip_section(inputs)),
-        ("situation test", lambda: situation_section(inputs)),
-        ("pairs in one attribute", lambda: only_in_section(inputs)),
         ("method", lambda: method_section(inputs)),
+        ("subject", lambda: subject_section(inputs)),
     ]
     sections = []
     # None: no bar where standard error is not a terminal.
@@ -126,37 +140,43 @@ def _sections(inputs: Inputs, progress: bool) -> tuple[Section, ...]:
     return tuple(sections)
 
 
+def _undetermined(sections: Sequence[Section]) -> tuple[str, ...]:
+    lines = [line for section in sections for line in section.undetermined]
+    missing: dict[str, list[str]] = {}
+    for section in sections:
+        if section.missing:
+            missing.setdefault(section.missing, []).append(section.title)
+    lines += [f"{', '.join(titles)}: {reason[:1].lower()}{reason[1:]}" for reason, titles in missing.items()]
+    return tuple(lines)
+
+
 def _outcome(results: Sequence[Check]) -> str:
     if not results:
-        return "No conditions were set."
-    met, unmet, unknown = (sum(check.passed is value for check in results) for value in (True, False, None))
-    text = f"{plural(len(results), 'check')}: {met:,} met, {unmet:,} not met"
-    return text + (f", {unknown:,} not evaluated for want of cases." if unknown else ".")
+        return "No conditions."
+    counts = Counter(check.outcome for check in results)
+    return f"{plural(len(results), 'check')}: {', '.join(f'{counts[outcome]:,} {outcome}' for outcome in OUTCOMES)}."
 
 
-_ORDER = {False: 0, None: 1, True: 2}
-"""What is not met comes first."""
-
-
-def _checks(results: Sequence[Check]) -> Table:
+def _checks(inputs: Inputs, results: Sequence[Check]) -> Table:
     rows: list[dict[str, Any]] = [
         {
             "condition": str(check.condition),
-            "attribute": check.attribute or "all nodes",
+            "attribute": check.attribute or f"all {inputs.people}",
             "group": check.group,
             "value": check.value,
             "low": check.low,
             "high": check.high,
             "n": check.n,
             "outcome": check.outcome,
+            "reason": check.reason,
         }
-        for check in sorted(results, key=lambda check: _ORDER[check.passed])
+        for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
     return Table(
         "conditions",
-        "Conditions and what came of them",
-        "Each line compares one number with the bound that was set for it; the interval says how far the number is "
-        "known.",
+        "Conditions and their outcomes",
+        "A condition fails where the whole interval of the number lies beyond the bound, and passes where all of it "
+        "keeps the bound. Otherwise the data cannot tell.",
         (
             Column("condition", "Condition"),
             Column("attribute", "Attribute"),
@@ -164,6 +184,7 @@ def _checks(results: Sequence[Check]) -> Table:
             Column("value", "Value", "score", ("low", "high"), "n"),
             Column("n", "n", "count"),
             Column("outcome", "Outcome"),
+            Column("reason", "Reason"),
         ),
         tuple(rows),
         limit=200,

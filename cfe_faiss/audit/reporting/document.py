@@ -1,14 +1,14 @@
-"""What a report holds, as plain data: the page, report.json and report.csv are three ways to write the same numbers."""
+"""A report as plain data: the page, report.json and report.csv are three ways to write the same numbers."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from cfe_faiss.audit.reporting.drawings import Drawing, Neighbourhood
+from cfe_faiss.audit.reporting.drawings import Neighbourhood, Plot
 
 Kind: TypeAlias = Literal[
-    "text", "long", "count", "share", "score", "signed", "number", "p-value", "similarity", "flag"
+    "text", "long", "side", "count", "share", "score", "signed", "points", "number", "p-value", "similarity", "flag"
 ]
 """How a column is written for readers, see :func:`cfe_faiss.audit.reporting.formats.written`."""
 
@@ -28,7 +28,11 @@ class Column:
     interval
         Keys of the bounds of its confidence interval.
     n
-        Key of the number of cases that its values are of.
+        Key of the number of cases behind its values.
+    plot
+        Chart of its values and intervals, drawn beside them.
+    level
+        Confidence of its intervals in words, where it is not that of the report.
     """
 
     key: str
@@ -36,11 +40,13 @@ class Column:
     kind: Kind = "text"
     interval: tuple[str, str] | None = None
     n: str | None = None
+    plot: Plot | None = None
+    level: str = ""
 
     @property
     def is_value(self) -> bool:
         """Whether it holds measured numbers, rather than names or counts of cases."""
-        return self.kind not in ("text", "long", "flag")
+        return self.kind not in ("text", "long", "side", "flag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ class Table:
         Rows shown on the page, 0 to leave the table out of it; the files hold all of them.
     notes
         Sentences below it.
+    group
+        Key of a column that becomes headings between the rows; its rows stand together. Empty for none.
     """
 
     id: str
@@ -68,6 +76,7 @@ class Table:
     rows: tuple[Mapping[str, Any], ...]
     limit: int = 60
     notes: tuple[str, ...] = ()
+    group: str = ""
 
     def __post_init__(self) -> None:
         needed = [key for column in self.columns for key in (column.key, *(column.interval or ()))]
@@ -76,26 +85,25 @@ class Table:
             if lacking:
                 raise KeyError(f"the table {self.id!r} lacks {lacking} in a row of {list(row)}")
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A drawing with its caption, and in ``description`` what it shows for those who do not see it."""
-
-    id: str
-    caption: str
-    description: str
-    drawing: Drawing
+    @property
+    def charts(self) -> list[Column]:
+        """Columns that are drawn."""
+        return [column for column in self.columns if column.plot]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two nodes of a case: its predicted and true class by name (None: not known) and its neighbours."""
+    """One side of a case: its row, what the user calls it, its predicted and true class by name (None: not known).
+
+    ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
+    """
 
     node: int
+    name: str
     predicted: str
     true: str | None
     surroundings: str
-    neighbourhood: Neighbourhood
+    neighbourhood: Neighbourhood | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +118,19 @@ class Case:
         With as many digits as are known.
     rank
         Among all pairs of nodes with different predicted classes, in words.
-    exact, certainty
-        Whether no closer pair can have been missed, and how that is known.
     sides
-        The two nodes.
+        The two people.
     differences
-        The attributes in which they differ, largest difference first.
+        Decisions, true classes, and the attributes in which they differ, largest difference first.
     agreement
         In how many attributes they agree, in words.
     legend
-        Number and name of every class that is drawn.
+        Number and name of every class that is drawn; empty without drawings.
     """
 
     place: int
     similarity: str
     rank: str
-    exact: bool
-    certainty: str
     sides: tuple[Side, Side]
     differences: Table
     agreement: str
@@ -135,7 +139,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that a condition can be about: a metric of a group of an attribute, of n cases."""
+    """Number that conditions can be about: a metric of a group of an attribute, of n cases.
+
+    ``unjudged`` says why no condition can judge the number; empty where one can.
+    """
 
     metric: str
     attribute: str | None
@@ -144,6 +151,7 @@ class Measure:
     n: int
     low: float | None = None
     high: float | None = None
+    unjudged: str = ""
 
     @classmethod
     def of(cls, metric: str, attribute: str | None, group: str, row: Mapping[str, Any], key: str, n: str) -> "Measure":
@@ -155,7 +163,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the report.
+    """Section of the report.
 
     Attributes
     ----------
@@ -164,27 +172,38 @@ class Section:
     purpose
         The question that it answers.
     headline
-        Its most important number in a sentence, for the summary; empty for none.
+        Its answer in a sentence, shown while it is collapsed; empty for none.
+    named
+        Sentences for the first page: findings that survive the correction for the number of tests.
+    described
+        Sentences for the first page: numbers without a test.
+    undetermined
+        Sentences for the first page: what the data cannot tell.
     findings
-        What was found, a sentence each, with the number of cases.
+        Its results, a sentence each, with the number of cases.
     missing
         Why there is nothing to show; empty where there is.
-    tables, figures, cases
-        What it shows.
+    tables, cases
+        Its tables, some of them drawn, and its case files.
     limits
         What selection and assumptions do to its numbers, and what they cannot say.
     measures
         The numbers that conditions can be about.
+    is_open
+        Whether it is shown in full on the screen, above the details.
     """
 
     id: str
     title: str
     purpose: str
     headline: str = ""
+    named: tuple[str, ...] = ()
+    described: tuple[str, ...] = ()
+    undetermined: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     missing: str = ""
     tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
     cases: tuple[Case, ...] = ()
     limits: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
+    is_open: bool = False

@@ -5,32 +5,47 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from cfe_faiss.digits import format_similarity
-
-LONGEST = 60
+LONGEST = 120
 """Characters of a value that the page shows."""
 
 
 def shown(value: object, longest: int = LONGEST) -> str:
-    r"""Return any text so that it can be shown: what is too long is shortened, and nothing invisible stays in it.
+    r"""Return a text that can be shown: a long one is cut in the middle, and no invisible character stays in it.
 
     Examples
     --------
-    >>> shown("a" * 100, 10)
-    'aaaaaaaaaa… (100 characters)'
-    >>> shown("tab\tnul\x00")
-    'tab nul�'
+    >>> shown("a" * 100 + "b", 10)
+    'aaaaa…aaaab (101 characters)'
+    >>> shown("tab\tnul\x00 \ufffe")
+    'tab nul� �'
     """
     text = str(value)
-    head = text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
-    return "".join(_visible(character) for character in head)
+    if len(text) > longest:
+        tail = longest // 2
+        text = f"{text[: longest - tail]}…{text[len(text) - tail :]} ({len(text):,} characters)"
+    return "".join(_visible(character) for character in text)
 
 
 def _visible(character: str) -> str:
     if character in "\t\n\r":
         return " "
-    # Control characters and lone surrogates have no place in HTML or XML; formatting ones reverse the text around them.
-    return "\ufffd" if unicodedata.category(character) in ("Cc", "Cs", "Cf") else character
+    # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters can reverse a text.
+    hidden = character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Cf")
+    return "\ufffd" if hidden else character
+
+
+def group_name(attribute: object, value: object) -> str:
+    """Return the name of a group, or of an intersection of groups.
+
+    Examples
+    --------
+    >>> group_name("sex", "f"), group_name("sex & age", "f & 18-35")
+    ('sex = f', 'sex = f, age = 18-35')
+    """
+    names, values = str(attribute).split(" & "), str(value).split(" & ")
+    if len(names) != len(values):
+        names, values = [str(attribute)], [str(value)]
+    return ", ".join(f"{shown(name)} = {shown(one)}" for name, one in zip(names, values, strict=True))
 
 
 def count(value: float) -> str:
@@ -69,6 +84,32 @@ def signed(value: float | None) -> str:
     ('+0.031', '−0.500')
     """
     return "not defined" if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
+
+
+def points(value: float | None) -> str:
+    """Return a difference of shares in percentage points.
+
+    Examples
+    --------
+    >>> points(0.0412), points(-0.5)
+    ('+4.1 points', '−50.0 points')
+    """
+    if value is None or math.isnan(value):
+        return "not defined"
+    return f"{100 * value:+.1f} points".replace("-", "\N{MINUS SIGN}")
+
+
+def similarity(value: float) -> str:
+    """Return a similarity with six decimals; 1 only for equal vectors.
+
+    Examples
+    --------
+    >>> similarity(0.75), similarity(1 - 1e-12), similarity(1.0)
+    ('0.750000', '> 0.999999', '1')
+    """
+    if value == 1:
+        return "1"
+    return f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
 
 
 def number(value: float | None) -> str:
@@ -114,8 +155,8 @@ def interval(low: float | None, high: float | None, kind: str) -> str:
     """Return an interval; empty where there is none."""
     if undefined(low) or undefined(high):
         return ""
-    if kind == "signed":
-        return f"{written(low, kind)} to {written(high, kind)}"
+    if kind in ("signed", "points"):
+        return f"{written(low, kind).removesuffix(' points')} to {written(high, kind)}"
     return f"{written(low, kind)}–{written(high, kind)}"
 
 
@@ -152,7 +193,9 @@ _KINDS = {
     "share": share,
     "score": score,
     "signed": signed,
+    "points": points,
     "number": number,
+    "side": number,
     "p-value": p_value,
-    "similarity": format_similarity,
+    "similarity": similarity,
 }

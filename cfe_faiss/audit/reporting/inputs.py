@@ -1,19 +1,20 @@
-"""What a report is made from, checked once."""
+"""Inputs of a report, checked once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes, as_attributes
-from cfe_faiss.audit.evidence import true_classes
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins
-from cfe_faiss.audit.reporting.formats import listed, shown
-from cfe_faiss.checks import UNKNOWN, as_count, as_number
-from cfe_faiss.constraints import Constraints
+from cfe_faiss.audit.reporting.formats import plural, shown
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
 
 
@@ -27,6 +28,7 @@ class Settings:
     bins: Bins
     confidence: float
     where: Constraints | None = None
+    people: str = ""
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -44,9 +46,7 @@ class Inputs:
     Attributes
     ----------
     finder, data, model
-        As given.
-    every
-        Attributes as they were given.
+        As given; data and model are the finder's.
     attributes
         Of the audited nodes, row i those of ``nodes[i]``.
     sensitive
@@ -65,8 +65,7 @@ class Inputs:
 
     finder: EvidenceFinder
     data: Any
-    model: Callable[..., Any] | None
-    every: Attributes
+    model: Any
     attributes: Attributes
     sensitive: tuple[str, ...]
     nodes: NDArray[np.int64]
@@ -82,13 +81,42 @@ class Inputs:
 
     def node_name(self, node: int) -> str:
         """Return what the user calls a node, or its number."""
-        names = getattr(self.data, "node_ids", None)
-        return str(node) if names is None else shown(names[node])
+        return shown(self.finder.names([node]).tolist()[0])
 
     def places(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of audited nodes among :attr:`nodes`."""
         found: NDArray[np.int64] = np.searchsorted(self.nodes, nodes)
         return found
+
+    @property
+    def sensitive_bins(self) -> Bins:
+        """How numbers among the sensitive attributes are cut."""
+        bins = self.settings.bins
+        return {name: bins[name] for name in self.sensitive if name in bins} if isinstance(bins, Mapping) else bins
+
+    @property
+    def unfavourable(self) -> list[int]:
+        """The predicted classes other than the favourable one, ascending; empty where none was named."""
+        others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, self.favourable)]
+        return [] if self.favourable is None else others
+
+    @property
+    def people(self) -> str:
+        """The plural noun for the rows: the user's; else "nodes" with a graph and "people" without."""
+        return self.settings.people or ("people" if self.finder.graph is None else "nodes")
+
+    @property
+    def person(self) -> str:
+        """The singular of :attr:`people`."""
+        return "person" if self.people == "people" else self.people.removesuffix("s")
+
+    def count(self, n: int) -> str:
+        """Return a count of people: "1,200 applicants"."""
+        return plural(n, self.person, self.people)
+
+    def worded(self, text: str) -> str:
+        """Return a sentence of an audit, which speaks of nodes, in the words of the report."""
+        return re.sub(r"\bnodes\b", self.people, re.sub(r"\bnode\b", self.person, text))
 
     @property
     def crossed(self) -> list[tuple[str, str]]:
@@ -102,13 +130,7 @@ class Inputs:
 
 
 def checked(
-    finder: EvidenceFinder,
-    data: Any,
-    sensitive: Sequence[str],
-    model: Callable[..., Any] | None,
-    features: Any,
-    favourable: int | str | None,
-    settings: Settings,
+    finder: EvidenceFinder, sensitive: Sequence[str] | None, favourable: int | str | None, settings: Settings
 ) -> Inputs:
     """Return the inputs of a report.
 
@@ -117,58 +139,44 @@ def checked(
     TypeError, ValueError
         If an argument is not as :func:`cfe_faiss.audit.report` describes it.
     """
-    if isinstance(sensitive, str):
-        raise TypeError(f"sensitive must be a sequence of names, got {sensitive!r}")
-    if model is not None and not callable(model):
-        raise TypeError(f"model must be callable as model(x, edge_index), got {type(model).__name__}")
     members = finder.index.members()
     if len(members.ids) < 2:
         raise ValueError(f"finder must search among two nodes or more, got {len(members.ids)}")
-    every = as_attributes(_features(finder, data, features))
-    attributes = every.take(members.ids)
-    names = tuple(dict.fromkeys(attributes.known("sensitive", name) for name in sensitive))
-    truth = None
-    if getattr(data, "y", None) is not None:
-        truth = true_classes(data.y, members)
-        truth = truth if (truth != UNKNOWN).any() else None
-    classes = _class_names(data, finder, truth)
+    if finder.attributes is None:
+        finder = replace(finder, attributes=_without_names(finder))
+    attributes = attributes_of(finder).take(members.ids)
+    _check_texts(attributes)
+    names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
+    truth = None if finder.truth is None else finder.truth[members.ids]
+    selected = None if favourable is None else finder.class_numbers("favourable", favourable)
+    if selected is not None and len(selected) > 1:
+        raise ValueError(f"favourable must be one class, got {favourable!r}")
     return Inputs(
         finder,
-        data,
-        model,
-        every,
+        finder.data,
+        finder.model,
         attributes,
         names,
         members.ids,
         members.labels,
-        truth,
-        classes,
-        _favourable(favourable, classes),
+        None if truth is None or (truth == UNKNOWN).all() else truth,
+        tuple(finder.class_name(label) for label in range(finder.class_count)),
+        None if selected is None else int(selected[0]),
         settings,
     )
 
 
-def _features(finder: EvidenceFinder, data: Any, features: Any) -> Any:
-    for source in (features, finder.attributes, getattr(data, "attributes", None)):
-        if source is not None:
-            return source
-    return data
+def _check_texts(attributes: Attributes) -> None:
+    """Raise ValueError where a name or a value holds a lone surrogate, which no file can."""
+    for name in attributes:
+        values = attributes[name].values if attributes[name].numbers is None else ()
+        try:
+            "".join([name, *map(str, values)]).encode()
+        except UnicodeEncodeError as error:
+            bad = error.object[error.start]
+            raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
 
 
-def _class_names(data: Any, finder: EvidenceFinder, truth: NDArray[np.int32] | None) -> tuple[str, ...]:
-    count = 1 + max(int(finder.labels.max(initial=0)), -1 if truth is None else int(truth.max(initial=0)))
-    given = list(getattr(data, "class_names", None) or finder.class_names or [])
-    return tuple(str(given[c]) if c < len(given) else f"class {c}" for c in range(max(count, len(given))))
-
-
-def _favourable(favourable: int | str | None, classes: tuple[str, ...]) -> int | None:
-    if favourable is None:
-        return None
-    if isinstance(favourable, str):
-        if favourable not in classes:
-            raise ValueError(f"favourable must be one of {listed(map(repr, classes))}, got {favourable!r}")
-        return classes.index(favourable)
-    label = as_count("favourable", favourable, 0)
-    if label >= len(classes):
-        raise ValueError(f"favourable must lie in 0..{len(classes) - 1}, got {label}")
-    return label
+def _without_names(finder: EvidenceFinder) -> Attributes:
+    """Return attributes by number, "feature 0", where the data has no names; none where there is no data."""
+    return Attributes({}, np.arange(len(finder.labels))) if finder.data is None else as_attributes(finder.data)

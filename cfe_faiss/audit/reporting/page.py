@@ -7,10 +7,8 @@ from typing import Any
 
 from cfe_faiss.audit.reporting import formats
 from cfe_faiss.audit.reporting.content import Content
-from cfe_faiss.audit.reporting.document import Figure
-from cfe_faiss.audit.reporting.drawings import Neighbourhood
-from cfe_faiss.audit.reporting.figures import mark, svg
-from cfe_faiss.extras import extra
+from cfe_faiss.audit.reporting.figures import axis, mark, neighbourhood, strip
+from cfe_faiss.base.extras import extra
 
 with extra("audit"):
     import jinja2
@@ -20,15 +18,10 @@ _TEMPLATES = files("cfe_faiss.audit.reporting").joinpath("templates")
 
 
 def page(content: Content) -> str:
-    """Return the whole page: every text in it is escaped, and browsers are told to run no other script or style."""
-    style, script = _text("figure.css") + _text("report.css"), _text("report.js")
-    own = f"style-src {_hash(style)}; script-src {_hash(script)}"
-    policy = f"default-src 'none'; {own}; img-src data:; base-uri 'none'; form-action 'none'"
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(report=content, policy=policy, style=Markup(style), script=Markup(script))
-    )
+    """Return the whole page: every text in it is escaped, and browsers are told to run no script and no other style."""
+    style = _text("figure.css") + _text("report.css")
+    policy = f"default-src 'none'; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    return _environment().get_template("report.html.j2").render(report=content, policy=policy, style=Markup(style))
 
 
 def _environment() -> jinja2.Environment:
@@ -43,8 +36,9 @@ def _environment() -> jinja2.Environment:
         "shown": formats.shown,
         "written": formats.written,
         "interval": formats.interval,
-        "drawn": _drawn,
-        "neighbourhood": _neighbourhood,
+        "axis": axis,
+        "strip": strip,
+        "neighbourhood": neighbourhood,
         "legend": mark,
     }
     environment.filters.update(filters)
@@ -56,13 +50,5 @@ def _text(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return what a content security policy calls an inline script or style."""
+    """Return the name of an inline style in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _drawn(figure: Figure) -> Markup:
-    return svg(figure.drawing, figure.description)
-
-
-def _neighbourhood(drawing: Neighbourhood, side: str) -> Markup:
-    return svg(drawing, f"Node {side}, {drawing.name}, with {len(drawing.neighbours)} neighbours drawn around it")

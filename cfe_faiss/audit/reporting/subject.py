@@ -1,4 +1,4 @@
-"""What a report is about: names, versions, hashes, and how to make it again."""
+"""Subject of a report: names, versions, hashes, and the command that makes it again."""
 
 import hashlib
 import platform
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.reporting.formats import listed, plural, shown
+from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.audit.reporting.formats import interval, listed, plural, share, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph
 
 BLANKS = (
@@ -22,7 +24,7 @@ BLANKS = (
     "Reviewed by, on",
     "Remarks",
 )
-"""What only people can say, to be filled in."""
+"""Lines that people fill in by hand."""
 
 _PACKAGES = ("cfe-faiss", "faiss-cpu", "numpy", "scipy", "scikit-learn", "torch", "torch_geometric", "pandas")
 
@@ -43,6 +45,8 @@ class Subject:
         Of the split and the training.
     files
         SHA-256 of the files that were read, by name.
+    people
+        The plural noun for the audited rows, "applicants" say; by default "people", or "nodes" where there is a graph.
     """
 
     title: str = ""
@@ -51,6 +55,43 @@ class Subject:
     command: str = ""
     seed: int | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    people: str = ""
+
+
+def scope(inputs: Inputs, subject: Subject) -> list[str]:
+    """Return sentences that say what was audited, for readers who know neither the data nor the model."""
+    people, total = inputs.people, len(inputs.finder.labels)
+    part = inputs.count(total) if len(inputs.nodes) == total else f"{len(inputs.nodes):,} of {inputs.count(total)}"
+    lines = [f"Data: {_data(inputs, subject)}. Model: {_model(inputs, subject)}. Audited: the decisions about {part}."]
+    if inputs.favourable is not None:
+        selected, low, high = _share(inputs.labels == inputs.favourable, inputs.settings.confidence)
+        name = shown(inputs.class_name(inputs.favourable))
+        lines.append(
+            f"The favourable decision is “{name}”. It was made for {share(selected)} of these {people} "
+            f"({inputs.level} interval {interval(low, high, 'share')})."
+        )
+    if inputs.truth is not None:
+        judged = inputs.truth != UNKNOWN
+        right, low, high = _share((inputs.truth == inputs.labels)[judged], inputs.settings.confidence)
+        lines.append(
+            f"Of {plural(int(judged.sum()), 'decision')} with a known true class {share(right)} are right "
+            f"({inputs.level} interval {interval(low, high, 'share')})."
+        )
+    if inputs.sensitive:
+        lines.append(f"Compared: {listed(map(shown, inputs.sensitive))}. Similarity is computed from {_basis(inputs)}.")
+    return lines
+
+
+def _share(hits: NDArray[np.bool_], confidence: float) -> tuple[float, float, float]:
+    low, high = wilson(int(hits.sum()), len(hits), confidence)
+    return float(hits.mean()), float(low), float(high)
+
+
+def _basis(inputs: Inputs) -> str:
+    removed = inputs.finder.removed
+    without = "" if removed is None else f", without {listed(map(shown, removed.attributes))}"
+    graph = "" if inputs.finder.graph is None else " and the connections"
+    return f"{plural(inputs.finder.vectors.shape[1], 'feature')}{graph}{without}"
 
 
 def title_of(inputs: Inputs, subject: Subject) -> str:
@@ -71,11 +112,11 @@ def facts(inputs: Inputs, subject: Subject) -> list[tuple[str, str]]:
     found = [
         ("Data", _data(inputs, subject)),
         ("Model", _model(inputs, subject)),
-        ("Nodes audited", f"{len(inputs.nodes):,} of {total:,}"),
-        ("Connections", _connections(inputs)),
+        (f"Audited {inputs.people}", f"{len(inputs.nodes):,} of {total:,}"),
+        *([] if graph is None else [("Connections", _connections(inputs, graph))]),
         ("Predicted classes", ", ".join(classes)),
         ("Favourable class", shown(favourable, 40) if favourable else "none was named; each class is reported in turn"),
-        ("True classes", f"known for {plural(known, 'audited node')}" if known else "not known"),
+        ("True classes", f"known for {inputs.count(known)}" if known else "not known"),
         (f"Attributes ({len(names):,})", ", ".join(names[:40]) + more),
         (
             "Sensitive attributes",
@@ -118,10 +159,7 @@ def digest(*arrays: NDArray[Any]) -> str:
     return hashed.hexdigest()
 
 
-def _connections(inputs: Inputs) -> str:
-    graph = inputs.finder.graph
-    if graph is None:
-        return "not known"
+def _connections(inputs: Inputs, graph: Graph) -> str:
     count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
     if graph.weights is not None:
         return f"{count}, by weight"
@@ -144,7 +182,8 @@ def _vectors(inputs: Inputs) -> list[tuple[str, str]]:
 
 
 def _data(inputs: Inputs, subject: Subject) -> str:
-    return subject.data or str(getattr(inputs.data, "name", None) or "data without a name")
+    name = getattr(inputs.data, "name", None)  # of a table, this may be a column
+    return subject.data or (name if isinstance(name, str) and name else "data without a name")
 
 
 def _model(inputs: Inputs, subject: Subject) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.datasets.own.ids import Ids, aligned
 from cfe_faiss.datasets.own.table import Column, Source, Table, as_numbers, as_texts, read_table
 
@@ -81,8 +81,8 @@ def read_classes(predictions: Source | None, truth: Source | None, ids: Ids) -> 
             )
         return Classes(names, predicted.values, _codes(true, names))
     # Those of the predictions come first, so that their numbers do not depend on what else is known.
-    own = _ordered(set(predicted or ()))
-    names = own + _ordered(set(true or ()) - {*own, ""})
+    own = ordered_names(set(predicted or ()))
+    names = own + ordered_names(set(true or ()) - {*own, ""})
     codes = _codes(predicted, names)
     return Classes(names, None if codes is None else codes.astype(np.int32), _codes(true, names))
 
@@ -94,7 +94,8 @@ def _codes(texts: list[str] | None, names: tuple[str, ...]) -> NDArray[np.int64]
     return np.array([places[text] for text in texts], np.int64)
 
 
-def _ordered(names: set[str]) -> tuple[str, ...]:
+def ordered_names(names: set[str]) -> tuple[str, ...]:
+    """Return class names in ascending order, as numbers where all of them are whole numbers."""
     try:
         return tuple(sorted(names, key=int))
     except ValueError:
@@ -227,7 +228,7 @@ def read_labels(source: Source, n: int | None = None, names: Sequence[str] = ())
     strange = sorted(set(found) - {*names, ""})
     if names and strange:
         raise ValueError(f"{source.path} must hold the classes {', '.join(names[:20])}, got {strange[0]!r}")
-    known = tuple(names) or _ordered(set(found) - {""})
+    known = tuple(names) or ordered_names(set(found) - {""})
     codes = _codes(found, known)
     assert codes is not None
     return codes, list(known)

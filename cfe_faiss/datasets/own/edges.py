@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.tables import read_graph
 from cfe_faiss.datasets.own.ids import Ids
 from cfe_faiss.datasets.own.table import Source, read_table
-from cfe_faiss.tables import read_graph
 
 
 def read_edges(source: Source, ids: Ids) -> Any:
@@ -16,7 +16,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
 
     Where nodes have ids: two columns of ids, of ``.csv`` or ``.parquet`` with a header or ``.txt`` without one; which
     ones, where there are more, says the source. Where they go by their number, also all that
-    :func:`cfe_faiss.tables.read_graph` reads.
+    :func:`cfe_faiss.base.tables.read_graph` reads.
 
     Returns
     -------

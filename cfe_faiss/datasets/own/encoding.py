@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute, Attributes
+from cfe_faiss.attributes.table import Attribute, Attributes
 
 MOST_VALUES = 100
 """Different texts in one column, at most: beyond that it holds names or remarks, not categories."""
@@ -68,7 +68,7 @@ def encode(attributes: Attributes, *, as_is: bool = False) -> Encoding:
 
     Examples
     --------
-    >>> from cfe_faiss.attributes import as_attributes
+    >>> from cfe_faiss.attributes.table import as_attributes
     >>> encoding = encode(as_attributes({"sex": ["f", "m", "f", "m"], "age": [20, 40, 20, 40]}))
     >>> encoding.names
     ('sex=f', 'sex=m', 'age')

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attributes
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import read_array, read_classes
 from cfe_faiss.datasets.own.edges import nearest_neighbours, read_edges
 from cfe_faiss.datasets.own.encoding import MOST_VALUES, Encoding
@@ -16,7 +17,6 @@ from cfe_faiss.datasets.own.encoding import encode as encode_attributes
 from cfe_faiss.datasets.own.ids import Ids
 from cfe_faiss.datasets.own.nodes import read_split
 from cfe_faiss.datasets.own.table import Column, Source, Table, as_numbers, as_texts, read_table
-from cfe_faiss.extras import extra
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -35,7 +35,7 @@ class OwnFiles:
         The column of the nodes' ids, in every file that has a header. None: nodes go by their number, 0..n-1, and row i
         of every file is node i.
     edges
-        Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.tables.read_graph` reads.
+        Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.base.tables.read_graph` reads.
     neighbours
         In place of edges: join each node to so many nearest ones by ``x``.
     predictions, truth, split
@@ -335,6 +335,7 @@ def _texts(files: OwnFiles, table: Table, name: str, most: int | None) -> tuple[
         raise ValueError(
             f"{table.path}: column {name!r} has {len(values):,} different texts, more than {most}, which is no "
             f"category{_number_hint(values)}; without={name} keeps it out of the vectors"
+            + (f", id={name} takes it for the ids" if len(values) == len(texts) else "")
         )
     return coded, tuple(values)
 

@@ -1,25 +1,57 @@
 """Tables as users keep them: CSV and Parquet, with the line of each row for what has to be said about it."""
 
+import codecs
 import csv
 import gzip
 import io
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import did_you_mean
+from cfe_faiss.base.extras import extra
 
 Column: TypeAlias = list[str] | NDArray[Any]
 """Texts, "" where missing; or, from Parquet, numbers: (n,) int64 or float64, NaN where missing."""
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet", ".txt")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx", ".txt")
 
 _MISSING_NUMBERS = frozenset(("", "NA", "N/A", "NaN", "nan", "NULL", "null"))
 _DELIMITERS = (",", ";", "\t")
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """Encoding of text files, and decimal mark of their numbers, "." or ","."""
+
+    encoding: str = "utf-8-sig"
+    decimal: str = "."
+
+
+_PLAIN = TextFormat()
+_FORMAT: ContextVar[TextFormat] = ContextVar("text_format", default=_PLAIN)
+
+
+@contextmanager
+def text_format(encoding: str | None, decimal: str | None) -> Iterator[None]:
+    """Read text files inside with this encoding and decimal mark; None: UTF-8 and "."."""
+    try:
+        name = "utf-8-sig" if encoding is None or codecs.lookup(encoding).name == "utf-8" else encoding
+    except LookupError:
+        raise ValueError(f"encoding must be one that Python knows, such as latin-1, got {encoding!r}") from None
+    token = _FORMAT.set(TextFormat(name, decimal or "."))
+    try:
+        yield
+    finally:
+        _FORMAT.reset(token)
 
 
 @dataclass(frozen=True)
@@ -75,8 +107,8 @@ class Table:
             If there is no such column.
         """
         if name not in self.columns:
-            some = ", ".join(list(self.columns)[:20])
-            raise ValueError(f"{self.path} has no column {name!r}; it has {some}")
+            some, hint = ", ".join(list(self.columns)[:20]), did_you_mean(name, self.columns)
+            raise ValueError(f"{self.path} has no column {name!r}; it has {some}{hint}")
         return self.columns[name]
 
 
@@ -95,37 +127,40 @@ def is_table(path: Path) -> bool:
         If the file cannot be read.
     """
     suffix = kind(path)
-    if suffix not in (".csv", ".csv.gz"):
-        return suffix == ".parquet"
+    if suffix not in (".csv", ".csv.gz", ".tsv"):
+        return suffix in (".parquet", ".xlsx")
     with gzip.open(path) if suffix.endswith(".gz") else path.open("rb") as file:
-        line = file.readline().decode("utf-8-sig", errors="replace")
+        line = file.readline().decode(_FORMAT.get().encoding, errors="replace")
     return not all(_is_number(field) for field in line.split(_delimiter(line)))
 
 
 def read_table(path: Path, *, empty: bool = False) -> Table:
     """Read a table.
 
-    ``.csv`` and ``.csv.gz``: UTF-8 with or without a byte order mark, fields separated by commas, semicolons or tabs
-    (whichever the first line has most of), quoted as RFC 4180 says; the first line is the header unless it holds
-    numbers only. ``.txt``: fields separated by white space, no header; lines that begin with "#" are left out.
-    ``.parquet``: columns of numbers, texts or booleans. White space around a field does not count. Below the header
-    there may be no row where ``empty`` says so.
+    ``.csv``, ``.csv.gz`` and ``.tsv``: UTF-8 with or without a byte order mark (:func:`text_format` says otherwise),
+    fields separated by commas, semicolons or tabs (whichever the first line has most of), quoted as RFC 4180 says; the
+    first line is the header unless it holds numbers only. ``.txt``: fields separated by white space, no header; lines
+    that begin with "#" are left out. ``.parquet``: columns of numbers, texts or booleans. ``.xlsx``: the first sheet,
+    whose first row is the header. White space around a field does not count. Below the header there may be no row
+    where ``empty`` says so.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     ValueError
-        If it is of another kind, is not UTF-8, holds no row, a line has more or fewer fields than the first, a line
+        If it is of another kind or encoding, holds no row, a line has more or fewer fields than the first, a line
         before the last is empty, or two columns have one name or one has none.
     ImportError
-        If PyArrow is missing, for Parquet.
+        If PyArrow is missing, for Parquet; or openpyxl, for Excel.
     """
     suffix = kind(path)
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} must be a file of the kind {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if suffix == ".parquet":
         return _read_parquet(path, empty=empty)
+    if suffix == ".xlsx":
+        return _read_excel(path, empty=empty)
     rows, lines = _fields(path, _text(path, suffix), whitespace=suffix == ".txt")
     if not rows:
         raise ValueError(f"{path} must hold a table, got an empty file")
@@ -136,8 +171,16 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
     if not body and not empty:
         raise ValueError(f"{path} must hold a row below its header, got none")
     fields = zip(*body, strict=True) if body else ((),) * len(names)
-    columns: dict[str, Column] = dict(zip(names, map(list, fields), strict=True))
+    columns: dict[str, Column] = {name: _with_points(list(texts)) for name, texts in zip(names, fields, strict=True)}
     return Table(path, columns, has_header, np.array(lines, np.int64))
+
+
+def _with_points(texts: list[str]) -> list[str]:
+    """Return a column of numbers with decimal points, where the format has commas; any other column as it is."""
+    if _FORMAT.get().decimal == ".":
+        return texts
+    points = [text.replace(",", ".") for text in texts]
+    return texts if as_numbers(points) is None else points
 
 
 def _text(path: Path, suffix: str) -> str:
@@ -147,11 +190,15 @@ def _text(path: Path, suffix: str) -> str:
             data = gzip.decompress(data)
         except (OSError, EOFError) as error:
             raise ValueError(f"{path} must be compressed by gzip: {error}") from error
+    encoding = _FORMAT.get().encoding
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path} must be UTF-8, got byte 0x{data[error.start]:02x} in line {line}") from error
+        name = "UTF-8" if encoding == "utf-8-sig" else encoding
+        raise ValueError(
+            f"{path} must be {name}, got byte 0x{data[error.start]:02x} in line {line} (--encoding names another)"
+        ) from error
 
 
 def _fields(path: Path, text: str, *, whitespace: bool) -> tuple[list[list[str]], list[int]]:
@@ -212,9 +259,9 @@ def _read_parquet(path: Path, *, empty: bool) -> Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-    with path.open("rb") as file:
+    with pa.OSFile(str(path)) as file:  # a file object of Python would be read by threads of Arrow
         try:
-            table: Any = pq.read_table(file)
+            table: Any = pq.ParquetFile(file).read()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} must be a Parquet file: {error}") from error
     if not table.num_columns or not (table.num_rows or empty):
@@ -222,6 +269,34 @@ def _read_parquet(path: Path, *, empty: bool) -> Table:
     _check_names(path, table.column_names)
     columns = {name: _of_arrow(path, name, table.column(name)) for name in table.column_names}
     return Table(path, columns, True, None)
+
+
+def _read_excel(path: Path, *, empty: bool) -> Table:
+    with extra("audit"):
+        import openpyxl  # noqa: F401 - pandas reads with it
+        import pandas as pd
+
+    try:
+        sheet = pd.read_excel(path, header=None, dtype=object).dropna(how="all")
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise ValueError(f"{path} must be an Excel file: {error}") from error
+    if len(sheet) < 1 + (not empty):
+        raise ValueError(f"{path} must hold a header and a row below it, got {len(sheet)} rows")
+    fields = [[_cell(value) for value in sheet.iloc[:, column].tolist()] for column in range(sheet.shape[1])]
+    names = [texts[0] for texts in fields]
+    _check_names(path, names)
+    return Table(path, {name: texts[1:] for name, texts in zip(names, fields, strict=True)}, True, None)
+
+
+def _cell(value: Any) -> str:
+    """Return a cell of Excel as text: whole numbers without a point, midnight as a date."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    return str(value).strip()
 
 
 def _of_arrow(path: Path, name: str, column: Any) -> Column:

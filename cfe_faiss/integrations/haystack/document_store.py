@@ -1,6 +1,5 @@
 """Haystack's document store over an evidence store."""
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss._native import ReadWriteLock
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.haystack.filters import condition
 from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
 from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, embeddings_of, to_documents, to_row
@@ -77,7 +77,7 @@ class EvidenceDocumentStore:
         self.label_key = label_key
         self.index = index
         self.path = None if path is None else str(path)
-        self._writing = threading.Lock()
+        self._writing = ReadWriteLock()
         if self.path is None or not Path(self.path).exists():
             self._store = EvidenceStore(self.embedding_dim, index)
             return
@@ -101,12 +101,12 @@ class EvidenceDocumentStore:
         """Return a store with the settings of :meth:`to_dict`."""
         return default_from_dict(cls, data)
 
-    def save_to_disk(self, path: str | None = None) -> None:
-        """Save all documents to a directory, atomically; to ``self.path`` by default."""
+    def save_to_disk(self, path: str | None = None, *, overwrite: bool = False) -> None:
+        """Save all documents to a directory, by default ``self.path``; see :meth:`EvidenceStore.save`."""
         target = self.path if path is None else path
         if target is None:
             raise ValueError("path must be given, here or to the constructor")
-        self._store.save(target)
+        self._store.save(target, overwrite=overwrite)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class EvidenceDocumentStore:
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
         documents, policy = _checked(documents), DuplicatePolicy(policy)
-        with self._writing:
+        with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
                 chosen = {document.id: document for document in documents}
                 self._put(self._store.upsert, list(chosen.values()))
@@ -159,7 +159,7 @@ class EvidenceDocumentStore:
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
         """Put entries into the ``meta`` of all documents that match; return how many. Without filters: FilterError."""
         where = condition(filters, self.label_key)
-        with self._writing:
+        with self._writing.writing():
             documents = self._documents(where)
             for document in documents:
                 document.meta.update(meta)

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.haystack.rows import REST, WITHOUT_EMBEDDING
 
 with extra("haystack"):

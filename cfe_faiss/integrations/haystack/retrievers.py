@@ -2,8 +2,8 @@
 
 from typing import Any, Self
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.haystack.document_store import EvidenceDocumentStore
 from cfe_faiss.integrations.threads import in_thread
 

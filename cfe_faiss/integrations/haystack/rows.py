@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("haystack"):
     from haystack import Document

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("llama-index"):
     from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters

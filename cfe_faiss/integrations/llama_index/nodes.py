@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from cfe_faiss.extras import extra
+from cfe_faiss.base.extras import extra
 
 with extra("llama-index"):
     from llama_index.core.constants import DATA_KEY, TYPE_KEY

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.llama_index.vector_store import EvidenceVectorStore
 
 with extra("llama-index"):

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.llama_index.filters import condition
 from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
 from cfe_faiss.integrations.marginal_relevance import marginal_relevance
@@ -280,10 +280,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
     # --- on disk ------------------------------------------------------------------------------------------------------
 
-    def persist(self, persist_path: str, fs: fsspec.AbstractFileSystem | None = None) -> None:
+    def persist(
+        self, persist_path: str, fs: fsspec.AbstractFileSystem | None = None, *, overwrite: bool = False
+    ) -> None:
         """Save to a directory, atomically; ``StorageContext.persist`` calls it with a path of its own."""
         _check_local(fs)
-        self._store.save(persist_path)
+        self._store.save(persist_path, overwrite=overwrite)
 
     @classmethod
     def from_persist_path(

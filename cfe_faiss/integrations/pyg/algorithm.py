@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_count, as_matrix
-from cfe_faiss.constraints import Constraints
-from cfe_faiss.extras import extra
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import as_count, as_matrix
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 
 with extra("gnn"):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.audit.features import as_node, feature_matrix, feature_names
-from cfe_faiss.checks import as_array, as_count
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
 from cfe_faiss.integrations.pyg.algorithm import attribute_differences
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.audit.features import class_name, feature_matrix, feature_names, format_value, node_name
-from cfe_faiss.checks import as_array
-from cfe_faiss.digits import format_similarity
-from cfe_faiss.extras import extra
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.extras import extra
+from cfe_faiss.base.text import format_similarity
 from cfe_faiss.plot import FAINT, INK, PAPER, RULE, class_styles, shortened
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cfe_faiss.checks import as_array
+from cfe_faiss.base.checks import as_array
 
 if TYPE_CHECKING:
     from torch_geometric.data import FeatureStore, GraphStore

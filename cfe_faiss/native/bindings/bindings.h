@@ -24,7 +24,6 @@ void bind_rows(nb::module_& module);
 void bind_searcher(nb::module_& module);
 void bind_similarity(nb::module_& module);
 void bind_single_search(nb::module_& module);
-void bind_synthetic(nb::module_& module);
 void bind_topk(nb::module_& module);
 
 }  // namespace cfe

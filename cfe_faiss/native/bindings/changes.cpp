@@ -8,6 +8,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "core/fork.h"
 
 namespace cfe {
 
@@ -98,14 +99,14 @@ Shared shared(const Array& array) {
   });
 }
 
-// A NumPy array of memory that is shared. It is not to be written to.
+// A read-only NumPy array of memory that is shared.
 template <class Number>
-nb::ndarray<nb::numpy, Number, nb::ndim<1>> as_shared_array(const Number* data, std::size_t size,
-                                                            std::shared_ptr<const void> owner) {
+nb::ndarray<nb::numpy, const Number, nb::ndim<1>> as_shared_array(const Number* data, std::size_t size,
+                                                                  std::shared_ptr<const void> owner) {
   auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
   nb::capsule capsule(kept.release(),
                       [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
-  return {const_cast<Number*>(data), {size}, capsule};
+  return {data, {size}, capsule};
 }
 
 using Labels = Array1<const std::int32_t>;
@@ -128,17 +129,32 @@ void make_table(Table* place, const Numbers& sizes, std::size_t further, std::si
   }
 }
 
+// Gives up the GIL for a section in which the table's mutex is held.
+struct WithoutGil {
+  nb::gil_scoped_release released;  // first: who holds the mutex, or forks, may wait for the GIL
+  Unforked section;
+};
+
+// The same for a section that keeps the GIL: it waits without it.
+struct WithGil {
+  WithGil() {
+    const nb::gil_scoped_release released;
+    section.emplace();
+  }
+  std::optional<Unforked> section;
+};
+
 void locate(Table& table, const FaissLists& lists) {
   if (table.is_located()) return;
   std::vector<Place> places = table.places_in(lists);
-  const nb::gil_scoped_release released;  // who holds the table's mutex may wait for the GIL
+  const WithoutGil section;
   table.locate(std::move(places));
 }
 
 Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, const Array1<const float>& levels) {
   check_length("a vector beside FAISS's lists", table.vector_size(), table.vector_size() > 0 ? sizeof(float) * d : 0);
   locate(table, lists);
-  const nb::gil_scoped_release released;
+  const WithoutGil section;
   return table.rows({d, static_cast<Codec>(codec), as_span(levels)});
 }
 
@@ -146,14 +162,14 @@ Rows rows_in_runs(Table& table, const FaissLists& lists, std::size_t d) {
   check_length("the lists", table.nlist(), 1);
   check_length("a code", table.code_size(), sizeof(float) * d);
   locate(table, lists);
-  const nb::gil_scoped_release released;
+  const WithoutGil section;
   return table.rows_in_runs(d);
 }
 
 nb::object references(Table& table) {
   std::optional<References> kept;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil section;
     kept = table.references();
   }
   if (!kept) return nb::none();
@@ -164,7 +180,7 @@ nb::object references(Table& table) {
 nb::object vectors(Table& table) {
   Shared taken;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil section;
     taken = table.vectors();
   }
   return nb::cast(as_shared_array(reinterpret_cast<const float*>(taken.get()),
@@ -208,6 +224,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
       lists.add_resize(shrink, one.list, one.after);
     }
   }
+  const WithGil section;
   table.make_room(change);
   table.forget_places();
   try {
@@ -230,6 +247,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
 
 // Calls functions of FAISS one after the other; if one fails, `undo`.
 void call_steps(const Steps& steps, const Steps& undo) {
+  const WithGil section;
   try {
     call_all(steps);
   } catch (...) {

@@ -18,12 +18,6 @@ void make_graph(CsrGraph* graph, const Array1<const std::int64_t>& indptr, const
   new (graph) CsrGraph(as_span(indptr), as_span(indices), span_of(weights), threads, between);
 }
 
-std::int64_t count_same_label(const CsrGraph& graph, const Array1<const std::int32_t>& labels, int threads) {
-  const Watch between = watch();
-  const nb::gil_scoped_release released;
-  return graph.count_same_label(as_span(labels), threads, between);
-}
-
 void count(GraphBuilder& builder, const Array2<const std::int64_t>& edges) {
   const nb::gil_scoped_release released;
   builder.count(as_matrix(edges));
@@ -50,8 +44,7 @@ nb::tuple finish(GraphBuilder& builder, int threads) {
 void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
       .def("__init__", make_graph, as_is("indptr"), as_is("indices"), nb::arg("threads"), as_is("weights") = nb::none(),
-           nb::arg("release") = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
-      .def("count_same_label", count_same_label, as_is("labels"), nb::arg("threads"));
+           nb::arg("release") = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>());
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), nb::arg("num_nodes"), nb::arg("directed"), nb::arg("weighted") = false)
       .def_prop_ro("num_counted", &GraphBuilder::num_counted)

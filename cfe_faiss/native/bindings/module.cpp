@@ -28,6 +28,5 @@ NB_MODULE(_native, module) {
   cfe::bind_list_scan(module);
   cfe::bind_similarity(module);
   cfe::bind_single_search(module);
-  cfe::bind_synthetic(module);
   cfe::bind_topk(module);
 }

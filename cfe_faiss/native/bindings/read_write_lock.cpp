@@ -1,5 +1,7 @@
 #include "bindings/read_write_lock.h"
 
+#include <optional>
+
 #include "bindings/bindings.h"
 
 namespace cfe {
@@ -36,7 +38,7 @@ void enter_writing(ReadWriteLock& lock) {
 
 // What `with` holds. The lock is left at the latest when this object goes: an exception between two lines of Python
 // may keep `__exit__` from being called, but it does not keep an object alive.
-template <void (*enter)(ReadWriteLock&), void (ReadWriteLock::*leave)()>
+template <void (*enter)(ReadWriteLock&), void (ReadWriteLock::*leave)(const ReadWriteLock::Entered&)>
 class Held {
  public:
   explicit Held(std::shared_ptr<ReadWriteLock> lock) : lock_(std::move(lock)) {}
@@ -49,24 +51,39 @@ class Held {
   void enter_now() {
     if (held_) throw std::runtime_error("a lock cannot be entered twice by one token");
     enter(*lock_);
+    entered_ = ReadWriteLock::entered();
     held_ = true;
   }
   void leave_now() {
-    if (lock_ && held_) ((*lock_).*leave)();
+    if (lock_ && held_) ((*lock_).*leave)(entered_);
     held_ = false;
   }
 
  private:
   std::shared_ptr<ReadWriteLock> lock_;
+  ReadWriteLock::Entered entered_;
   bool held_ = false;
+};
+
+// A section that `with` holds; see core/fork.h.
+class Section {
+ public:
+  void enter_now() {
+    const nb::gil_scoped_release released;
+    section_.emplace();
+  }
+  void leave_now() { section_.reset(); }
+
+ private:
+  std::optional<Unforked> section_;
 };
 
 using Reading = Held<enter_reading, &ReadWriteLock::leave_reading>;
 using Writing = Held<enter_writing, &ReadWriteLock::leave_writing>;
 
 template <class Token>
-void bind_token(nb::module_& module, const char* name) {
-  nb::class_<Token>(module, name)
+nb::class_<Token> bind_token(nb::module_& module, const char* name) {
+  return nb::class_<Token>(module, name)
       .def("__enter__", &Token::enter_now)
       .def(
           "__exit__", [](Token& token, nb::handle, nb::handle, nb::handle) { token.leave_now(); },
@@ -80,6 +97,13 @@ void enter_reading(ReadWriteLock& lock) {
 }
 
 void bind_read_write_lock(nb::module_& module) {
+  module.def("before_fork", [] {
+    const nb::gil_scoped_release released;  // a section may wait for the GIL
+    before_fork();
+  });
+  module.def("after_fork_in_parent", after_fork_in_parent);
+  module.def("after_fork_in_child", after_fork_in_child);
+  bind_token<Section>(module, "Unforked").def(nb::init<>());
   bind_token<Reading>(module, "Reading");
   bind_token<Writing>(module, "Writing");
   nb::class_<SharedLock>(module, "ReadWriteLock")

@@ -1,5 +1,7 @@
 #include "core/rows.h"
 
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arrays.h"
@@ -9,8 +11,10 @@ namespace cfe {
 
 namespace {
 
-using Floats = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig>;
-using Ints = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>, nb::c_contig>;
+// Read-only: they are views.
+using Floats = nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig>;
+template <class Number>
+using Numbers = nb::ndarray<nb::numpy, const Number, nb::ndim<1>, nb::c_contig>;
 
 template <class Number>
 using Arrays = std::vector<nb::ndarray<const Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
@@ -41,15 +45,14 @@ void make(Rows* place, std::size_t d, int codec, const Array1<const float>& leve
   new (place) Rows(rows);
 }
 
-// Not to be written to.
-nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> labels(nb::handle self) {
+Numbers<std::int32_t> labels(nb::handle self) {
   const auto own = nb::cast<const Rows&>(self).labels();
-  return {const_cast<std::int32_t*>(own.data()), {own.size()}, self};
+  return {own.data(), {own.size()}, self};
 }
 
-nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> starts(nb::handle self) {
+Numbers<std::int64_t> starts(nb::handle self) {
   const auto own = nb::cast<const Rows&>(self).starts();
-  return {const_cast<std::int64_t*>(own.data()), {own.size()}, self};
+  return {own.data(), {own.size()}, self};
 }
 
 void gather(const Rows& rows, const Array1<const std::int64_t>& wanted, const Array2<float>& X,
@@ -67,6 +70,21 @@ void copy_ids(const Rows& rows, const Array1<std::int64_t>& ids) {
   rows.copy_ids(as_span(ids));
 }
 
+void check_lists(const Rows& rows, const std::optional<Array1<const std::int64_t>>& lists) {
+  const nb::gil_scoped_release released;
+  if (lists) return rows.check_lists(as_span(*lists));
+  for (std::size_t list = 0; list < rows.nlist(); ++list) rows.check_list(list);
+}
+
+nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>> checksums(const Rows& rows) {
+  std::vector<std::uint32_t> sums;
+  {
+    const nb::gil_scoped_release released;
+    sums = rows.checksums();
+  }
+  return as_array(std::move(sums));
+}
+
 // In a mapped file vectors may lie at odd addresses, which NumPy does not take.
 template <class Number>
 bool aligned(const void* address) {
@@ -78,18 +96,26 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
   const bool some = 0 <= first && first < stop && stop <= static_cast<std::int64_t>(rows.size());
   if (!some || rows.codec() != Codec::kFlat) return nb::none();
   const std::size_t list = rows.list_of(first);
+  rows.check_list(list);
   const std::int64_t start = rows.starts()[list];
   const std::uint8_t* codes = rows.row(first);
   const std::int64_t* ids = rows.ids_of(list).data() + (first - start);
   if (stop > rows.starts()[list + 1] || !aligned<float>(codes) || !aligned<std::int64_t>(ids)) return nb::none();
   const auto size = static_cast<std::size_t>(stop - first);
-  auto* data = const_cast<float*>(reinterpret_cast<const float*>(codes));
-  return nb::make_tuple(Floats(data, {size, rows.d()}, self), Ints(const_cast<std::int64_t*>(ids), {size}, self));
+  const auto* data = reinterpret_cast<const float*>(codes);
+  return nb::make_tuple(Floats(data, {size, rows.d()}, self), Numbers<std::int64_t>(ids, {size}, self));
 }
 
 }  // namespace
 
 void bind_rows(nb::module_& module) {
+  nb::class_<ListChecks>(module, "ListChecks")
+      .def(
+          "__init__",
+          [](ListChecks* place, std::string source, const Array1<const std::uint32_t>& sums) {
+            new (place) ListChecks(std::move(source), as_span(sums));
+          },
+          nb::arg("source"), as_is("sums"));
   nb::class_<Rows>(module, "Rows")
       .def("__init__", make, nb::arg("d"), nb::arg("codec"), as_is("levels"), nb::arg("codes"), nb::arg("ids"),
            as_is("labels"), nb::arg("pq_codes"), nb::arg("pq_code_size"), nb::keep_alive<1, 5>(),
@@ -99,6 +125,15 @@ void bind_rows(nb::module_& module) {
       .def("starts", starts)
       .def("gather", gather, as_is("rows"), as_is("X"), as_is("ids"))
       .def("copy_ids", copy_ids, as_is("ids"))
+      .def(
+          "check_by",
+          [](Rows& rows, std::vector<std::shared_ptr<ListChecks>> parts, const Array1<const std::int64_t>& owners) {
+            rows.check_by({parts.begin(), parts.end()}, as_span(owners));
+          },
+          nb::arg("parts"), as_is("owners"))
+      .def("check_lists", check_lists, nb::arg("lists").noconvert().none() = nb::none())
+      .def("check_ids", &Rows::check_ids)
+      .def("checksums", checksums)
       .def("view", view, nb::arg("first"), nb::arg("stop"));
 }
 

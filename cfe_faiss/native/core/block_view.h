@@ -9,6 +9,7 @@
 namespace cfe {
 
 inline constexpr std::size_t kBlockRows = 16;
+inline constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of a row: more do not add up in 32 bits
 
 // What the numbers of a block are: float32, or four bytes in a word.
 enum class Element : int { kFloat = 0, kByte = 1 };

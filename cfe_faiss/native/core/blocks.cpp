@@ -118,6 +118,7 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
       columns_(up_to_multiple(rows.d())),
       margin_(options.rounding_error * (options.element == Element::kByte ? kByteMargin : 1)) {
   require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
+  require(options.element == Element::kFloat || rows.d() < kMostBytes, "bytes must be fewer than 2**24 in a row");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
   set_rotation(options);
   lay_out(options);
@@ -209,6 +210,8 @@ std::vector<std::int32_t> Blocks::rows_of(std::size_t list, const BlocksOptions&
 
 void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory) {
   const std::vector<std::int32_t> rows = rows_of(list, options);
+  const auto number = static_cast<std::int64_t>(list);
+  if (!rows.empty()) rows_.check_lists({&number, 1});
   std::vector<std::int32_t> labels(rows.size());
   for (std::size_t r = 0; r < rows.size(); ++r) labels[r] = rows_.labels()[rows[r]];
   const auto first = static_cast<std::size_t>(starts_[list]);

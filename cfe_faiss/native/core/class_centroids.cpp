@@ -7,6 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "core/block_view.h"
 #include "core/kernels.h"
 
 namespace cfe {
@@ -73,6 +74,7 @@ void ChangedLists::copy(const ChangedLists& other, std::size_t place, std::size_
 }
 
 void ChangedLists::add(const Rows& rows, std::size_t list, double small_share) {
+  rows.check_list(list);
   const std::size_t d = rows.d(), first = labels_.size();
   const auto own = rows.labels_of(list);  // ascending
   const auto known = static_cast<std::size_t>(own.end() - std::upper_bound(own.begin(), own.end(), kUnknown));
@@ -205,7 +207,7 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
       add_run(of, own);
     }
   }
-  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d_ >= kDimensionsForBytes;
+  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d_ >= kDimensionsForBytes && d_ < kMostBytes;
   if (by_bytes_) round_to_bytes();
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -193,21 +192,6 @@ CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::in
 
 bool CsrGraph::sum_weights(std::size_t v) {
   return weights_.empty() || sum_of_node(weights_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]), v, sums_);
-}
-
-std::int64_t CsrGraph::count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const {
-  if (labels.size() != num_nodes())
-    refuse("labels must have length " + std::to_string(num_nodes()) + ", got " + std::to_string(labels.size()));
-  const std::vector<Range> ranges = balanced_ranges(indptr_);
-  std::atomic<std::int64_t> total{0};
-  const auto count = [&](std::size_t task) {
-    std::int64_t same = 0;
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-      for (const std::int32_t u : neighbors(v)) same += labels[u] == labels[v];
-    total += same;
-  };
-  parallel_for(ranges.size(), threads, count, watch);
-  return total;
 }
 
 GraphBuilder::GraphBuilder(std::size_t num_nodes, bool directed, bool weighted)

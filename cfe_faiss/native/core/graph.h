@@ -58,9 +58,6 @@ class CsrGraph {
   // See SumsOfWeights; empty without weights.
   std::span<const float> largest() const { return sums_.largest; }
   std::span<const double> totals() const { return sums_.totals; }
-  // The number of entries of `indices` that join nodes with the same label. Throws std::invalid_argument unless there
-  // is a label for each node.
-  std::int64_t count_same_label(std::span<const std::int32_t> labels, int threads, const Watch& watch) const;
 
  private:
   bool sum_weights(std::size_t v);  // false where one is not positive and finite

@@ -24,7 +24,8 @@ constexpr std::size_t kListsAtOnce = 64;
 
 ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
                    std::span<const std::int64_t> reference_starts)
-    : n_(rows.size()),
+    : rows_(rows),
+      n_(rows.size()),
       view_{rows.view(), references.data(), reference_starts.data(),
             reference_starts.empty() ? 0 : reference_starts.size() - 1} {
   require(!reference_starts.empty() && reference_starts.front() == 0 &&
@@ -46,6 +47,7 @@ void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const M
   const auto stop = static_cast<std::int64_t>(lists());
   const std::int64_t *first = queries.lists.data, *last = first + queries.lists.size();
   require(std::all_of(first, last, [stop](std::int64_t list) { return list < stop; }), "there is no such list");
+  rows_.check_lists({first, last});
 }
 
 void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const {
@@ -76,6 +78,8 @@ void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& wa
     std::vector<float*> class_means;
     const std::size_t first = task * kListsAtOnce, stop = std::min(lists(), first + kListsAtOnce);
     for (std::size_t list = first; list < stop; ++list) {
+      const std::int64_t number = static_cast<std::int64_t>(list);
+      rows_.check_lists({&number, 1});
       labels.clear();
       class_means.clear();
       for (std::int64_t place = of.entry_starts[list]; place < of.entry_starts[list + 1]; ++place) {

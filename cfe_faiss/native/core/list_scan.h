@@ -53,6 +53,7 @@ class ListScan {
  private:
   void check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const;
 
+  const Rows& rows_;
   std::size_t n_;
   ListsView view_;
 };

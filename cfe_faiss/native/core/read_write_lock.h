@@ -1,15 +1,24 @@
 // Any number of readers at once, or one writer; a waiting writer goes before new readers.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/fork.h"
 
 namespace cfe {
 
-// Not reentrant. Whoever waits does so for a while at a time, so that a caller can look after other things in between.
+// A reader may enter once more, even if a writer waits. A thread that would wait for itself gets a std::runtime_error.
+// Threads wait for a while at a time, so that a caller can look after other things in between.
+//
+// In the child of a fork the lock is open: the threads that held it or waited for it are no more. Whoever has entered
+// before a fork does not leave it afterwards.
 class ReadWriteLock {
  public:
   using Patience = std::chrono::milliseconds;
@@ -24,21 +33,33 @@ class ReadWriteLock {
   void announce();
   void withdraw();
 
-  void leave_reading();
-  void leave_writing();
+  // Who has entered, and in which process.
+  struct Entered {
+    std::thread::id thread = std::this_thread::get_id();
+    std::uint64_t forks = 0;
+  };
+  static Entered entered();
+  void leave_reading(const Entered& reader = entered());
+  void leave_writing(const Entered& writer = entered());
 
   // How many writers have entered, for whoever is inside: what was worked out then holds as long as there are no more.
   std::uint64_t writers_so_far() const { return writers_so_far_; }
 
  private:
-  bool open_to_readers() const { return !writing_ && waiting_ == 0; }
-  bool open_to_writers() const { return !writing_ && readers_ == 0; }
+  using Guard = std::unique_lock<std::mutex>;
+
+  Guard guard();
+  bool open_to_readers() const;
+  bool open_to_writers() const;
+  void add_writer();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t readers_ = 0, waiting_ = 0;
+  std::vector<std::thread::id> readers_;  // one for each time that a thread has entered
+  std::thread::id writer_;                // while it writes
+  std::size_t waiting_ = 0;
   std::uint64_t writers_so_far_ = 0;
-  bool writing_ = false;
+  std::atomic<std::uint64_t> forks_ = forks_so_far();  // of the process that uses the lock
 };
 
 }  // namespace cfe

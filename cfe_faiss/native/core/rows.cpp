@@ -83,6 +83,45 @@ void Rows::check(std::span<const std::uint64_t> code_addresses, std::span<const 
   require(descents == between_lists, "labels must ascend in each list");
 }
 
+void Rows::check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners) {
+  require(owners.size() == nlist(), "owners must have one value for each list");
+  for (const std::int64_t owner : owners)
+    require(owner >= 0 && static_cast<std::size_t>(owner) < parts.size(), "owners must be numbers of parts");
+  owners_.assign(owners.begin(), owners.end());
+  parts_ = std::move(parts);
+}
+
+void Rows::check_both(std::size_t list) const {
+  const ListChecks& checks = *parts_[owners_[list]];
+  checks.check_codes(list, code_bytes(list), pq_code_bytes(list));
+  checks.check_ids(list, id_bytes(list));
+}
+
+void Rows::check_lists(std::span<const std::int64_t> lists) const {
+  if (parts_.empty()) return;
+  for (const std::int64_t list : lists) {
+    if (list >= 0 && static_cast<std::size_t>(list) < nlist()) {
+      check_both(static_cast<std::size_t>(list));
+    } else if (list >= 0) {
+      for (std::size_t other = 0; other < nlist(); ++other) check_both(other);
+      return;
+    }
+  }
+}
+
+void Rows::check_ids() const {
+  for (std::size_t list = 0; list < owners_.size(); ++list) parts_[owners_[list]]->check_ids(list, id_bytes(list));
+}
+
+std::vector<std::uint32_t> Rows::checksums() const {
+  std::vector<std::uint32_t> sums;
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    sums.push_back(crc32(pq_code_bytes(list), crc32(code_bytes(list))));
+    sums.push_back(crc32(id_bytes(list)));
+  }
+  return sums;
+}
+
 RowsView Rows::view() const {
   const float* low = levels_.data();
   return {.d = d_,
@@ -100,12 +139,15 @@ RowsView Rows::view() const {
 
 void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const {
   const auto n = static_cast<std::int64_t>(size());
-  for (const std::int64_t row : wanted)
+  for (const std::int64_t row : wanted) {
     if (row < 0 || row >= n) throw std::out_of_range("there is no row " + std::to_string(row));
+    if (!parts_.empty()) check_both(list_of(row));
+  }
   kernels().gather_rows(view(), wanted, X, ids);
 }
 
 void Rows::copy_ids(std::span<std::int64_t> ids) const {
+  check_ids();
   for (std::size_t list = 0; list < nlist(); ++list) {
     const auto own = ids_of(list);
     std::copy(own.begin(), own.end(), ids.begin() + starts_[list]);

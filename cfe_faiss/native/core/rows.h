@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/list_checks.h"
 #include "core/rows_view.h"
 
 namespace cfe {
@@ -50,6 +51,20 @@ class Rows {
   }
   std::size_t pq_code_size() const { return pq_code_size_; }
 
+  // Lets `parts[owners[list]]` check each list when it is read for the first time. Throws std::invalid_argument if the
+  // arguments do not fit the lists.
+  void check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners);
+  // Each throws std::invalid_argument if a list is not as it was written. Whoever reads codes or ids by `view`,
+  // `codes_of`, `ids_of`, `row` or `id` calls one of them before. Numbers below 0 are passed over; one that is no list
+  // stands for all: a list of references leads anywhere.
+  void check_list(std::size_t list) const {
+    if (!parts_.empty()) check_both(list);
+  }
+  void check_lists(std::span<const std::int64_t> lists) const;
+  void check_ids() const;
+  // The checksums of codes and of ids, of each list, (nlist, 2).
+  std::vector<std::uint32_t> checksums() const;
+
   // For kernels; valid while this object lives.
   RowsView view() const;
   // Copies vectors, (wanted, d), and ids, (wanted,), of some rows. Throws std::out_of_range where there is no such row.
@@ -75,6 +90,16 @@ class Rows {
  private:
   void check(std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
              std::span<const std::uint64_t> pq_code_addresses) const;
+  void check_both(std::size_t list) const;
+  std::size_t size_of(std::size_t list) const { return static_cast<std::size_t>(starts_[list + 1] - starts_[list]); }
+  std::span<const std::uint8_t> code_bytes(std::size_t list) const { return {codes_[list], row_size_ * size_of(list)}; }
+  std::span<const std::uint8_t> pq_code_bytes(std::size_t list) const {
+    if (pq_codes_.empty()) return {};
+    return {pq_codes_[list], pq_code_size_ * size_of(list)};
+  }
+  std::span<const std::uint8_t> id_bytes(std::size_t list) const {
+    return {reinterpret_cast<const std::uint8_t*>(ids_[list]), sizeof(std::int64_t) * size_of(list)};
+  }
 
   std::size_t d_, row_size_, pq_code_size_;
   Codec codec_;
@@ -83,6 +108,8 @@ class Rows {
   std::vector<const std::uint8_t*> codes_, pq_codes_;
   std::vector<const std::int64_t*> ids_;
   SharedLabels labels_;
+  std::vector<std::shared_ptr<const ListChecks>> parts_;
+  std::vector<std::size_t> owners_;
 };
 
 }  // namespace cfe

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/fork.h"
 #include "core/kernels.h"
 
 namespace cfe {
@@ -166,8 +167,13 @@ bool Searcher::holds_all(const Query& query, TopK best) const {
 }
 
 const ClassCounts& Searcher::counts() const {
-  std::call_once(counted_,
-                 [this] { counts_ = std::make_unique<ClassCounts>(rows_.labels(), std::span<const bool>()); });
+  if (!counted_.load()) {
+    const Unforked section;
+    std::call_once(counting_, [this] {
+      counts_ = std::make_unique<ClassCounts>(rows_.labels(), std::span<const bool>());
+      counted_.store(true);
+    });
+  }
   return *counts_;
 }
 
@@ -187,6 +193,7 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
 }
 
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
+  rows_.check_lists(lists);
   scratch.row.resize(2 * d());
   kernels().scan_lists(lists_,
                        {query.x.data(), query.label, lists, query.allowed.empty() ? nullptr : query.allowed.data()},

@@ -1,6 +1,7 @@
 // Queries that are each searched alone: lists are ranked, scanned, and what was found is put in order, in one call.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,7 +79,8 @@ class Searcher {
   double margin_;
   const Blocks* blocks_;
   std::vector<bool> changed_;
-  mutable std::once_flag counted_;
+  mutable std::once_flag counting_;
+  mutable std::atomic<bool> counted_{false};
   mutable std::unique_ptr<const ClassCounts> counts_;  // only a query that has found little asks for them
 };
 

@@ -73,7 +73,8 @@ void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget&
     subtract_mean(target.mean, blocks.rows.d, target.ranges[b], memory.block);
     if (blocks.rotation != nullptr) rotate(blocks, memory.block, memory.rotated);
     const float* lanes = blocks.rotation != nullptr ? memory.rotated : memory.block;
-    write_statistics(blocks, encode(blocks, lanes, 127, 0, data), target.statistics + b * kRowStatistics * kLanes);
+    write_statistics(blocks, encode(blocks, lanes, kLargestRowCode, 0, data),
+                     target.statistics + b * kRowStatistics * kLanes);
   }
 }
 

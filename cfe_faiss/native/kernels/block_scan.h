@@ -35,7 +35,7 @@ CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
     lanes = scan.memory.rotated;
   }
   std::int32_t* words = scan.memory.words + block * blocks.words * kLanes;
-  const Codes codes = encode(blocks, lanes, kLargestCode, kZeroCode, words);
+  const Codes codes = encode(blocks, lanes, largest_code(blocks.rows.d), kZeroCode, words);
   const QueryStatistics& queries = scan.memory.queries;
   const std::size_t q = block * kLanes;
   const F16 rotation_error = codes.norm * F16::all(blocks.rotation_error), inverse = F16::all(1) / codes.scale;
@@ -55,7 +55,7 @@ CFE_INLINE void encode_single_query(const Scan& scan) {
     rotate_single(blocks, x, scan.memory.rotated);
     x = scan.memory.rotated;
   }
-  const SingleCodes codes = encode_single(blocks, x, kLargestCode, kZeroCode, scan.memory.words);
+  const SingleCodes codes = encode_single(blocks, x, largest_code(blocks.rows.d), kZeroCode, scan.memory.words);
   const QueryStatistics& queries = scan.memory.queries;
   const float rotation_error = codes.norm * blocks.rotation_error, inverse = 1 / codes.scale;
   queries.norm[0] = (codes.norm + rotation_error) * inverse;

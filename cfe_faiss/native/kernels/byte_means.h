@@ -51,7 +51,7 @@ void encode_means(const float* means, std::span<const float> center, const ByteM
       along += rest * F16::all(center[i]);
     }
     const block::Codes codes =
-        block::encode(shape_of(d, target.words), buffer, 127, 0, target.data + b * target.words * kLanes);
+        block::encode(shape_of(d, target.words), buffer, kLargestRowCode, 0, target.data + b * target.words * kLanes);
     std::int32_t* statistics = target.statistics + b * kMeanStatistics * kLanes;
     auto* floats = reinterpret_cast<float*>(statistics);
     (codes.sum * I16::all(-kZeroCode)).store(statistics + kMeanCorrection * kLanes);
@@ -73,7 +73,7 @@ ByteQuery encode_query(std::span<const float> x, std::span<const float> center, 
   const float share = square > block::kTiny ? along / square : 0;
   for (std::size_t i = 0; i < d; ++i) rest[i] = x[i] - share * center[i];
   const block::SingleCodes codes =
-      block::encode_single(shape_of(d, words.size() / kLanes), rest.data(), kLargestCode, kZeroCode, words.data());
+      block::encode_single(shape_of(d, words.size() / kLanes), rest.data(), largest_code(d), kZeroCode, words.data());
   const float up = rounded_up(d), norm = __builtin_sqrtf(block::row_product(x.data(), x.data(), d)) * up;
   return {words.data(),     along,          share, norm > block::kTiny ? norm : block::kTiny, codes.scale,
           codes.error * up, codes.norm * up};

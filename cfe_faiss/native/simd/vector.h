@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/block_view.h"
 #include "core/inline.h"
 #include "simd/level.h"
 
@@ -20,7 +21,19 @@ inline constexpr int kParts = kLanes / kWidth;  // registers of 16 floats
 
 using FloatRegister = float __attribute__((vector_size(4 * kWidth)));
 using IntRegister = std::int32_t __attribute__((vector_size(4 * kWidth)));
+using WordRegister = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 using DoubleRegister = double __attribute__((vector_size(8 * kWidth)));  // of kWidth doubles: one or two registers
+
+// The type in which registers are added and multiplied: integers wrap around, as byte products may on their way to a
+// sum that fits.
+template <class Register>
+struct Arithmetic {
+  using Type = Register;
+};
+template <>
+struct Arithmetic<IntRegister> {
+  using Type = WordRegister;
+};
 
 // A number in all lanes of a register.
 template <class Register, class Number>
@@ -30,6 +43,7 @@ CFE_INLINE Register in_all_lanes(Number value) {
 
 template <class Register, class Number>
 struct Vector {
+  using Wide = Arithmetic<Register>::Type;
   Register part[kParts];
 
   static CFE_INLINE Vector load(const Number* from) {
@@ -47,18 +61,18 @@ struct Vector {
   }
   CFE_INLINE Vector operator+(const Vector& other) const {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = part[p] + other.part[p];
+    for (int p = 0; p < kParts; ++p) v.part[p] = (Register)((Wide)part[p] + (Wide)other.part[p]);
     return v;
   }
   CFE_INLINE Vector operator-(const Vector& other) const {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = part[p] - other.part[p];
+    for (int p = 0; p < kParts; ++p) v.part[p] = (Register)((Wide)part[p] - (Wide)other.part[p]);
     return v;
   }
   CFE_INLINE Vector& operator+=(const Vector& other) { return *this = *this + other; }
   CFE_INLINE Vector operator*(const Vector& other) const {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = part[p] * other.part[p];
+    for (int p = 0; p < kParts; ++p) v.part[p] = (Register)((Wide)part[p] * (Wide)other.part[p]);
     return v;
   }
 };
@@ -324,6 +338,13 @@ inline constexpr int kZeroCode = 64, kLargestCode = 63;
 #else
 inline constexpr int kZeroCode = 0, kLargestCode = 127;
 #endif
+inline constexpr int kLargestRowCode = 127;
+
+// The largest code of a query of d bytes, 1 or more where d < kMostBytes: sums of products with rows fit into 32 bits.
+CFE_INLINE int largest_code(std::size_t d) {
+  const auto fits = static_cast<int>(0x7FFFFFFF / (kLargestRowCode * (d < kMostBytes ? d + 1 : kMostBytes)));
+  return fits < kLargestCode ? fits : kLargestCode;
+}
 
 // total + the sum of the four products of the bytes of a query, as stored, and of a row.
 CFE_INLINE I16 add_products(const I16& total, const I16& query, const I16& row) {
@@ -333,7 +354,7 @@ CFE_INLINE I16 add_products(const I16& total, const I16& query, const I16& row) 
     v.part[p] = (IntRegister)_mm512_dpbusd_epi32((__m512i)total.part[p], (__m512i)query.part[p], (__m512i)row.part[p]);
 #elif defined(CFE_LEVEL_avx2)
     const __m256i pairs = _mm256_maddubs_epi16((__m256i)query.part[p], (__m256i)row.part[p]);
-    v.part[p] = total.part[p] + (IntRegister)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    v.part[p] = (IntRegister)_mm256_add_epi32((__m256i)total.part[p], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #elif defined(CFE_LEVEL_neon)
     v.part[p] = (IntRegister)vdotq_s32((int32x4_t)total.part[p], (int8x16_t)query.part[p], (int8x16_t)row.part[p]);
 #else

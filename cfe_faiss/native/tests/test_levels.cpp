@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -117,6 +118,31 @@ TEST(means_in_bytes_bound_their_products_with_a_query) {
       }
       if (length >= 1) CHECK(wide <= 0.1 * norms * kernels().norm(x));  // else they would be of no use
     }
+}
+
+TEST(means_of_many_dimensions_in_bytes_bound_their_products) {
+  for (const std::size_t d : {131072, 140000, 300000}) {  // products of bytes of 127 each do not fit into 32 bits
+    const std::size_t words = (d + 3) / 4, padded = (d + 15) / 16 * 16;
+    std::vector<float> x = random_numbers(d, 9), means(16 * d), buffer(16 * d), rest(padded), lower(16), upper(16);
+    const float size = 1 / std::sqrt(static_cast<float>(d));
+    for (float& value : x) value = value < 0 ? -size : size;
+    std::array<double, 16> exact{};
+    for (std::size_t i = 0; i < d; ++i)
+      for (std::size_t row = 0; row < 16; ++row) {
+        means[i * 16 + row] = row < 8 ? x[i] : i * row < d ? -x[i] : x[i];
+        exact[row] += static_cast<double>(x[i]) * static_cast<double>(means[i * 16 + row]);
+      }
+    if (!kernels().has_bytes) continue;
+    const std::vector<float> center(d, 0.0F);
+    std::vector<std::int32_t> data(words * 16), statistics(kMeanStatistics * 16), own(words * 16);
+    kernels().encode_means(means.data(), center, {words, 1, data.data(), statistics.data()}, buffer.data());
+    const ByteQuery query = kernels().encode_query(x, center, std::span(rest).first(d), own);
+    kernels().bound_means({words, 1, data.data(), statistics.data()}, query, lower.data(), upper.data());
+    for (std::size_t row = 0; row < 16; ++row) {
+      CHECK(lower[row] <= exact[row] && exact[row] <= upper[row]);
+      CHECK(upper[row] - lower[row] < 0.5F);
+    }
+  }
 }
 
 TEST(scans_find_the_same) {

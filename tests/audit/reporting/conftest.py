@@ -15,7 +15,7 @@ from cfe_faiss import audit
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 LONG = "x" * 10_000
 CONDITIONS = (
-    audit.Condition("impact_ratio", "member", at_least=0.99),
+    "impact_ratio[member]>=1.5",
     audit.Condition("overall_accuracy", at_least=0.0),
     audit.Condition("only_in", at_most=1.0),
 )
@@ -71,12 +71,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     folder = tmp_path_factory.mktemp("report")
     written = audit.report(
         finder,
-        data,
         folder / "report.html",
         sensitive=["member", "sex", "race"],
-        model=model,
         favourable="granted",
-        conditions=CONDITIONS,
+        require=CONDITIONS,
         subject=audit.Subject(command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}),
         pairs=60,
         figures=folder / "figures",

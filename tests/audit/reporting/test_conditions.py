@@ -1,52 +1,109 @@
 import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cfe_faiss.audit import Condition
 from cfe_faiss.audit.reporting import Report
-from cfe_faiss.audit.reporting.conditions import check_all
+from cfe_faiss.audit.reporting.conditions import as_conditions, check_all
 from cfe_faiss.audit.reporting.document import Measure
 
 MEASURES = [
-    Measure("impact_ratio", "sex", "f", 0.75, 40, 0.6, 0.9),
+    Measure("impact_ratio", "sex", "f", 0.75, 40, 0.7, 0.79),
     Measure("impact_ratio", "sex", "m", 1.0, 60),
-    Measure("impact_ratio", "city", "A", 0.5, 10),
-    Measure("accuracy", None, "all nodes", 0.9, 100),
-    Measure("accuracy", "sex", "x", math.nan, 0),
+    Measure("impact_ratio", "sex", "d", 0.5, 35, 0.4, 0.6, unjudged="not ranked"),
+    Measure("impact_ratio", "city", "A", 0.5, 10, 0.4, 0.6),
+    Measure("accuracy", None, "all people", 0.9, 100, 0.84, 0.95),
+    Measure("accuracy", "sex", "x", math.nan, 50),
 ]
 
 
-def outcomes(condition, sensitive=("sex",)):
-    return [(check.attribute, check.group, check.passed) for check in check_all([condition], MEASURES, sensitive)]
+def outcomes(condition: Condition, sensitive: Sequence[str] = ("sex",)) -> list[tuple[str | None, str, str]]:
+    return [(check.attribute, check.group, check.outcome) for check in check_all([condition], MEASURES, sensitive)]
 
 
-def test_each_group_is_checked():
+def test_each_group_is_checked() -> None:
     condition = Condition("impact_ratio", at_least=0.8)
-    assert outcomes(condition) == [("sex", "f", False), ("sex", "m", True)]
-    assert outcomes(condition, ["sex", "city"])[2] == ("city", "A", False)
-    assert outcomes(Condition("impact_ratio", "city", at_most=0.5), []) == [("city", "A", True)]
+    found = [("sex", "f", "fail"), ("sex", "m", "pass"), ("sex", "d", "cannot tell")]
+    assert outcomes(condition) == found
+    assert outcomes(condition, ["sex", "city"]) == [*found, ("city", "A", "cannot tell")]
+    assert outcomes(Condition("impact_ratio", "city", at_most=0.6, min_cases=10), []) == [("city", "A", "pass")]
 
 
-def test_bounds_are_included():
-    assert Condition("impact_ratio", at_least=0.8).holds(0.8)
-    assert not Condition("impact_ratio", at_least=0.8).holds(math.nextafter(0.8, 0))
-    assert not Condition("accuracy", at_least=0.5, at_most=0.6).holds(0.7)
+@pytest.mark.parametrize(
+    ("bounds", "interval", "outcome"),
+    [
+        ({"at_least": 0.8}, (0.8, 1.1), "pass"),
+        ({"at_least": 0.8}, (math.nextafter(0.8, 0), 1.1), "cannot tell"),
+        ({"at_least": 0.8}, (0.5, 0.8), "cannot tell"),
+        ({"at_least": 0.8}, (0.5, math.nextafter(0.8, 0)), "fail"),
+        ({"at_most": 0.1}, (0.0, 0.1), "pass"),
+        ({"at_most": 0.1}, (0.1, 0.2), "cannot tell"),
+        ({"at_most": 0.1}, (0.11, 0.2), "fail"),
+        ({"at_least": 0.8, "at_most": 1.25}, (0.8, 1.25), "pass"),
+        ({"at_least": 0.8, "at_most": 1.25}, (0.9, 1.3), "cannot tell"),
+        ({"at_least": 0.8, "at_most": 1.25}, (1.3, 1.4), "fail"),
+        ({"at_least": 0.8, "at_most": 1.25}, (0.1, 0.7), "fail"),
+    ],
+)
+def test_the_whole_interval_decides(bounds: Any, interval: tuple[float, float], outcome: str) -> None:
+    low, high = interval
+    (check,) = check_all(
+        [Condition("accuracy", **bounds)], [Measure("accuracy", None, "all", (low + high) / 2, 50, low, high)], ()
+    )
+    assert check.outcome == outcome
+    assert (check.reason == "") == (outcome != "cannot tell")
 
 
-def test_what_has_no_cases_is_not_evaluated():
-    assert outcomes(Condition("accuracy", at_least=0.95)) == [(None, "all nodes", False), ("sex", "x", None)]
-    assert outcomes(Condition("impact_ratio", "sex", at_least=0.8, min_n=50))[0] == ("sex", "f", None)
-    assert outcomes(Condition("flipped", "sex", at_most=0)) == [("sex", "no group", None)]
+def test_a_count_without_an_interval_decides_alone() -> None:
+    for share, outcome in ((0.1, "pass"), (0.11, "fail")):
+        measure = Measure("flipped", "sex", "f to m", share, 100)
+        (check,) = check_all([Condition("flipped", "sex", at_most=0.1)], [measure], ["sex"])
+        assert check.outcome == outcome
 
 
-def test_a_report_passes_if_every_condition_was_evaluated_and_none_failed(tmp_path):
-    def passed(*conditions):
-        return Report((tmp_path,), check_all(conditions, MEASURES, ["sex"]), {}).passed
+def test_few_cases_and_undefined_numbers_cannot_tell() -> None:
+    def reasons(condition: Condition) -> list[str]:
+        return [check.reason for check in check_all([condition], MEASURES, ["sex"])]
 
-    assert passed()
-    assert passed(Condition("impact_ratio", at_least=0.7))
-    assert not passed(Condition("impact_ratio", at_least=0.7), Condition("impact_ratio", at_least=0.8))
-    assert not passed(Condition("flipped", at_most=1))
+    assert reasons(Condition("accuracy", at_least=0.8)) == ["", "the number is not defined"]
+    few = "fewer than 50 cases"
+    assert reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50)) == [few, "", "not ranked"]
+    assert reasons(Condition("flipped", "sex", at_most=0)) == ["no such group"]
+    assert Condition("accuracy", at_least=0.8).min_cases == 30
+
+
+def test_a_line_names_attribute_and_value() -> None:
+    lines = [str(check) for check in check_all([Condition("impact_ratio", at_least=0.8)], MEASURES, ["sex"])]
+    assert lines == [
+        "fail: impact_ratio >= 0.8, sex = f: 0.7500 (n = 40, interval 0.7000 to 0.7900)",
+        "pass: impact_ratio >= 0.8, sex = m: 1.0000 (n = 60)",
+        "cannot tell: impact_ratio >= 0.8, sex = d: 0.5000 (n = 35, interval 0.4000 to 0.6000); not ranked",
+    ]
+
+
+def test_outcome_of_a_report(tmp_path: Path) -> None:
+    def outcome(*require: str) -> tuple[str, bool]:
+        report = Report((tmp_path,), check_all(as_conditions(require), MEASURES, ["sex"]), {})
+        return report.outcome, report.passed
+
+    assert outcome() == ("no conditions", False)
+    assert outcome("accuracy<=0.95") == ("cannot tell", False)
+    assert outcome("impact_ratio[city]>=0.8", "impact_ratio[sex]>=0.8") == ("fail", False)
+    report = Report((tmp_path,), check_all(as_conditions("accuracy>=0.8"), MEASURES, []), {})
+    assert (report.outcome, report.passed) == ("pass", True)
+
+
+def test_texts_and_objects_are_conditions() -> None:
+    condition = Condition("accuracy", at_least=0.5)
+    assert as_conditions(["impact_ratio[sex]>=0.8", condition]) == (
+        Condition("impact_ratio", "sex", at_least=0.8),
+        condition,
+    )
+    with pytest.raises(TypeError, match="require must hold texts or Condition objects, got float"):
+        as_conditions([0.8])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +112,7 @@ def test_a_report_passes_if_every_condition_was_evaluated_and_none_failed(tmp_pa
         ("impact_ratio>=0.8", Condition("impact_ratio", at_least=0.8)),
         (" impact_ratio [ sex & race ] >= .8 ", Condition("impact_ratio", "sex & race", at_least=0.8)),
         ("flipped[a>=b]<=1e-2", Condition("flipped", "a>=b", at_most=0.01)),
-        ("excess<=-0.5", Condition("excess", at_most=-0.5)),
+        ("equalised_odds_difference<=1e-1", Condition("equalised_odds_difference", at_most=0.1)),
     ],
 )
 def test_parse(text, condition):
@@ -77,7 +134,7 @@ def test_parse_refuses(text):
         ({"metric": "accuracy", "at_least": 1, "at_most": 0}, ValueError, "at_least must be at most"),
         ({"metric": "accuracy", "at_least": "1"}, TypeError, "at_least must be a number"),
         ({"metric": "accuracy", "at_least": math.nan}, ValueError, "at_least"),
-        ({"metric": "accuracy", "at_least": 1, "min_n": 0}, ValueError, "min_n"),
+        ({"metric": "accuracy", "at_least": 1, "min_cases": 0}, ValueError, "min_cases"),
     ],
 )
 def test_bad_conditions(options, error, words):

@@ -1,88 +1,120 @@
+import math
 import re
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from cfe_faiss.audit.reporting.drawings import (
-    Curve,
-    Dot,
-    DotPlot,
-    LovePlot,
-    LoveRow,
-    Neighbour,
-    Neighbourhood,
+from cfe_faiss.audit.reporting.document import Column, Table
+from cfe_faiss.audit.reporting.drawings import Neighbour, Neighbourhood, Plot
+from cfe_faiss.audit.reporting.figures import (
+    axis,
+    mark,
+    neighbourhood,
+    standalone_chart,
+    standalone_neighbourhood,
+    strip,
 )
-from cfe_faiss.audit.reporting.figures import mark, standalone, svg
 
-HOSTILE = "</svg><script>alert(1)</script>"
-DRAWINGS = [
-    DotPlot((Dot(HOSTILE, 0.5, 0.4, 0.6, 0.3), Dot("b", 1.0, 0.0, 1.0)), HOSTILE),
-    LovePlot((LoveRow(HOSTILE, 2.0, 0.05), LoveRow("b", 0.0, 0.0)), 0.1, HOSTILE),
-    Curve((10, 100), (0.5, 0.75), (0.25, 0.5), (0.75, 1.0), 0.9, HOSTILE, HOSTILE, HOSTILE),
+HOSTILE = "</svg><script>alert(1)</script>\ufffe"
+SVG = "{http://www.w3.org/2000/svg}"
+PLOT = Plot((0.0, 0.5, 1.0), guides=(0.8,), expected="expected", before="before")
+COLUMN = Column("share", HOSTILE, "share", ("low", "high"), plot=PLOT)
+ROWS = (
+    {"name": HOSTILE, "share": 0.5, "low": 0.25, "high": 0.75, "expected": 0.3, "before": 0.9},
+    {"name": "x" * 500, "share": math.nan, "low": None, "high": None, "expected": None, "before": None},
+    {"name": "beyond the scale", "share": 7.0, "low": -3.0, "high": 9.0, "expected": 1.0, "before": None},
+)
+NEIGHBOURHOODS = [
     Neighbourhood(HOSTILE, 0, tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), ((0, 4), (1, 2))),
     Neighbourhood("alone", 1, (), ()),
 ]
 
 
-def shapes(drawing, tag, style):
-    root = ET.fromstring(str(svg(drawing, "name")))
-    return [shape for shape in root.iter(tag) if shape.attrib.get("class", "").startswith(style)]
+def shapes(svg, tag, style):
+    return [shape for shape in ET.fromstring(str(svg)).iter(tag) if shape.attrib.get("class", "").startswith(style)]
 
 
-@pytest.mark.parametrize("drawing", DRAWINGS)
-def test_drawings_are_well_formed_and_escaped(drawing):
-    root = ET.fromstring(str(svg(drawing, HOSTILE)))
-    assert root.find("title").text == HOSTILE
-    assert not list(root.iter("script"))
-    assert "nan" not in str(svg(drawing, "name"))
-    alone = ET.fromstring(standalone(drawing, HOSTILE))
-    assert alone.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "--ink" in alone.find("{http://www.w3.org/2000/svg}style").text
+def place(shape, name="cx"):
+    return float(shape.attrib[name].removesuffix("%"))
 
 
-@pytest.mark.parametrize("drawing", DRAWINGS)
-def test_everything_lies_within_the_drawing(drawing):
-    root = ET.fromstring(str(svg(drawing, "name")))
+def test_places_of_a_chart_are_in_proportion():
+    (value,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "circle", "value")
+    (interval,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "line", "interval")
+    (expected,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "line", "expected")
+    (before,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "line", "before")
+    left, middle, right = (place(tick, "x") for tick in shapes(axis(PLOT, "share"), "text", "tick"))
+    assert place(value) == middle == (left + right) / 2
+    assert place(interval, "x1") == pytest.approx((left + middle) / 2)
+    assert place(interval, "x2") == pytest.approx((middle + right) / 2)
+    assert place(expected, "x1") == pytest.approx(left + 0.3 * (right - left))
+    assert place(before, "x1") == pytest.approx(left + 0.9 * (right - left))
+
+
+def test_a_number_that_is_not_defined_is_not_drawn():
+    drawn = str(strip(PLOT, COLUMN, ROWS[1]))
+    assert "circle" not in drawn
+    assert "nan" not in drawn
+    assert drawn.count("<line") == 1  # the guide
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_everything_lies_within_the_chart(row):
+    for shape in ET.fromstring(str(strip(PLOT, COLUMN, row))).iter():
+        assert all(0 <= place(shape, name) <= 100 for name in ("x1", "x2", "cx") if name in shape.attrib)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "guides", "ticks"),
+    [([0.93, 1.0], (), (0.92, 0.94, 0.96, 0.98, 1.0)), ([0.0], (0.1,), (0.0, 0.02, 0.04, 0.06, 0.08, 0.1))],
+)
+def test_ticks_are_round(numbers, guides, ticks):
+    assert Plot.around(numbers, guides).ticks == ticks
+
+
+@pytest.mark.parametrize("numbers", [[], [None, math.nan], [0.5], [-2.0, 1e6]])
+def test_a_scale_holds_all_numbers(numbers):
+    plot = Plot.around(numbers)
+    known = [number for number in numbers if number is not None and math.isfinite(number)]
+    assert plot.ticks[0] < plot.ticks[-1]
+    assert all(plot.ticks[0] <= number <= plot.ticks[-1] for number in known)
+
+
+def test_a_chart_as_a_file_is_well_formed_and_escaped():
+    table = Table("table", HOSTILE, "", (Column("name", "Name"), COLUMN), ROWS)
+    root = ET.fromstring(standalone_chart(table, COLUMN))
+    assert root.tag == f"{SVG}svg"
+    assert root.find(f"{SVG}title").text == HOSTILE.replace("\ufffe", "\ufffd")
+    assert not list(root.iter(f"{SVG}script"))
+    assert "--ink" in root.find(f"{SVG}style").text
+    assert len(list(root.iter(f"{SVG}circle"))) == 2
+
+
+def test_labels_of_a_file_are_the_names_of_the_rows_and_cut_in_the_middle():
+    names = ["sex = female", "x" * 60 + "a", "x" * 60 + "b"]
+    rows = tuple(ROWS[0] | {"name": name, "heading": "sex", "verdict": "below 1"} for name in names)
+    columns = (Column("heading", "Attribute"), Column("name", "Group"), COLUMN, Column("verdict", "Verdict"))
+    root = ET.fromstring(standalone_chart(Table("table", "caption", "", columns, rows, group="heading"), COLUMN))
+    labels = [text.text for text in root.iter(f"{SVG}text") if text.attrib["text-anchor"] == "end"]
+    assert labels[0] == "sex = female"
+    assert labels[1] != labels[2]
+    assert max(map(len, labels)) <= 45
+
+
+@pytest.mark.parametrize("drawing", NEIGHBOURHOODS)
+def test_neighbourhoods_are_well_formed_escaped_and_within_the_drawing(drawing):
+    root = ET.fromstring(str(neighbourhood(drawing, HOSTILE)))
+    assert root.find("title").text == HOSTILE.replace("\ufffe", "\ufffd")
     width, height = (float(root.attrib[name]) for name in ("width", "height"))
     for shape in root.iter():
-        for name in ("x", "x1", "x2", "cx"):
-            assert 0 <= float(shape.attrib.get(name, 0)) <= width
-        for name in ("y", "y1", "y2", "cy"):
-            assert 0 <= float(shape.attrib.get(name, 0)) <= height
+        assert all(0 <= float(shape.attrib.get(name, 0)) <= width for name in ("x", "cx"))
+        assert all(0 <= float(shape.attrib.get(name, 0)) <= height for name in ("y", "cy"))
+    assert ET.fromstring(standalone_neighbourhood(drawing, HOSTILE)).tag == f"{SVG}svg"
 
 
-def test_places_of_a_dot_plot_are_in_proportion():
-    drawing = DotPlot(tuple(Dot("a", value, 0, 1, 1 - value) for value in (0.0, 0.5, 1.0)), "axis")
-    x = [float(shape.attrib["cx"]) for shape in shapes(drawing, "circle", "value")]
-    expected = [float(shape.attrib["x1"]) for shape in shapes(drawing, "line", "expected")]
-    assert x[2] - x[1] == x[1] - x[0] > 0
-    assert expected == x[::-1]
-
-
-def test_a_love_plot_shows_both_differences():
-    drawing = LovePlot((LoveRow("a", 0.4, 0.1),), 0.1, "axis")
-    (guide,) = shapes(drawing, "line", "guide")
-    (value,) = shapes(drawing, "circle", "value")
-    (before,) = shapes(drawing, "rect", "before")
-    assert value.attrib["cx"] == guide.attrib["x1"]
-    assert float(before.attrib["x"]) > float(value.attrib["cx"])
-
-
-@pytest.mark.parametrize(("low", "ticks"), [(0.95, ["100%", "90%"]), (0.3, ["100%", "80%", "60%", "40%", "20%"])])
-def test_ticks_of_a_curve_are_round(low, ticks):
-    drawing = Curve((1, 2), (0.97, 0.97), (low, low), (1, 1), 0.98, "all", "x", "y")
-    texts = [shape.text for shape in shapes(drawing, "text", "tick")]
-    assert texts[: len(ticks)] == ticks
-
-
-def test_a_curve_of_one_point():
-    assert "polyline" in svg(Curve((10,), (0.5,), (0.4,), (0.6,), 0.5, "all", "x", "y"), "name")
-
-
-def test_classes_differ_in_shape_and_both_neighbourhoods_in_outline():
-    drawing = DRAWINGS[3]
+def test_classes_differ_in_shape_and_common_neighbours_in_outline():
     outlines = [re.sub(r"class-\d", "", str(mark(style))) for style in range(6)]
     assert len(set(outlines)) == 6
-    root = ET.fromstring(str(svg(drawing, "name")))
+    root = ET.fromstring(str(neighbourhood(NEIGHBOURHOODS[0], "name")))
     assert sum("shared" in shape.attrib.get("class", "") for shape in root.iter()) == 1
     assert sum(shape.attrib.get("class", "").startswith("class ") for shape in root.iter()) == 9

@@ -2,12 +2,16 @@ import csv
 import io
 import json
 import os
+import re
 from importlib.resources import files
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import numpy as np
 import pytest
 
+import cfe_faiss as cfe
+from cfe_faiss import audit
 from cfe_faiss.audit.reporting import files as report_files
 
 
@@ -39,34 +43,66 @@ def test_csv_holds_the_numbers_of_json(audited, lines):
     assert {line["section"] for line in lines} >= {"conditions", "groups", "discrimination", "cases", "flip"}
 
 
-def test_csv_holds_no_formula():
-    assert [report_files._harmless(text) for text in ("=1+1", "@a", "+a", "-a", "-5 to 3", "a\nb", 2.5, None)] == [
-        "'=1+1",
-        "'@a",
-        "'+a",
-        "'-a",
-        "-5 to 3",
-        "a b",
-        2.5,
-        "",
-    ]
+def test_csv_holds_no_formula(tmp_path):
+    sex = ["-2+3+cmd|' /C calc'!A0", "=1+1\x00", "m"] * 20
+    finder = cfe.EvidenceFinder.from_vectors(np.eye(4)[[0, 1, 2, 3] * 15], [0, 1] * 30, features={"=a": sex})
+    written = audit.report(
+        finder, tmp_path / "a.html", sensitive=["=a"], favourable=1, pairs=5, cases=2, progress=False
+    )
+    fields = {field for line in csv.reader(io.StringIO(written.files[3].read_text())) for field in line}
+    assert any(field.startswith("'=a") for field in fields)
+    for field in fields:
+        assert not re.match(r"\s*[=+@]", field)
+        assert not field.startswith("-") or re.fullmatch(r"-[\d.e-]+", field)
+        assert "\x00" not in field
 
 
 def test_xml_counts_what_failed(audited):
     suites = ET.parse(audited.report.files[2]).getroot()
     (suite,) = suites
-    failed = [check for check in audited.report.checks if check.passed is False]
+    failed = [check for check in audited.report.checks if check.outcome == "fail"]
     assert failed
     assert suite.attrib["tests"] == str(len(audited.report.checks)) == str(len(suite))
     assert suite.attrib["failures"] == str(len(failed)) == str(len(suite.findall("testcase/failure")))
     message = suite.find("testcase/failure").attrib["message"]
     assert f"n = {failed[0].n}" in message
-    assert "impact_ratio[member] >= 0.99" in message
+    assert "impact_ratio[member] >= 1.5" in message
+
+
+def test_xml_without_conditions_has_not_passed(audited):
+    suite = ET.fromstring(report_files.junit(_content(audited)).encode())[0]
+    assert (suite.attrib["tests"], suite.attrib["skipped"], suite.attrib["failures"]) == ("1", "1", "0")
+    assert suite.find("testcase/skipped").attrib["message"] == "No conditions."
+
+
+@pytest.mark.parametrize("name", ["\ufffe", "\uffff", "\x0b", "\x1f", "\u202e"])
+def test_every_character_that_xml_forbids_leaves_it_whole(tmp_path, name):
+    finder = cfe.EvidenceFinder.from_vectors(
+        np.eye(4)[[0, 1] * 40], [0, 1] * 40, features={name: [f"a{name}", "b"] * 40}
+    )
+    written = audit.report(
+        finder,
+        tmp_path / "a.html",
+        sensitive=[name],
+        favourable=1,
+        require=[audit.Condition("impact_ratio", name, at_least=0.8)],
+        subject=audit.Subject(title=name),
+        figures=tmp_path / "figures",
+        pairs=5,
+        cases=2,
+        progress=False,
+    )
+    for file in written.files:
+        text = file.read_text(encoding="utf-8")
+        assert name not in text or file.suffix in (".json", ".csv")
+        if file.suffix in (".xml", ".svg"):
+            ET.fromstring(text.encode())
+    assert "\ufffd" in written.files[2].read_text(encoding="utf-8")
 
 
 def test_figures_are_files(audited):
     names = {file.name for file in (audited.folder / "figures").iterdir()}
-    assert names >= {"discrimination_plot.svg", "love_plot.svg", "errors_curve.svg", "case_1_a.svg", "case_10_b.svg"}
+    assert names >= {"rates_rate.svg", "disparities_ratio.svg", "balance_distance.svg", "case_1_a.svg", "case_10_b.svg"}
     for file in (audited.folder / "figures").iterdir():
         assert ET.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     assert set(audited.report.files[4:]) == set((audited.folder / "figures").iterdir())
@@ -116,4 +152,4 @@ def _content(audited):
     from cfe_faiss.audit.reporting.inputs import Settings, checked
 
     settings = Settings(k=2, pairs=5, cases=2, bins=DEFAULT_BINS, confidence=0.95)
-    return collect(checked(audited.finder, audited.data, [], None, None, None, settings), Subject(), (), progress=False)
+    return collect(checked(audited.finder, [], None, settings), Subject(), (), progress=False)

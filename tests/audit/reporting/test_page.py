@@ -6,6 +6,7 @@ import pytest
 from audit_report_helpers import text_of
 
 from cfe_faiss.audit.reporting import page as page_module
+from cfe_faiss.audit.reporting.formats import shown
 
 VOID = {"meta", "link", "input", "br"}
 
@@ -39,13 +40,15 @@ def outline(audited):
 
 def test_hostile_values_are_text(audited, outline):
     assert not [tag for tag, attributes in outline if tag == "img" or any(name.startswith("on") for name in attributes)]
-    assert [tag for tag, _ in outline].count("script") == 1
+    assert "script" not in [tag for tag, _ in outline]
     assert "</script><img src=x onerror=alert(1)>" in text_of(audited.page)
 
 
-def test_long_values_are_shortened(audited):
+def test_long_values_are_shortened_in_the_middle(audited):
     assert "x" * 200 not in audited.page
     assert "(10,000 characters)" in audited.page
+    one, two = (shown("x" * 200 + end) for end in "ab")
+    assert one != two
 
 
 def test_nothing_is_loaded(outline):
@@ -76,9 +79,7 @@ def test_tables_are_named_and_their_headings_have_a_scope(outline):
     tables = sum(tag == "table" for tag, _ in outline)
     assert tables
     assert sum(tag == "caption" for tag, _ in outline) == tables
-    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in outline if tag == "th")
-    inputs = {attributes["id"] for tag, attributes in outline if tag == "input"}
-    assert inputs == {attributes["for"] for tag, attributes in outline if tag == "label"}
+    assert all(attributes.get("scope") in ("col", "row", "rowgroup") for tag, attributes in outline if tag == "th")
 
 
 def test_drawings_have_names(audited):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfe_faiss.attributes import as_attributes
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets.own.encoding import encode
 
 

@@ -39,7 +39,7 @@ def test_all_files_together(tmp_path: Path) -> None:
     assert (data.class_names, data.y.tolist(), data.labels.tolist()) == (["no", "yes"], [1, 0, -1, 1], [1, 0, 1, 0])
     assert data.node_ids.tolist() == ["p1", "p2", "p3", "p4"]
     finder = cfe.EvidenceFinder.from_data(data, data.labels, nodes=data.test_mask | data.train_mask)
-    assert finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist() == [[0, 3]]
+    assert finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist() == [["p1", "p4"]]
 
     graph = data.to_pyg()
     assert graph.edge_index.tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]

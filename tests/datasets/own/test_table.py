@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfe_faiss.datasets.own.table import Source, as_numbers, as_texts, read_table
+from cfe_faiss.datasets.own.table import Source, as_numbers, as_texts, is_table, read_table, text_format
 
 
 def written(folder: Path, data: str | bytes, name: str = "t.csv") -> Path:
@@ -77,8 +77,10 @@ def test_bad_text(tmp_path: Path, data: bytes, expected: str) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must be a file of the kind \.csv, \.csv\.gz, \.parquet or \.txt"):
-        read_table(tmp_path / "t.xlsx")
+    with pytest.raises(
+        ValueError, match=r"must be a file of the kind \.csv, \.csv\.gz, \.tsv, \.parquet, \.xlsx or \.txt"
+    ):
+        read_table(tmp_path / "t.json")
     with pytest.raises(FileNotFoundError):
         read_table(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match=r"t\.parquet must be a Parquet file"):
@@ -89,6 +91,36 @@ def test_other_files(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="got 0 rows of 1 columns"):
         read_table(tmp_path / "t.parquet")
+
+
+def test_encodings_and_decimal_commas(tmp_path: Path) -> None:
+    text = "name;rate;note\nJosé;1,5;a,b\nAna;2,25;c\n"
+    path = written(tmp_path, text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"must be UTF-8, got byte 0xe9 in line 2 \(--encoding names another\)"):
+        read_table(path)
+    with text_format("latin-1", ","):
+        found = read_table(path)
+        assert is_table(path)
+    assert found.columns == {"name": ["José", "Ana"], "rate": ["1.5", "2.25"], "note": ["a,b", "c"]}
+    with pytest.raises(ValueError, match="encoding must be one that Python knows"), text_format("latin-99", None):
+        pass
+    with text_format("utf8", None):
+        assert read_table(written(tmp_path, "\ufeffa,b\n1,x\n".encode())).columns == {"a": ["1"], "b": ["x"]}
+    assert read_table(written(tmp_path, b"a\tb\n1\tx,y\n", "t.tsv")).columns == {"a": ["1"], "b": ["x,y"]}
+
+
+def test_excel(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
+    frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
+    frame.to_excel(tmp_path / "t.xlsx", index=False)
+    columns = {"id": ["1", "2"], "score": ["0.5", ""], "job": ["cook", ""], "born": ["1990-01-02", "1991-03-04"]}
+    assert read_table(tmp_path / "t.xlsx").columns == columns
+    frame.iloc[:0].to_excel(tmp_path / "t.xlsx", index=False)
+    with pytest.raises(ValueError, match="must hold a header and a row below it"):
+        read_table(tmp_path / "t.xlsx")
+    with pytest.raises(ValueError, match="must be an Excel file"):
+        read_table(written(tmp_path, b"no", "u.xlsx"))
 
 
 def test_parquet(tmp_path: Path) -> None:

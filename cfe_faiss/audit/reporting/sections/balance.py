@@ -1,4 +1,4 @@
-"""How far the classes differ in each attribute, among all nodes and within the closest pairs."""
+"""Differences of the classes in each attribute, among all people and within the closest pairs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute
-from cfe_faiss.audit.reporting.document import Column, Figure, Section, Table
-from cfe_faiss.audit.reporting.drawings import LovePlot, LoveRow
-from cfe_faiss.audit.reporting.formats import plural, shown
+from cfe_faiss.attributes.table import Attribute
+from cfe_faiss.audit.reporting.document import Column, Section, Table
+from cfe_faiss.audit.reporting.drawings import Plot
+from cfe_faiss.audit.reporting.formats import group_name, plural, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.pairs import Pairs
 
 GUIDE = 0.1
 """Austin's limit of a negligible standardised difference."""
-_VALUES, _DRAWN = 12, 40
+_VALUES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,81 +40,59 @@ def balance_section(inputs: Inputs, pairs: Pairs) -> Section:
         return Section("balance", title, purpose, missing="There are no pairs.")
     chosen = _classes(inputs)
     if chosen is None:
-        reason = "The audited nodes have more than two predicted classes, and none was named as the favourable one."
-        return Section("balance", title, purpose, missing=reason)
+        return Section("balance", title, purpose, missing="There are more than two classes, and none is favourable.")
     first, name_a, name_b = chosen
     of_a = inputs.labels == first
     left, right = inputs.places(pairs.source), inputs.places(pairs.target)
     used = of_a[left] != of_a[right]
     side_a, side_b = np.where(of_a[left], left, right)[used], np.where(of_a[left], right, left)[used]
-    if not used.any():
-        return Section("balance", title, purpose, missing=f"No pair has one node predicted {shown(name_a)}.")
-    rows = [_row(line, of_a, side_a, side_b) for name in inputs.attributes for line in _lines(inputs.attributes[name])]
-    rows.sort(key=lambda row: -abs(float(row["smd_pairs"] or 0)))
-    count = int(used.sum())
-    over = [row for row in rows if abs(float(row["smd_pairs"] or 0)) > GUIDE]
-    before = sum(abs(float(row["smd_all"] or 0)) > GUIDE for row in rows)
     a, b = shown(name_a), shown(name_b)
+    if not used.any():
+        return Section("balance", title, purpose, missing=f"No pair has one side decided {a}.")
+    rows = [_row(line, of_a, side_a, side_b) for name in inputs.attributes for line in _lines(inputs.attributes[name])]
+    rows.sort(key=lambda row: -row["distance"])
+    over, before = (sum((row[key] or 0) > GUIDE for row in rows) for key in ("distance", "distance_all"))
+    count = int(used.sum())
     table = Table(
         "balance",
-        f"Means of the nodes predicted {a} (A) and {b} (B), among all nodes and within {plural(count, 'pair')}",
-        "A standardised difference of 0.5 says that the mean of A lies half a standard deviation above that of B; for "
-        "a value of a text the mean is the share of nodes that have it.",
+        f"Means of {inputs.people} decided {a} (A) and {b} (B): all, and within {plural(count, 'pair')}",
+        "Dots: absolute difference within the pairs, in standard deviations; squares: among all. The dashed line is "
+        f"at {GUIDE}. Of a text, the mean is the share that has the value.",
         (
-            Column("attribute", "Attribute"),
-            *([Column("value", "Value")] if any(row["value"] for row in rows) else []),
-            Column("mean_a_all", "A, all nodes", "number"),
-            Column("mean_b_all", "B, all nodes", "number"),
-            Column("smd_all", "Difference (SD), all nodes", "signed"),
+            Column("name", "Attribute"),
+            Column("mean_a_all", "A, all", "number"),
+            Column("mean_b_all", "B, all", "number"),
             Column("mean_a_pairs", "A, pairs", "number"),
             Column("mean_b_pairs", "B, pairs", "number"),
-            Column("smd_pairs", "Difference (SD), pairs", "signed", n="pairs"),
-            Column("differing", "Pairs that differ", "share", n="pairs"),
-            Column("pairs", "Pairs with both known", "count"),
+            Column("smd_all", "SD, all", "signed"),
+            Column("smd_pairs", "SD, pairs", "signed", n="pairs"),
+            Column(
+                "distance",
+                "Distance",
+                "score",
+                n="pairs",
+                plot=Plot.around(
+                    [0.0, *(row[key] for row in rows for key in ("distance", "distance_all"))],
+                    (GUIDE,),
+                    before="distance_all",
+                ),
+            ),
         ),
         tuple(rows),
-    )
-    drawn = rows[:_DRAWN]
-    plot = LovePlot(
-        tuple(
-            LoveRow(_label(row), abs(float(row["smd_all"] or 0)), abs(float(row["smd_pairs"] or 0))) for row in drawn
-        ),
-        GUIDE,
-        "Absolute standardised mean difference",
-    )
-    figure = Figure(
-        "love_plot",
-        "Absolute standardised differences between the two sides: squares among all nodes, dots within the "
-        f"{plural(count, 'pair')}; the dashed line marks {GUIDE}"
-        + (f". The {len(drawn)} largest of {len(rows)} are drawn." if len(rows) > len(drawn) else "."),
-        f"Love plot: {len(over)} of {len(rows)} differences within the pairs lie above {GUIDE}, {before} among all "
-        "nodes.",
-        plot,
-    )
-    finding = (
-        f"Within {plural(count, 'pair')}, {len(over)} of "
-        f"{plural(len(rows), 'attribute or value', 'attributes or values')} differ by more than {GUIDE} standard "
-        f"deviations between the two sides on average; among all nodes {before} do."
-    )
-    largest = (
-        f" The largest is {_label(rows[0])} ({float(rows[0]['smd_pairs'] or 0):+.2f}).".replace("-", "−")
-        if rows
-        else ""
     )
     return Section(
         "balance",
         title,
         purpose,
-        findings=(finding + largest,),
+        headline=f"{over} of {plural(len(rows), 'difference')} within the pairs exceed {GUIDE} standard deviations; "
+        f"among all {inputs.people} {before} do.",
         tables=(table,),
-        figures=(figure,),
         limits=(
-            f"{GUIDE} is a convention (Austin 2009), not a threshold of any law. The pairs were made for closeness, "
-            "not for balance: a difference that remains may come from the attribute itself or from what goes along "
-            "with it.",
-            "A node can be in several pairs and then counts several times.",
+            f"{GUIDE} is a convention (Austin 2009). The pairs were made for closeness, not for balance: a difference "
+            "that remains may come from the attribute itself or from what goes along with it.",
+            f"A {inputs.person} can be in several pairs and then counts several times.",
             *(
-                [f"{plural(int((~used).sum()), 'pair')} without a node predicted {a} are left out."]
+                [f"{plural(int((~used).sum()), 'pair')} without a side decided {a} are left out."]
                 if not used.all()
                 else []
             ),
@@ -159,15 +137,20 @@ def _row(line: _Line, of_a: NDArray[np.bool_], side_a: NDArray[np.int64], side_b
     spread = np.sqrt((_variance(all_a) + _variance(all_b)) / 2)
     both = ~(np.isnan(line.numbers[side_a]) | np.isnan(line.numbers[side_b]))
     pair_a, pair_b = line.numbers[side_a][both], line.numbers[side_b][both]
+    smd_all = _standardised(_mean(all_a), _mean(all_b), spread)
+    smd_pairs = _standardised(_mean(pair_a), _mean(pair_b), spread)
     return {
         "attribute": line.attribute,
         "value": line.value,
+        "name": group_name(line.attribute, line.value) if line.value else shown(line.attribute),
         "mean_a_all": _mean(all_a),
         "mean_b_all": _mean(all_b),
-        "smd_all": _standardised(_mean(all_a), _mean(all_b), spread),
+        "smd_all": smd_all,
         "mean_a_pairs": _mean(pair_a),
         "mean_b_pairs": _mean(pair_b),
-        "smd_pairs": _standardised(_mean(pair_a), _mean(pair_b), spread),
+        "smd_pairs": smd_pairs,
+        "distance": abs(smd_pairs or 0.0),
+        "distance_all": None if smd_all is None else abs(smd_all),
         "differing": _mean((pair_a != pair_b).astype(np.float64)),
         "pairs": int(both.sum()),
     }
@@ -194,7 +177,3 @@ def _standardised(a: float | None, b: float | None, spread: float) -> float | No
     if a == b:
         return 0.0
     return (a - b) / float(spread) if spread > 0 else None
-
-
-def _label(row: dict[str, Any]) -> str:
-    return shown(row["attribute"], 40) + (f": {shown(row['value'], 40)}" if row["value"] else "")

@@ -1,71 +1,78 @@
-"""How often a node is closer to another class than to its own."""
+"""How often a person is closer to another class than to their own."""
 
 from cfe_faiss.audit.fairness import consistency
 from cfe_faiss.audit.reporting.document import Column, Measure, Section, Table
-from cfe_faiss.audit.reporting.formats import interval, share
+from cfe_faiss.audit.reporting.drawings import Plot
+from cfe_faiss.audit.reporting.formats import group_name, interval, share
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 
 
 def consistency_section(inputs: Inputs) -> Section:
-    """Return the share of nodes that are treated differently from the node most like them."""
-    title = "Consistency"
-    purpose = "How often is a node predicted differently from the node that is most like it?"
+    """Return the share of people who are decided differently from their nearest neighbour."""
+    title, people = "Consistency", inputs.people
+    purpose = f"How often is a {inputs.person} decided differently from the nearest neighbour?"
     frame = consistency(
-        inputs.finder.index,
-        None,
-        inputs.attributes if inputs.sensitive else None,
-        columns=list(inputs.sensitive) if inputs.sensitive else None,
+        inputs.finder,
+        columns=inputs.sensitive,
         intersections=inputs.crossed,
         bins=inputs.settings.bins,
         confidence=inputs.settings.confidence,
     )
     rows = rows_of(frame)
+    for row in rows:
+        row["group"] = f"all {people}" if row["feature"] == "all" else group_name(row["feature"], row["value"])
     whole = rows[0]
     if not whole["nodes"]:
-        reason = "No node has both a node of its own class and one of another class to compare it with."
+        reason = f"No {inputs.person} has a neighbour with the same decision and one with another decision."
         return Section("consistency", title, purpose, missing=reason)
     found = (
-        f"{share(whole['share'])} of {whole['nodes']:,} nodes are predicted differently from the node most like them "
-        f"({inputs.level} interval {interval(whole['low'], whole['high'], 'share')}); if predictions had nothing to do "
-        f"with likeness it would be {share(whole['expected'])}."
+        f"{share(whole['share'])} of {whole['nodes']:,} {people} are decided differently from their nearest neighbour "
+        f"({inputs.level} interval {interval(whole['low'], whole['high'], 'share')}; expected if decisions were "
+        f"exchanged among near neighbours: {share(whole['expected'])})."
     )
     table = Table(
         "consistency",
-        "Nodes that are closer to a differently predicted node than to any node predicted alike",
-        "A share of 0 means that every node is predicted as the node most like it is; the column by chance says what "
-        "predictions made blindly would give.",
+        f"{people.capitalize()} closer to one with another decision than to any with the same",
+        "0 says that everyone is decided as the nearest neighbour is. Upright bar and “expected”: the share if "
+        "decisions were exchanged among near neighbours.",
         (
-            Column("feature", "Attribute"),
-            Column("value", "Group"),
+            Column("group", "Group"),
             Column("nodes", "n", "count"),
-            Column("closer", "Closer to another class", "count"),
-            Column("share", "Share", "share", ("low", "high"), "nodes"),
-            Column("expected", "By chance", "share", None, "nodes"),
-            Column("tied", "n with ties", "count"),
+            Column("closer", "Closer to another", "count"),
+            Column(
+                "share",
+                "Share",
+                "share",
+                ("low", "high"),
+                "nodes",
+                Plot((0.0, 0.25, 0.5, 0.75, 1.0), expected="expected"),
+            ),
+            Column("expected", "Expected", "share", ("expected_low", "expected_high"), "nodes"),
+            Column("tied", "With ties", "count"),
         ),
-        tuple({**row, "feature": "all nodes" if row["feature"] == "all" else row["feature"]} for row in rows),
-    )
-    measures = tuple(
-        Measure.of("consistency", None, "all nodes", row, "share", "nodes")
-        if row["feature"] == "all"
-        else Measure.of("consistency", row["feature"], row["value"], row, "share", "nodes")
-        for row in rows
+        tuple(rows),
     )
     return Section(
         "consistency",
         title,
         purpose,
-        headline=(
-            f"{share(whole['share'])} of {whole['nodes']:,} nodes are predicted differently from the node most like "
-            f"them (by chance {share(whole['expected'])})."
-        ),
-        findings=(found,),
+        headline=found,
         tables=(table,),
         limits=(
-            "It is one minus the consistency of Zemel et al. (2013) with one neighbour. A high share says that "
-            "predictions change among like nodes, not which of the two predictions is wrong.",
-            "Nodes share neighbours, so they are not independent: the intervals are rather too narrow.",
+            "One minus the consistency of Zemel et al. (2013) with one neighbour. A high share does not say which of "
+            "the two decisions is wrong.",
+            f"{people.capitalize()} share neighbours and are not independent: the intervals are rather too narrow.",
         ),
-        measures=measures,
+        measures=tuple(
+            Measure.of(
+                "consistency",
+                None if row["feature"] == "all" else row["feature"],
+                row["group"] if row["feature"] == "all" else row["value"],
+                row,
+                "share",
+                "nodes",
+            )
+            for row in rows
+        ),
     )

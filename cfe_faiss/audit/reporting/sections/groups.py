@@ -1,142 +1,291 @@
-"""What the model predicts for each group: selection rates, impact ratios, errors."""
+"""Decisions by group: rates, impact ratios, counts and errors."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.reporting.document import Column, Measure, Section, Table
-from cfe_faiss.audit.reporting.formats import interval, plural, score, share, shown
+from cfe_faiss.audit.reporting.drawings import Plot
+from cfe_faiss.audit.reporting.formats import group_name, interval, listed, plural, points, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.rows import rows_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_SELECTION = (
-    Column("value", "Group"),
-    Column("nodes", "n", "count"),
-    Column("share_of_nodes", "Share of all", "share"),
-    Column("selected", "Selected", "count"),
-    Column("rate", "Selection rate", "share", ("rate_low", "rate_high"), "nodes"),
-    Column("ratio", "Impact ratio", "score", ("ratio_low", "ratio_high"), "nodes"),
-    Column("difference", "Difference", "signed", ("difference_low", "difference_high"), "nodes"),
-)
-_SMALL = (Column("small", "Below 2% of all", "flag"),)
-_BOUNDS = (
-    Column("ratio_least", "Least possible ratio", "score", None, "nodes"),
-    Column("ratio_most", "Largest possible ratio", "score", None, "nodes"),
-)
-_ERRORS = (
-    Column("value", "Group"),
-    Column("judged", "n with true class", "count"),
-    Column("accuracy", "Accuracy", "share", ("accuracy_low", "accuracy_high"), "judged"),
-    Column("negatives", "n truly other", "count"),
-    Column("fpr", "False positive rate", "share", ("fpr_low", "fpr_high"), "negatives"),
-    Column("positives", "n truly so", "count"),
-    Column("fnr", "False negative rate", "share", ("fnr_low", "fnr_high"), "positives"),
-)
+_SHARES, _HALVES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.0, 0.5, 1.0)
 _METRICS = {
-    "selection_rate": ("rate", "nodes"),
-    "impact_ratio": ("ratio", "nodes"),
-    "selection_rate_difference": ("difference", "nodes"),
+    "selection_rate": ("rate", "count"),
+    "impact_ratio": ("ratio", "count"),
+    "selection_rate_difference": ("difference", "count"),
     "accuracy": ("accuracy", "judged"),
     "false_positive_rate": ("fpr", "negatives"),
     "false_negative_rate": ("fnr", "positives"),
 }
-_TABLES, _SENTENCES = 24, 12
-"""Tables and sentences of each kind that the page shows, at most."""
+_DRAWN = 80
 _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
+_NO_GROUPS = "No sensitive attribute was named, so there are no groups."
 
 
-def groups_section(inputs: Inputs) -> Section:
-    """Return selection rates, impact ratios and errors of every group, in the order of New York's Local Law 144."""
-    title = "Predictions by group"
-    purpose = "How often is each class predicted for each group, and how often is that wrong?"
-    if inputs.favourable is not None:
-        purpose = (
-            f"How often is the favourable class, {shown(inputs.class_name(inputs.favourable))}, predicted for each "
-            "group, and how often is that wrong?"
-        )
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates of all groups: as a function returns them, as rows of tables, and the comparison of each attribute."""
+
+    metrics: GroupMetrics
+    rows: list[dict[str, Any]]
+    comparisons: list[dict[str, Any]]
+
+    @property
+    def overall(self) -> float:
+        """The rate of all people."""
+        return float(self.rows[0]["rate"])
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the lines of groups, without that of all people and those of people of unknown group."""
+        return [row for row in self.rows if row["feature"] != "all" and not row["unknown"]]
+
+
+def find_rates(inputs: Inputs) -> Rates | None:
+    """Return the rates of all groups; None without sensitive attributes."""
     if not inputs.sensitive:
-        return Section("groups", title, purpose, missing="No sensitive attribute was named, so there are no groups.")
+        return None
     metrics = group_metrics(
-        inputs.attributes,
-        inputs.labels,
-        list(inputs.sensitive),
-        truth=inputs.truth,
+        y_true=inputs.truth,
+        y_pred=inputs.labels,
+        sensitive_features=inputs.attributes.select(inputs.sensitive),
         favourable=inputs.favourable,
         intersections=inputs.crossed,
-        bins=inputs.settings.bins,
+        bins=inputs.sensitive_bins,
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
     )
-    frame = metrics.table.assign(
-        positives=metrics.table["TP"] + metrics.table["FN"], negatives=metrics.table["FP"] + metrics.table["TN"]
+    table = metrics.table
+    frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
+    rows = [_row(inputs, row) for row in rows_of(frame)]
+    differences = {(row["class"], row["feature"], row["value"]): row["difference"] for row in rows}
+    comparisons = rows_of(metrics.summary)
+    for row in comparisons:
+        difference = differences.get((row["class"], row["feature"], row["value"]))
+        row["gap"] = None if difference is None else -difference
+    return Rates(metrics, rows, comparisons)
+
+
+def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
+    heading = "" if inputs.favourable is not None else f"{shown(row['class'])}: "
+    whole = row["feature"] == "all"
+    if row["reference"]:  # the group is compared with itself
+        row |= dict.fromkeys(("ratio_low", "ratio_high", "difference_low", "difference_high"))
+    return row | {
+        "heading": heading + (f"all {inputs.people}" if whole else str(row["feature"])),
+        "group": f"all {inputs.people}" if whole else group_name(row["feature"], row["value"]),
+        "verdict": "reference" if row["reference"] else row["verdict"],
+    }
+
+
+def groups_section(inputs: Inputs, rates: Rates | None) -> Section:
+    """Return the rates and the impact ratios of all groups, one chart each."""
+    title = "Decisions by group"
+    if rates is None:
+        return Section("groups", title, "How often is each group selected?", missing=_NO_GROUPS, is_open=True)
+    name = "each class" if inputs.favourable is None else f"“{shown(inputs.class_name(inputs.favourable))}”"
+    groups = rates.groups()
+    shares = Table(
+        "rates",
+        f"Share of each group that is decided {name}",
+        f"Dots are shares, lines their {inputs.level} intervals, which hold for all groups of an attribute at once"
+        + (f"; the dashed line is the share of all {inputs.people}." if inputs.favourable is not None else "."),
+        (
+            Column("heading", "Attribute"),
+            Column("group", "Group"),
+            Column("count", "n", "count"),
+            Column(
+                "rate",
+                "Share",
+                "share",
+                ("rate_low", "rate_high"),
+                "count",
+                Plot(_SHARES, (rates.overall,) if inputs.favourable is not None else ()),
+            ),
+        ),
+        tuple(groups),
+        limit=_DRAWN,
+        group="heading",
     )
-    overall = [_overall(frame, name) for name in metrics.classes]
-    least = _least_ratios(metrics, inputs)
-    tables = [*_local_law_144(inputs, metrics)]
-    tables += [table for name in metrics.classes for table in _tables(inputs, frame, name)]
-    hidden = len(tables) - _TABLES
-    more = [f"{plural(hidden, 'more table')} like these stand in the CSV and JSON files beside this page."]
+    ratios = [row for row in groups if row["ratio"] is not None]
+    bounds = [row[key] for row in ratios for key in ("ratio", "ratio_low", "ratio_high") if row[key] is not None]
+    disparities = Table(
+        "disparities",
+        "Impact ratio of each group",
+        "The share of a group divided by that of the reference: the group selected most often among those of at least "
+        "30 cases. Smaller groups are listed, not ranked. Dashed lines: 1 (equal shares) and 0.8 (four fifths).",
+        (
+            Column("heading", "Attribute"),
+            Column("group", "Group"),
+            Column("count", "n", "count"),
+            Column(
+                "ratio",
+                "Ratio",
+                "score",
+                ("ratio_low", "ratio_high"),
+                "count",
+                Plot.around([min(max(bound, 0.0), 1.6) for bound in bounds], (0.8, 1.0)),
+            ),
+            Column("difference", "Difference", "points", None, "count"),
+            Column("verdict", "Verdict"),
+        ),
+        tuple(row | {"difference": None if row["reference"] else row["difference"]} for row in ratios),
+        limit=_DRAWN,
+        group="heading",
+    )
     return Section(
         "groups",
         title,
-        purpose,
-        headline=_headline(overall[0], least, metrics, inputs) if inputs.favourable is not None else "",
-        findings=(*overall[:_SENTENCES], *least[:_SENTENCES], *_small(frame), *(more if hidden > 0 else ())),
-        tables=(*tables[:_TABLES], *(replace(table, limit=0) for table in tables[_TABLES:])),
-        limits=tuple(metrics.limits),
-        measures=_measures(frame) if inputs.favourable is not None else (),
+        f"How often is {name} decided for each group, and how far apart are the groups?",
+        undetermined=tuple(_undetermined(inputs, rates)),
+        tables=(shares, disparities),
+        limits=(inputs.worded(rates.metrics.limits[0]), inputs.worded(rates.metrics.limits[4])),
+        measures=tuple(_measures(inputs, rates)) if inputs.favourable is not None else (),
+        is_open=True,
     )
 
 
-def _tables(inputs: Inputs, frame: "pd.DataFrame", name: str) -> list[Table]:
-    """Return for every attribute and intersection a table of selection, and one of errors where these are known."""
-    of_class = frame[frame["class"] == name]
-    tables = []
-    for feature in dict.fromkeys(of_class["feature"]):
-        if feature == "all":
-            continue
-        lines = of_class[of_class["feature"].isin(["all", feature])]
-        rows = [_shown(row) for row in rows_of(lines)]
-        unknown = sum(int(row["nodes"] or 0) for row in rows if row["unknown"])
-        key = f"{feature}, {name}" if inputs.favourable is None else feature
-        tables.append(
-            Table(
-                f"selection: {key}",
-                f"{shown(feature)}: how often {shown(name)} is predicted.",
-                f"Selected means predicted {shown(name)}. The impact ratio is a group's selection rate divided by that "
-                "of the group selected most often; 1 means equal rates. The difference is one rate minus the other.",
-                _SELECTION + (_SMALL if any(row["small"] for row in rows) else ()) + (_BOUNDS if unknown else ()),
-                tuple(rows),
-                notes=(_unknown_note(unknown),) if unknown else (),
-            )
+def counts_section(inputs: Inputs, rates: Rates | None) -> Section:
+    """Return counts and bounds of every group, and the tables of New York's Local Law 144 (6 RCNY 5-301)."""
+    title = "Counts of every group"
+    purpose = "How many people are in each group, and what could unknown values change?"
+    if rates is None:
+        return Section("counts", title, inputs.worded(purpose), missing=_NO_GROUPS)
+    unknown = any(row["unknown"] for row in rates.rows)
+    possible = (
+        Column("ratio_least", "Least possible ratio", "score", None, "count"),
+        Column("ratio_most", "Largest possible ratio", "score", None, "count"),
+    )
+    table = Table(
+        "counts",
+        "Counts, shares and differences to the reference",
+        f"Where an attribute is not known of some {inputs.people}, the last two columns are the least and the largest "
+        "impact ratio there could be, however these were spread over the groups."
+        if unknown
+        else "A difference is the share of a group minus that of the reference.",
+        (
+            Column("heading", "Attribute"),
+            Column("group", "Group"),
+            Column("count", "n", "count"),
+            Column("share", "Share of all", "share"),
+            Column("selected", "Selected", "count"),
+            Column("rate", "Share selected", "share", ("rate_low", "rate_high"), "count"),
+            Column("difference", "Difference", "points", ("difference_low", "difference_high"), "count"),
+            *(possible if unknown else ()),
+        ),
+        tuple(row for row in rates.rows if row["feature"] != "all"),
+        limit=_DRAWN,
+        group="heading",
+    )
+    return Section(
+        "counts",
+        title,
+        purpose,
+        headline=f"{plural(len(rates.groups()), 'group')} of {listed(map(shown, inputs.sensitive))}.",
+        tables=(table, *_local_law_144(inputs, rates.metrics)),
+        limits=tuple(map(inputs.worded, rates.metrics.limits)),
+    )
+
+
+def error_rates_section(inputs: Inputs, rates: Rates | None) -> Section:
+    """Return errors by group, and how far equalised odds are missed."""
+    title = "Errors by group and equalised odds"
+    purpose = "Is the model wrong more often for one group than for another?"
+    if rates is None:
+        return Section("error_rates", title, purpose, missing=_NO_GROUPS)
+    if inputs.truth is None:
+        return Section("error_rates", title, purpose, missing="No true classes are known.")
+    by_group = Table(
+        "error_rates",
+        "Errors by group",
+        "The false positive rate is the share decided favourably among those whose true class is another; the false "
+        "negative rate is the share not decided so among those whose true class is.",
+        (
+            Column("heading", "Attribute"),
+            Column("group", "Group"),
+            Column("judged", "n", "count"),
+            Column("accuracy", "Right", "share", ("accuracy_low", "accuracy_high"), "judged"),
+            Column("fpr", "False positive", "share", ("fpr_low", "fpr_high"), "negatives", Plot(_HALVES)),
+            Column("fnr", "False negative", "share", ("fnr_low", "fnr_high"), "positives", Plot(_HALVES)),
+        ),
+        tuple(rates.groups()),
+        limit=_DRAWN,
+        group="heading",
+    )
+    keys = [f"{name}_difference" for name in ("tpr", "fpr", "equalised_odds")]
+    odds = Table(
+        "equalised_odds",
+        "Equalised odds: largest differences between two groups",
+        "Equalised odds hold where groups have equal true positive and equal false positive rates; the last column is "
+        "the larger of both differences. Groups of fewer than 30 cases are left out.",
+        (
+            *([Column("class", "Class")] if inputs.favourable is None else []),
+            Column("feature", "Attribute"),
+            *(
+                Column(key, name, "points", (f"{key}_low", f"{key}_high"))
+                for key, name in zip(keys, ("True positive rate", "False positive rate", "Equalised odds"), strict=True)
+            ),
+        ),
+        tuple(rates.comparisons),
+    )
+    largest = [row for row in rates.comparisons if row[keys[2]] is not None]
+    worst = max(largest, key=lambda row: row[keys[2]], default=None)
+    return Section(
+        "error_rates",
+        title,
+        purpose,
+        headline="No two groups can be compared." if worst is None else _odds(inputs, worst, keys[2]),
+        tables=(odds, by_group),
+        limits=("Errors are counted against the true classes on record. Where the record is biased, so are they.",),
+        measures=tuple(
+            Measure.of(keys[2], row["feature"], "largest gap", row | {"n": rates.rows[0]["judged"]}, keys[2], "n")
+            for row in rates.comparisons
+            if inputs.favourable is not None
+        ),
+    )
+
+
+def _odds(inputs: Inputs, row: dict[str, Any], key: str) -> str:
+    limits = interval(row[f"{key}_low"], row[f"{key}_high"], "points")
+    return (
+        f"The largest gap in true or false positive rates is {points(row[key])} ({inputs.level} interval {limits}), by "
+        f"{shown(row['feature'])}."
+    )
+
+
+def _undetermined(inputs: Inputs, rates: Rates) -> Iterator[str]:
+    small = [row for row in rates.groups() if not row["ranked"] and row["count"]]
+    names = list(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small))
+    if names:
+        more = f" and {len(names) - 6:,} more" if len(names) > 6 else ""
+        yield f"Too small to be ranked: {'; '.join(names[:6])}{more}."
+    weak = [row["feature"] for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
+    if weak:
+        yield (
+            f"Impact ratios by {listed(dict.fromkeys(map(shown, weak)))}: none was found, but a ratio of 0.7 would be "
+            "missed more often than not."
         )
-        if inputs.truth is not None:
-            tables.append(
-                Table(
-                    f"errors: {key}",
-                    f"{shown(feature)}: errors in predicting {shown(name)}.",
-                    f"The false positive rate is the share predicted {shown(name)} among nodes whose true class is "
-                    "another; the false negative rate the share not predicted so among those that truly are.",
-                    _ERRORS,
-                    tuple(rows),
-                )
-            )
-    return tables
+    unknown = [(row["feature"], row["count"]) for row in rates.rows if row["unknown"] and " & " not in row["feature"]]
+    for name, count in dict(unknown).items():
+        yield f"{shown(name)} is not known for {inputs.count(count)}."
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a line for readers: of the group that others are compared with, an interval of its ratio says nothing."""
-    if row["reference"]:
-        row |= dict.fromkeys(("ratio_low", "ratio_high", "difference_low", "difference_high"))
-    return row | {"value": "all nodes" if row["feature"] == "all" else row["value"]}
+def _measures(inputs: Inputs, rates: Rates) -> Iterator[Measure]:
+    for row in rates.rows:
+        everything = row["feature"] == "all"
+        for metric, (key, n) in _METRICS.items():
+            if not row["unknown"] and not (everything and metric in ("impact_ratio", "selection_rate_difference")):
+                attribute = None if everything else row["feature"]
+                group = row["group"] if everything else row["value"]
+                unranked = metric in ("impact_ratio", "selection_rate_difference") and not row["ranked"]
+                measure = Measure.of(metric, attribute, group, row, key, n)
+                yield replace(measure, unjudged="the group is not ranked") if unranked else measure
 
 
 def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
-    """Return the tables of New York's Local Law 144 (6 RCNY 5-301) where sex and race are among the attributes."""
     sex = next((name for name in inputs.sensitive if name.strip().lower() in _SEX), None)
     race = next((name for name in inputs.sensitive if name.strip().lower() in _RACE), None)
     if sex is None or race is None or inputs.favourable is None:
@@ -147,10 +296,10 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
         tables.append(
             Table(
                 f"local law 144: {part}",
-                f"{part} categories, in the form of New York City's Local Law 144.",
-                "The impact ratio is the selection rate of a category divided by that of the category selected most "
-                "often. Categories below 2% of all are named and left out of the ratios, as the rules allow with the "
-                "auditor's reasons; the last line counts those of unknown category.",
+                f"{part} categories, in the form of New York City's Local Law 144",
+                "The impact ratio is the selection rate of a category divided by the largest. Categories below 2% of "
+                "all are named and left out of the ratios, as the rules allow with the auditor's reasons; the last "
+                "line counts those of unknown category.",
                 (
                     *(Column(name, name.capitalize()) for name in names),
                     Column("applicants", "Number of applicants", "count"),
@@ -163,60 +312,3 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
             )
         )
     return tables
-
-
-def _overall(frame: "pd.DataFrame", name: str) -> str:
-    line = frame[(frame["class"] == name) & (frame["feature"] == "all")].iloc[0]
-    text = f"{shown(name)} is predicted for {share(float(line['rate']))} of {plural(int(line['nodes']), 'node')}"
-    if line["judged"]:
-        right = share(float(line["accuracy"]))
-        text += f"; {right} of {int(line['judged']):,} predictions with a known true class are right"
-    return f"{text[:1].upper()}{text[1:]}."
-
-
-def _least_ratios(metrics: GroupMetrics, inputs: Inputs) -> list[str]:
-    found = []
-    for line in rows_of(metrics.worst()):
-        of_class = "" if inputs.favourable is not None else f" for {shown(line['class'])}"
-        limits = interval(line["ratio_low"], line["ratio_high"], "score")
-        found.append(
-            f"The least impact ratio{of_class} by {shown(line['feature'])} is {score(line['ratio'])}, of the group "
-            f"{shown(line['value'])} (n = {line['nodes']:,}; {inputs.level} interval {limits})."
-        )
-    return found
-
-
-def _headline(overall: str, least: list[str], metrics: GroupMetrics, inputs: Inputs) -> str:
-    """Return the sentences for the summary: all nodes, each attribute, and the intersection with the least ratio."""
-    known = list(zip(rows_of(metrics.worst()), least, strict=True))
-    alone = [sentence for row, sentence in known if row["feature"] in inputs.sensitive]
-    crossed = [(row["ratio"], sentence) for row, sentence in known if row["feature"] not in inputs.sensitive]
-    return " ".join([overall, *alone, *([min(crossed)[1]] if crossed else [])])
-
-
-def _small(frame: "pd.DataFrame") -> list[str]:
-    first = frame[frame["class"] == frame["class"].iloc[0]]
-    small = first[first["small"].astype(bool) & (first["feature"] != "all") & (first["nodes"] > 0)]
-    if not len(small):
-        return []
-    some = [f"{shown(line['value'])} ({int(line['nodes']):,})" for line in small.head(8).to_dict("records")]
-    more = f" and {len(small) - 8:,} more" if len(small) > 8 else ""
-    return [f"Groups of less than 2% of all nodes, shown and marked: {', '.join(some)}{more}."]
-
-
-def _unknown_note(unknown: int) -> str:
-    return (
-        f"For {plural(unknown, 'node')} the attribute is not known. The last two columns are the least and the largest "
-        "impact ratio there could be, however these nodes were spread over the groups."
-    )
-
-
-def _measures(frame: "pd.DataFrame") -> tuple[Measure, ...]:
-    measures = []
-    for line in map(_shown, rows_of(frame[~frame["unknown"]])):
-        everything = line["feature"] == "all"
-        for metric, (key, n) in _METRICS.items():
-            if not (everything and metric in ("impact_ratio", "selection_rate_difference")):
-                attribute = None if everything else line["feature"]
-                measures.append(Measure.of(metric, attribute, line["value"], line, key, n))
-    return tuple(measures)

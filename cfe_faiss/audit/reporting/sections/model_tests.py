@@ -1,4 +1,4 @@
-"""Tests of the model: pairs that differ in one attribute only, attributes flipped, groups compared among neighbours."""
+"""Tests of the model: attributes flipped, and pairs that differ in one attribute only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,82 +6,88 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes import Attribute
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
 from cfe_faiss.audit.reporting.document import Column, Measure, Section, Table
+from cfe_faiss.audit.reporting.drawings import Plot
 from cfe_faiss.audit.reporting.formats import interval, plural, share, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.rows import rows_of
-from cfe_faiss.audit.situation import situation_test
+from cfe_faiss.audit.reporting.rows import plain, rows_of
 
-_GROUPS = 8
-"""Values of an attribute that are compared, or flipped into, at most."""
+_VALUES = 8
+"""Values of an attribute that are flipped into, at most."""
 _FLIPPED_ALONE = 1_000
-"""Nodes that are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
+"""People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
+_NO_ATTRIBUTE = "No sensitive attribute was named."
 
 
 def only_in_section(inputs: Inputs) -> Section:
-    """Return for each sensitive attribute the pairs that agree in all others."""
+    """Return for each sensitive attribute the pairs that agree in all others, beside those that agree in all."""
     title = "Pairs that differ in a sensitive attribute only"
-    purpose = "Are there nodes that agree in every other attribute, and yet are predicted differently?"
+    purpose = "Are there pairs that agree in every other attribute, and yet have different decisions?"
     if not inputs.sensitive:
-        return Section("only_in", title, purpose, missing="No sensitive attribute was named.")
-    rows: list[dict[str, Any]] = []
-    findings: list[str] = []
-    left_out: list[str] = []
-    measures: list[Measure] = []
-    limits: list[str] = []
-    for name in inputs.sensitive:
-        test = only_in(inputs.attributes, [name], inputs.labels, confidence=inputs.settings.confidence)
-        rows += [{"attribute": name, **row} for row in rows_of(test.table)]
-        rate = float(test.share)
-        findings.append(_only_in(name, test.pairs, test.different, rate))
-        if test.unknown:
-            left_out.append(f"{plural(test.unknown, 'node')} with a missing attribute could not be compared.")
-        low, high = float(test.low), float(test.high)
-        measures.append(Measure("only_in", name, "pairs", rate, int(test.pairs), low, high))
-        limits += test.limits
+        return Section("only_in", title, purpose, missing=_NO_ATTRIBUTE)
+    tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
+    rows = []
+    for name, test in tests.items():
+        line, equal = rows_of(test.table)
+        rows.append({"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]})
     table = Table(
         "only_in",
-        "Pairs of nodes that agree in everything but one attribute",
-        "For each attribute, compare the share of pairs predicted differently with that of pairs that agree in "
-        "everything, where only the connections can make the difference.",
+        "Pairs that agree in everything but one attribute",
+        "Upright bar and “expected”: the share among pairs that agree in all attributes, with which the share of the "
+        "line is compared.",
         (
             Column("attribute", "Attribute"),
-            Column("agreement", "The two agree in"),
-            Column("groups", "Sets of such nodes", "count"),
-            Column("nodes", "Nodes in them", "count"),
             Column("pairs", "n pairs", "count"),
-            Column("different", "Predicted differently", "count"),
-            Column("share", "Share", "share", ("low", "high"), "pairs"),
+            Column("different", "Different decisions", "count"),
+            Column("share", "Share", "share", ("low", "high"), "pairs", Plot((0.0, 0.5, 1.0), expected="expected")),
+            Column("expected", "Expected", "share", None, "equal_pairs"),
+            Column("equal_pairs", "n pairs that agree in all", "count"),
         ),
         tuple(rows),
     )
+    findings = [_only_in(inputs, row) for row in rows]
+    unknown = max(test.unknown for test in tests.values())
     return Section(
         "only_in",
         title,
         purpose,
-        headline=" ".join(findings[:3]),
-        findings=(*findings, *dict.fromkeys(left_out)),
+        headline=findings[0],
+        described=tuple(line for row, line in zip(rows, findings, strict=True) if row["pairs"])[:3],
+        findings=(*([f"{inputs.count(unknown)} with a missing attribute could not be compared."] if unknown else []),),
         tables=(table,),
-        limits=tuple(dict.fromkeys(limits)),
-        measures=tuple(measures),
+        limits=tuple(dict.fromkeys(inputs.worded(limit) for test in tests.values() for limit in test.limits)),
+        measures=tuple(Measure.of("only_in", row["attribute"], "pairs", row, "share", "pairs") for row in rows),
+    )
+
+
+def _only_in(inputs: Inputs, row: Mapping[str, Any]) -> str:
+    name = shown(row["attribute"])
+    if not row["pairs"]:
+        return f"No two {inputs.people} agree in every attribute but {name}."
+    expected = (
+        f"{share(row['expected'])} of {plural(row['equal_pairs'], 'pair')} that agree in all attributes"
+        if row["equal_pairs"]
+        else "no pair agrees in all attributes, so there is nothing to compare it with"
+    )
+    return (
+        f"Of {plural(row['pairs'], 'pair')} that agree in every attribute but {name}, {share(row['share'])} have "
+        f"different decisions ({inputs.level} interval {interval(row['low'], row['high'], 'share')}; expected: "
+        f"{expected})."
     )
 
 
 def flip_section(inputs: Inputs) -> Section:
-    """Return which predictions change when a sensitive attribute is flipped (paper, case study 2)."""
+    """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
     title = "Flip test"
-    purpose = "Does a prediction change when nothing but one attribute of the node is changed?"
+    purpose = f"Does a decision change when nothing but one attribute of the {inputs.person} is changed?"
     if inputs.model is None:
         reason = "No model was given that could be asked again, only its predictions."
         return Section("flip", title, purpose, missing=reason)
     if not inputs.sensitive:
-        return Section("flip", title, purpose, missing="No sensitive attribute was named.")
+        return Section("flip", title, purpose, missing=_NO_ATTRIBUTE)
     rows: list[dict[str, Any]] = []
-    findings: list[str] = []
-    measures: list[Measure] = []
     limits: list[str] = []
     left_out: list[str] = []
     for name in inputs.sensitive:
@@ -89,159 +95,79 @@ def flip_section(inputs: Inputs) -> Section:
         if columns is None:
             left_out.append(f"{shown(name)} is not among the features that the model reads: it cannot be flipped.")
             continue
-        if len(columns or inputs.attributes[name].values) > _GROUPS:
-            left_out.append(f"{shown(name)} has more than {_GROUPS} values and is not flipped.")
+        if len(columns or inputs.attributes[name].values) > _VALUES:
+            left_out.append(f"{shown(name)} has more than {_VALUES} values and is not flipped.")
             continue
-        for at_once, nodes in ((False, _spread(inputs.nodes, _FLIPPED_ALONE)), (True, inputs.nodes)):
+        # Without a graph nobody's decision depends on others, so both ways are the same.
+        ways = {"all at once": inputs.nodes}
+        if inputs.finder.graph is not None:
+            ways = {"one at a time": _spread(inputs.nodes, _FLIPPED_ALONE)} | ways
+        for how, nodes in ways.items():
             test = flip(
-                inputs.model,
-                inputs.data,
+                inputs.finder,
                 name,
                 columns=columns or None,
-                nodes=nodes,
-                at_once=at_once,
+                nodes=inputs.finder.names(nodes),
+                at_once=how == "all at once",
                 confidence=inputs.settings.confidence,
             )
-            how = "all nodes at once" if at_once else "one node at a time"
-            lines = [line for line in rows_of(test.rates) if line["nodes"]]
-            lines = [line | {key: _text(line[key]) for key in ("value", "flipped")} for line in lines]
-            rows += [{**line, "attribute": name, "how": how} for line in lines]
-            findings += [_flipped(inputs, name, how, line) for line in lines[:1]]
-            measures += [Measure.of("flipped", name, _direction(how, line), line, "share", "nodes") for line in lines]
+            rows += [_flip_row(name, how, line) for line in rows_of(test.rates) if line["nodes"]]
             limits += test.limits
             if test.unknown:
-                left_out.append(f"{plural(test.unknown, 'node')} without a known {shown(name)} could not be flipped.")
+                left_out.append(f"{inputs.count(test.unknown)} without a known {shown(name)} could not be flipped.")
     if not rows:
         return Section("flip", title, purpose, missing=" ".join(left_out))
     table = Table(
         "flip",
-        "Predictions that change when one attribute is changed",
-        "Each line counts the nodes whose value was changed, everything else left as it was, and for how many of them "
-        "the prediction changed: the value of one node alone, or those of all nodes of the graph together.",
+        "Decisions that change when one attribute is changed",
+        "Everything else is left as it is. A flip has no level that chance would give: it is a count.",
         (
             Column("attribute", "Attribute"),
-            Column("how", "Changed"),
+            *([Column("how", "Changed")] if inputs.finder.graph is not None else []),
             Column("value", "From"),
             Column("flipped", "To"),
             Column("nodes", "n", "count"),
-            Column("changed", "Predictions changed", "count"),
-            Column("share", "Share", "share", ("low", "high"), "nodes"),
+            Column("changed", "Changed decisions", "count"),
+            Column(
+                "share",
+                "Share",
+                "share",
+                ("low", "high"),
+                "nodes",
+                Plot.around([0.0, *(row[key] for row in rows for key in ("share", "high"))]),
+            ),
         ),
         tuple(rows),
     )
+    described = [_flipped(inputs, name, rows) for name in dict.fromkeys(row["attribute"] for row in rows)]
     return Section(
         "flip",
         title,
         purpose,
-        headline=" ".join(findings[:4]),
-        findings=(*findings, *left_out),
+        headline=described[0],
+        described=tuple(described[:4]),
+        findings=tuple(dict.fromkeys(left_out)),
         tables=(table,),
         limits=(
-            *dict.fromkeys(limits),
-            f"One node at a time, at most {_FLIPPED_ALONE:,} nodes are flipped, spread evenly over the audited ones.",
+            *dict.fromkeys(map(inputs.worded, limits)),
+            *(
+                [f"One at a time, at most {_FLIPPED_ALONE:,} {inputs.people} are flipped, spread evenly over all."]
+                if inputs.finder.graph is not None
+                else []
+            ),
         ),
-        measures=tuple(measures),
+        measures=tuple(Measure.of("flipped", row["attribute"], _direction(row), row, "share", "nodes") for row in rows),
     )
 
 
-def situation_section(inputs: Inputs) -> Section:
-    """Return the situation test of each value of each sensitive attribute (Luong, Ruggieri & Turini 2011)."""
-    title = "Situation test"
-    purpose = "Are nodes of one group predicted unfavourably where their nearest neighbours of other groups are not?"
-    if not inputs.sensitive:
-        return Section("situation", title, purpose, missing="No sensitive attribute was named.")
-    unfavourable = _unfavourable(inputs)
-    if unfavourable is None:
-        reason = "No class was named as the favourable one, so none is known to be unfavourable."
-        return Section("situation", title, purpose, missing=reason)
-    rows: list[dict[str, Any]] = []
-    findings: list[str] = []
-    measures: list[Measure] = []
-    limits: list[str] = []
-    left_out: list[str] = []
-    for name in inputs.sensitive:
-        attribute = inputs.attributes[name]
-        if len(attribute.values) > _GROUPS:
-            left_out.append(f"{shown(name)} has more than {_GROUPS} values; no group of it was named for this test.")
-            continue
-        for value in _values(attribute):
-            test = situation_test(
-                inputs.finder,
-                name,
-                inputs.settings.k,
-                protected=value,
-                unfavourable=unfavourable,
-                features=inputs.attributes,
-                confidence=inputs.settings.confidence,
-            )
-            row = {**rows_of(test.summary)[0], "attribute": name, "group": _text(value)}
-            rows.append(row)
-            findings.append(
-                f"Of {row['unfavourable']:,} nodes with {shown(name)} = {shown(_text(value))} that are predicted "
-                f"unfavourably, {row['flagged']:,} ({share(row['share'])}) have neighbours of other groups that are "
-                f"predicted so clearly less often; {row['significant']:,} beyond chance."
-            )
-            measures.append(Measure.of("situation", name, _text(value), row, "share", "unfavourable"))
-            # The limits name columns as the function does.
-            limits += [limit.replace("`expected`", "the column by chance") for limit in test.limits]
-    if not rows:
-        return Section("situation", title, purpose, missing=" ".join(left_out))
-    k = inputs.settings.k
-    table = Table(
-        "situation",
-        f"Situation test with the {k} nearest nodes of the group and the {k} nearest of the others",
-        "Flagged are nodes predicted unfavourably whose neighbours in their own group are predicted so more often than "
-        "those of other groups, by the test's threshold; beyond chance are those that remain when many nodes are "
-        "tested.",
-        (
-            Column("attribute", "Attribute"),
-            Column("group", "Group"),
-            Column("nodes", "n", "count"),
-            Column("unfavourable", "n predicted unfavourably", "count"),
-            Column("flagged", "Flagged", "count"),
-            Column("share", "Flagged of unfavourable", "share", ("low", "high"), "unfavourable"),
-            Column("expected", "By chance", "share", None, "unfavourable"),
-            Column("significant", "Beyond chance", "count"),
-            Column("mean_difference", "Mean difference", "signed", None, "nodes"),
-        ),
-        tuple(rows),
-    )
-    return Section(
-        "situation",
-        title,
-        purpose,
-        headline=_flagged(rows),
-        findings=(*findings, *left_out),
-        tables=(table,),
-        limits=tuple(dict.fromkeys(limits)),
-        measures=tuple(measures),
-    )
-
-
-def _only_in(name: str, pairs: int, different: int, rate: float) -> str:
-    if not pairs:
-        return f"No two nodes agree in every attribute but {shown(name)}."
-    return (
-        f"Of {plural(pairs, 'pair')} of nodes that agree in every attribute but {shown(name)}, {different:,} "
-        f"({share(rate)}) are predicted differently."
-    )
-
-
-def _flagged(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the group that is flagged most above chance."""
-    judged = [row for row in rows if row["share"] is not None and row["expected"] is not None]
-    if not judged:
-        return ""
-    most = max(judged, key=lambda row: row["share"] - row["expected"])
-    return (
-        f"The situation test flags {most['flagged']:,} of {most['unfavourable']:,} unfavourable predictions for "
-        f"{shown(most['attribute'])} = {shown(most['group'])} ({share(most['share'])}; by chance "
-        f"{share(most['expected'])}); of the {plural(len(judged), 'group')} tested this is the most above chance."
-    )
+def _flip_row(name: str, how: str, line: dict[str, Any]) -> dict[str, Any]:
+    return line | {"attribute": name, "how": how} | {key: _text(line[key]) for key in ("value", "flipped")}
 
 
 def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
     """Return the features that hold an attribute: none for one of its own name, None where there are none."""
+    if hasattr(data, "iloc"):
+        return {} if name in data.columns else None
     features = [str(feature) for feature in getattr(data, "feature_names", None) or []]
     if name in features or name in (getattr(data, "feature_attributes", None) or ()):
         return {}
@@ -249,31 +175,24 @@ def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
     return found or None
 
 
-def _unfavourable(inputs: Inputs) -> int | list[int] | None:
-    if inputs.favourable is None:
-        return None
-    others = [int(label) for label in np.unique(inputs.labels) if label >= 0 and label != inputs.favourable]
-    return others[0] if len(others) == 1 else others or None
-
-
-def _values(attribute: Attribute) -> list[Any]:
-    """Return the values that some node has."""
-    return [attribute.values[code] for code in np.unique(attribute.codes[attribute.codes >= 0])]
-
-
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(plain(value))
 
 
-def _flipped(inputs: Inputs, name: str, how: str, line: Mapping[str, Any]) -> str:
-    return (
-        f"Flipping {shown(name)}, {how}, changes {line['changed']:,} of {line['nodes']:,} predictions "
-        f"({share(line['share'])}; {inputs.level} interval {interval(line['low'], line['high'], 'share')})."
-    )
+def _flipped(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many decisions change when an attribute is flipped, into any of its other values."""
+    lines = [row for row in rows if row["attribute"] == name]
+    whole = [row for row in lines if row["value"] == "all"] or lines
+    parts = [
+        f"{row['changed']:,} of {row['nodes']:,} decisions ({share(row['share'])}; {inputs.level} interval "
+        f"{interval(row['low'], row['high'], 'share')})" + (f" {row['how']}" if inputs.finder.graph is not None else "")
+        for row in whole
+    ]
+    return f"Flipping {shown(name)} changes {', '.join(parts)}."
 
 
-def _direction(how: str, line: Mapping[str, Any]) -> str:
-    return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
+def _direction(line: Mapping[str, Any]) -> str:
+    return line["how"] if line["value"] == "all" else f"{line['how']}, {line['value']} to {line['flipped']}"
 
 
 def _spread(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:

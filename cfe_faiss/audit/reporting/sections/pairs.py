@@ -1,4 +1,4 @@
-"""The closest pairs of nodes that the model treats differently, and the files of the first of them."""
+"""The closest pairs with different decisions, and the files of the first of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.audit.family import DirectEffects
 from cfe_faiss.audit.reporting.document import Case, Column, Section, Side, Table
 from cfe_faiss.audit.reporting.drawings import STYLES, Neighbour, Neighbourhood
-from cfe_faiss.audit.reporting.formats import listed, plural, shown
+from cfe_faiss.audit.reporting.formats import group_name, listed, plural, shown, similarity
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.checks import UNKNOWN
-from cfe_faiss.digits import format_similarity
-from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.graph import Graph
 from cfe_faiss.pairs import evidence_pairs
 
-_SHOWN = 25
+_SHOWN, _NAMES = 15, 6
 _NEIGHBOURS = 12
 _COUNTED = 1_000_000
 """Pairs that are counted for a rank at most."""
@@ -56,10 +56,7 @@ class Pairs:
 
 def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
-    finder = inputs.finder
-    if inputs.settings.where is not None and finder.attributes is not inputs.every:
-        finder = replace(finder, attributes=inputs.every)
-    found = finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
+    found = inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
     left, right = inputs.places(found.source), inputs.places(found.target)
     codes = {name: inputs.attributes[name].codes for name in inputs.attributes}
     table = {name: column[left] != column[right] for name, column in codes.items()}
@@ -71,95 +68,135 @@ def find_pairs(inputs: Inputs) -> Pairs:
     )
 
 
+def strongest_section(inputs: Inputs, pairs: Pairs, effects: DirectEffects | None) -> Section:
+    """Return the closest pair, side by side: one that shows a finding where there is one."""
+    title = "The strongest case"
+    purpose = f"Which two {inputs.people} are most similar and yet decided differently?"
+    if not len(pairs):
+        return Section("strongest_case", title, purpose, missing=_none(inputs), is_open=True)
+    place, why = _strongest(inputs, pairs, effects)
+    source, target = int(pairs.source[place]), int(pairs.target[place])
+    return Section(
+        "strongest_case",
+        title,
+        purpose,
+        findings=(
+            f"A ({inputs.node_name(source)}) was decided “{shown(_predicted(inputs, source))}”, B "
+            f"({inputs.node_name(target)}) “{shown(_predicted(inputs, target))}”. Their similarity is "
+            f"{similarity(float(pairs.similarity[place]))} of at most 1. {_agreement(inputs, pairs, place)} {why}",
+        ),
+        tables=(replace(_differences(inputs, place, pairs.differing[place], source, target), id="strongest_case"),),
+        limits=("A case is an example, not a rate: it was chosen because it is extreme.",),
+        is_open=True,
+    )
+
+
+def _strongest(inputs: Inputs, pairs: Pairs, effects: DirectEffects | None) -> tuple[int, str]:
+    """Return the place of the first pair whose unfavourable side alone carries a value named at a disadvantage."""
+    closest = f"No other two {inputs.people} with different decisions are closer."
+    if effects is None:
+        return 0, closest
+    worse = effects.table[effects.table["verdict"] == "disadvantaged"]
+    named = {(line["attribute"], str(line["value"])) for line in worse.to_dict("records")}
+    for place in range(len(pairs)):
+        refused, other = int(pairs.source[place]), int(pairs.target[place])
+        if inputs.finder.labels[refused] not in inputs.unfavourable:
+            refused, other = other, refused
+        for attribute in (inputs.attributes[name] for name in inputs.sensitive):
+            mine, theirs = (_text(attribute.of(int(row))) for row in inputs.places(np.array([refused, other])))
+            if mine != theirs and (attribute.name, mine) in named:
+                found = f"{group_name(attribute.name, mine)} and {group_name(attribute.name, theirs)}"
+                return place, f"It is the closest pair of {found} that points the way of the findings."
+    return 0, closest
+
+
 def pairs_section(inputs: Inputs, pairs: Pairs) -> Section:
     """Return the table of the closest pairs."""
-    unlike = len(pairs)
-    title = "Closest pairs that are treated differently"
-    purpose = "Which pairs are most alike in their attributes and connections, and yet get different predictions?"
-    if not unlike:
-        reason = "No two of the audited nodes with different predictions meet the conditions."
-        return Section("pairs", title, purpose, missing=reason)
+    count, people = len(pairs), inputs.people
+    title = "Closest pairs with different decisions"
+    purpose = f"Which {people} are most similar and yet decided differently?"
+    if not count:
+        return Section("pairs", title, purpose, missing=_none(inputs))
     known = inputs.truth is not None
     columns = [
         Column("place", "Place", "count"),
-        Column("node_a", "Node A"),
-        Column("node_b", "Node B"),
+        Column("node_a", "A"),
+        Column("node_b", "B"),
         Column("similarity", "Similarity", "similarity"),
-        Column("predicted_a", "Predicted for A"),
-        Column("predicted_b", "Predicted for B"),
+        Column("predicted_a", "Decision for A"),
+        Column("predicted_b", "Decision for B"),
         *([Column("true_a", "True class of A"), Column("true_b", "True class of B")] if known else []),
         Column("attributes_differing", "Attributes that differ", "count"),
-        Column("differing", "Which", "long"),
+        Column("which", "Which", "long"),
     ]
-    rows = tuple(_row(inputs, pairs, place) for place in range(unlike))
     table = Table(
         "closest_pairs",
-        f"The closest {plural(unlike, 'pair')} of differently predicted nodes",
-        "Each line is one pair: the smaller the place, the more alike the two nodes are; similarity is at most 1.",
+        f"The closest {plural(count, 'pair')} of {people} with different decisions",
+        "One pair a line, the most similar first; similarity is at most 1.",
         tuple(columns),
-        rows,
+        tuple(_row(inputs, pairs, place) for place in range(count)),
         limit=_SHOWN,
         notes=tuple(_conditions(inputs, pairs.missing)),
     )
     equal = sum(not names for names in pairs.differing)
+    rest = "vectors" if inputs.finder.graph is None else "connections"
     findings = [
-        f"Of {pairs.total:,} pairs of audited nodes with different predictions, the {unlike:,} closest are listed; "
-        f"their similarity runs from {_similarity_text(pairs.similarity[0])} down to "
-        f"{_similarity_text(pairs.similarity[-1])}.",
-        f"In {equal:,} of these {unlike:,} pairs the two nodes agree in all {len(inputs.attributes):,} attributes: "
-        "there only their connections differ.",
+        f"Of {pairs.total:,} pairs with different decisions, the {count:,} closest are listed. Their similarity runs "
+        f"from {similarity(float(pairs.similarity[0]))} down to {similarity(float(pairs.similarity[-1]))}.",
+        f"In {equal:,} of these {count:,} pairs the two agree in all {len(inputs.attributes):,} attributes: only their "
+        f"{rest} differ.",
     ]
-    only = _only_sensitive(inputs, pairs)
     if inputs.sensitive:
         findings.append(
-            f"In {only:,} of these {unlike:,} pairs the two differ in nothing but "
+            f"In {_only_sensitive(inputs, pairs):,} of these {count:,} pairs the two differ in nothing but "
             f"{listed(map(shown, inputs.sensitive)).replace(' and ', ' or ')}."
         )
+    averaged = "" if inputs.finder.graph is None else ", averaged with those of neighbours"
     return Section(
         "pairs",
         title,
         purpose,
+        headline=findings[0],
         findings=tuple(findings),
         tables=(table,),
         limits=(
-            "Selection: these pairs were chosen because they are close and predicted differently. They show where the "
-            "model's border runs, not how often it treats like nodes differently.",
-            "Similarity is the KS similarity: the cosine of attribute vectors that were averaged with those of "
-            "neighbours. An attribute outside these vectors plays no part in it.",
+            "These pairs were chosen because they are close and decided differently. They show where the model's "
+            f"border runs, not how often it treats similar {people} differently.",
+            f"Similarity is the cosine of two vectors{averaged}. An attribute outside these vectors has no part in it.",
         ),
     )
 
 
 def cases_section(inputs: Inputs, pairs: Pairs) -> Section:
-    """Return the files of the closest pairs, each with a picture of both neighbourhoods."""
-    title = "Case files"
-    purpose = "What do the closest pairs look like, one by one?"
+    """Return the files of the closest pairs, with a picture of both neighbourhoods where there is a graph."""
+    title, purpose = "Case files", "What do the closest pairs look like, one by one?"
     count = min(inputs.settings.cases, len(pairs))
     if not count:
-        return Section("cases", title, purpose, missing="There are no pairs, see the section before.")
-    graph = _graph(inputs)
+        return Section("cases", title, purpose, missing=_none(inputs))
+    graph = None if inputs.finder.graph is None else inputs.finder.graph.undirected()
     ranks = _ranks(inputs, pairs, count)
+    drawn = "" if graph is None else f" Up to {_NEIGHBOURS} neighbours of each are drawn."
     return Section(
         "cases",
         title,
         purpose,
+        headline=f"The {count} closest pairs, attribute by attribute.",
         findings=(
-            f"The files of the {count} closest pairs follow. Each shows the two nodes with up to {_NEIGHBOURS} of "
-            "their neighbours, and the attributes in which they differ in their own units.",
+            "The last column is B minus A, in standard deviations of the attribute. All pairs were compared, or ruled "
+            f"out by a bound: none is missing.{drawn}",
         ),
         cases=tuple(_case(inputs, pairs, graph, place, ranks[place]) for place in range(count)),
-        limits=(
-            "A case is an example, not a rate: how common such pairs are stands in the sections before and after.",
-        ),
     )
 
 
-def _graph(inputs: Inputs) -> Graph:
-    """Return the graph that pictures show, edges counting in both directions; vectors may come without any."""
-    if inputs.finder.graph is not None:
-        return inputs.finder.graph.undirected()
-    known = any(getattr(inputs.data, name, None) is not None for name in ("edge_index", "adj_t"))
-    return as_graph(inputs.data if known else np.empty((2, 0), np.int64), len(inputs.finder.labels))
+def _none(inputs: Inputs) -> str:
+    return f"No two {inputs.people} with different decisions meet the conditions."
+
+
+def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
+    count = len(inputs.attributes)
+    agreeing = count - len(pairs.differing[place])
+    return f"They agree in {'all' if agreeing == count else f'{agreeing:,} of'} {plural(count, 'attribute')}."
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
@@ -173,7 +210,13 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
         "similarity": float(pairs.similarity[place]),
         "attributes_differing": len(pairs.differing[place]),
         "differing": ", ".join(pairs.differing[place]) or "none",
+        "which": _some(pairs.differing[place]),
     }
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else ""
+    return f"{', '.join(map(shown, names[:_NAMES])) or 'none'}{more}"
 
 
 def _predicted(inputs: Inputs, node: int) -> str:
@@ -195,14 +238,8 @@ def _conditions(inputs: Inputs, missing: Mapping[str, int]) -> list[str]:
     set_by_user = "; ".join(shown(condition, 200) for condition in inputs.settings.where.describe())
     sentences = [f"Conditions set on the pairs: {set_by_user}. The list is exact and complete under them."]
     for name, count in missing.items():
-        sentences.append(
-            f"{plural(count, 'node')} without a known {shown(name)} can be in no pair under these conditions."
-        )
+        sentences.append(f"{inputs.count(count)} without a known {shown(name)} can be in no pair.")
     return sentences
-
-
-def _similarity_text(similarity: np.float64) -> str:
-    return format_similarity(float(similarity))
 
 
 def _only_sensitive(inputs: Inputs, pairs: Pairs) -> int:
@@ -229,32 +266,28 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     ]
 
 
-def _case(inputs: Inputs, pairs: Pairs, graph: Graph, place: int, rank: str) -> Case:
+def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: str) -> Case:
     source, target = int(pairs.source[place]), int(pairs.target[place])
-    drawn = _drawn(inputs, graph, source, target), _drawn(inputs, graph, target, source)
-    classes = np.unique(inputs.finder.labels[np.concatenate([[source, target], *drawn])]).tolist()
-    # The same class looks the same in every case, unless there are more classes than looks.
-    style = {label: label if len(inputs.class_names) <= STYLES else i for i, label in enumerate(classes)}
-    sides = (
-        _side(inputs, graph, source, target, drawn[0], style),
-        _side(inputs, graph, target, source, drawn[1], style),
-    )
-    agreeing, count = len(inputs.attributes) - len(pairs.differing[place]), len(inputs.attributes)
+    style: dict[int, int] = {}
+    if graph is not None:
+        drawn = [source, target], _drawn(inputs, graph, source, target), _drawn(inputs, graph, target, source)
+        classes = np.unique(inputs.finder.labels[np.concatenate(drawn)]).tolist()
+        # The same class looks the same in every case, unless there are more classes than looks.
+        style = {label: label if len(inputs.class_names) <= STYLES else i for i, label in enumerate(classes)}
     return Case(
         place + 1,
-        _similarity_text(pairs.similarity[place]),
+        similarity(float(pairs.similarity[place])),
         rank,
-        True,
-        "yes: all pairs were compared, or ruled out by a bound, so that no closer one was missed",
-        sides,
+        (_side(inputs, graph, source, target, style), _side(inputs, graph, target, source, style)),
         _differences(inputs, place, pairs.differing[place], source, target),
-        f"The two nodes agree in {'all' if agreeing == count else f'{agreeing:,} of'} {plural(count, 'attribute')}.",
-        tuple((style[label], inputs.class_name(label)) for label in classes),
+        _agreement(inputs, pairs, place),
+        tuple((look, inputs.class_name(label)) for label, look in style.items()),
     )
 
 
 def _differences(inputs: Inputs, place: int, names: tuple[str, ...], source: int, target: int) -> Table:
-    left, right = inputs.places(np.array([source, target]))
+    """Return decisions, true classes and differing attributes of a pair, side by side."""
+    left, right = (int(row) for row in inputs.places(np.array([source, target])))
     rows: list[dict[str, Any]] = []
     for name in names:
         attribute = inputs.attributes[name]
@@ -267,19 +300,24 @@ def _differences(inputs: Inputs, place: int, names: tuple[str, ...], source: int
             row["difference"] = change / spread if spread > 0 and not np.isnan(change) else None
         rows.append(row)
     rows.sort(key=lambda row: -abs(float(row["difference"] or 0)))
+    head: list[dict[str, Any]] = [
+        {"attribute": "Decision", "a": _predicted(inputs, source), "b": _predicted(inputs, target)}
+    ]
+    if inputs.truth is not None:
+        a, b = (_true(inputs, node) or "not known" for node in (source, target))
+        head.append({"attribute": "True class", "a": a, "b": b})
     return Table(
         f"case_{place + 1}",
-        "Attributes in which the two nodes differ",
-        "The last column is B minus A in standard deviations of the attribute over the audited nodes; it stays empty "
-        "for texts.",
+        "Decisions, and attributes in which the two differ",
+        "",
         (
             Column("attribute", "Attribute"),
-            Column("a", f"A: node {inputs.node_name(source)}", "number"),
-            Column("b", f"B: node {inputs.node_name(target)}", "number"),
-            Column("difference", "Difference (SD)", "signed"),
+            Column("a", f"A: {inputs.node_name(source)}", "side"),
+            Column("b", f"B: {inputs.node_name(target)}", "side"),
+            Column("difference", "B \N{MINUS SIGN} A (SD)", "signed"),
         ),
-        tuple(rows),
-        limit=20,
+        (*(row | {"difference": None, "named": True} for row in head), *rows),
+        limit=14,
     )
 
 
@@ -287,6 +325,12 @@ def _unit(value: Any) -> Any:
     if value is None:
         return "missing"
     return value if isinstance(value, str) else float(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as groups name it."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)
 
 
 def _shared(graph: Graph, node: int, other: int) -> NDArray[np.bool_]:
@@ -301,10 +345,12 @@ def _drawn(inputs: Inputs, graph: Graph, node: int, other: int) -> NDArray[np.in
     return drawn[np.lexsort((drawn, inputs.finder.labels[drawn]))]
 
 
-def _side(
-    inputs: Inputs, graph: Graph, node: int, other: int, drawn: NDArray[np.int32], style: Mapping[int, int]
-) -> Side:
+def _side(inputs: Inputs, graph: Graph | None, node: int, other: int, style: Mapping[int, int]) -> Side:
+    described = node, inputs.node_name(node), _predicted(inputs, node), _true(inputs, node)
+    if graph is None:
+        return Side(*described, "", None)
     labels, near = inputs.finder.labels, graph.neighbors(node)
+    drawn = _drawn(inputs, graph, node, other)
     edges = tuple(
         (i, int(j))
         for i, v in enumerate(drawn)
@@ -320,8 +366,6 @@ def _side(
     )
     same = int((labels[near] == labels[node]).sum())
     surroundings = (
-        f"{plural(len(near), 'neighbour')}, {same:,} of them predicted alike" if len(near) else "no neighbours"
+        f"{plural(len(near), 'neighbour')}, {same:,} with the same decision" if len(near) else "no neighbours"
     )
-    if len(near) > len(drawn):
-        surroundings += f" ({len(drawn)} are drawn)"
-    return Side(node, _predicted(inputs, node), _true(inputs, node), surroundings, neighbourhood)
+    return Side(*described, surroundings, neighbourhood)

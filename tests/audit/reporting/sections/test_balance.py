@@ -17,8 +17,8 @@ def section(attributes, labels, source, target, favourable=None):
     n = len(labels)
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]))
-    finder = cfe.EvidenceFinder.from_data(data, labels)
-    inputs = checked(finder, data, [], None, attributes, favourable, SETTINGS)
+    finder = cfe.EvidenceFinder.from_data(data, labels, features=attributes)
+    inputs = checked(finder, [], favourable, SETTINGS)
     sides, near = np.array([source, target]), np.ones(len(source))
     pairs = Pairs(sides[0], sides[1], near, near.astype(np.float32), ((),) * len(source), 9, {})
     return balance_section(inputs, pairs)
@@ -72,7 +72,7 @@ def test_rare_values_are_put_together():
 
 def test_three_classes_need_a_favourable_one():
     options = ({"age": [1.0, 2, 3, 4]}, [0, 1, 2, 2], [0, 1], [1, 2])
-    assert "more than two predicted classes" in section(*options).missing
+    assert "more than two classes" in section(*options).missing
     found = section(*options, favourable=0)
     assert found.tables[0].rows[0]["pairs"] == 1
-    assert "1 pair without a node predicted" in found.limits[-1]
+    assert "1 pair without a side decided" in found.limits[-1]

@@ -4,7 +4,7 @@ from cfe_faiss import audit
 
 
 def test_the_curve_is_that_of_the_function(audited):
-    curve = audit.error_rate_by_evidence(audited.finder.index, audited.data.y.numpy())
+    curve = audit.error_rate_by_evidence(audited.finder)
     rows = table_of(audited.report, "errors", "errors_by_evidence")["rows"]
     for name in ("k", "pairs", "nodes", "errors", "accuracy", "low", "high", "overall"):
         assert [row[name] for row in rows] == curve[name].tolist()

@@ -5,41 +5,54 @@ import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, checked
-from cfe_faiss.audit.reporting.sections.groups import groups_section
+from cfe_faiss.audit.reporting.sections.groups import counts_section, error_rates_section, find_rates, groups_section
 
 
-def section(people, labels, sensitive, favourable=1, y=None):
+def made(section, people, labels, sensitive, favourable=1, y=None):
     n = len(labels)
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
-    finder = cfe.EvidenceFinder.from_data(data, labels)
-    settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    return groups_section(checked(finder, data, sensitive, None, people, favourable, settings))
+    finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
+    inputs = checked(finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95))
+    return section(inputs, find_rates(inputs))
 
 
 def test_rates_by_hand():
     people = {"sex": ["f"] * 4 + ["m"] * 6}
-    found = section(people, [1, 0, 0, 0, 1, 1, 1, 0, 0, 0], ["sex"], y=np.array([1, 1, 0, 0, 1, 0, 1, 0, 0, -1]))
-    selection, errors = found.tables
-    everyone, f, m = selection.rows
-    assert (everyone["value"], everyone["nodes"], everyone["rate"]) == ("all nodes", 10, 0.4)
-    assert (f["selected"], f["rate"], f["ratio"]) == (1, 0.25, 0.5)
+    labels, y = [1, 0, 0, 0, 1, 1, 1, 0, 0, 0], np.array([1, 1, 0, 0, 1, 0, 1, 0, 0, -1])
+    rates, disparities = made(groups_section, people, labels, ["sex"], y=y).tables
+    f, m = rates.rows
+    assert (f["group"], f["selected"], f["rate"], f["ratio"]) == ("sex = f", 1, 0.25, 0.5)
     assert (m["selected"], m["rate"], m["ratio"], m["ratio_low"]) == (3, 0.5, 1, None)
-    assert (errors.rows[1]["fnr"], errors.rows[1]["positives"], errors.rows[1]["fpr"]) == (0.5, 2, 0)
-    assert (errors.rows[2]["judged"], errors.rows[2]["negatives"], errors.rows[2]["fpr"]) == (5, 3, 1 / 3)
-    assert "The least impact ratio by sex is 0.500, of the group f (n = 4;" in " ".join(found.findings)
+    assert [row["verdict"] for row in disparities.rows] == ["cannot tell", "reference"]
+    assert rates.charts[0].plot.guides == (0.4,)
+    odds, errors = made(error_rates_section, people, labels, ["sex"], y=y).tables
+    assert (errors.rows[0]["fnr"], errors.rows[0]["positives"], errors.rows[0]["fpr"]) == (0.5, 2, 0)
+    assert (errors.rows[1]["judged"], errors.rows[1]["negatives"], errors.rows[1]["fpr"]) == (5, 3, 1 / 3)
+    assert odds.rows[0]["equalised_odds_difference"] is None  # too few of either true class
 
 
-def test_the_summary_names_each_attribute_and_the_intersection_with_the_least_ratio():
-    people = {"sex": ["f", "f", "m", "m"] * 3, "city": ["A", "B", "A", "B"] * 3, "home": ["own"] * 6 + ["rent"] * 6}
-    labels = [1, 0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1]
-    text = section(people, labels, ["sex", "city", "home"]).headline
-    assert text.count("The least impact ratio by") == 4
-    assert "by sex & city is 0.333, of the group f & B (n = 3;" in text
+def test_the_largest_gap_of_errors_is_the_headline():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    people = {"sex": np.repeat(["f", "m"], 200), "city": rng.choice(["A", "B"], 400)}
+    labels = np.where((people["sex"] == "f") & (rng.random(400) < 0.3), 1 - y, y)
+    found = made(error_rates_section, people, labels, ["sex", "city"], y=y)
+    row = next(row for row in found.tables[0].rows if row["feature"] == "sex")
+    of_f = people["sex"] == "f"
+    gaps = [(labels != y)[of_f & (y == c)].mean() for c in (0, 1)]
+    assert row["equalised_odds_difference"] == pytest.approx(max(gaps))
+    largest = max(found.tables[0].rows, key=lambda row: row["equalised_odds_difference"])
+    assert f"{100 * largest['equalised_odds_difference']:.1f} points" in found.headline
+    assert found.headline.endswith(f"by {largest['feature']}.")
+    measures = {m.attribute: m for m in found.measures if m.metric == "equalised_odds_difference"}
+    assert measures["sex"].value == row["equalised_odds_difference"]
+    assert measures["sex"].low < measures["sex"].value < measures["sex"].high
+    assert measures["sex"].n == 400
 
 
 def test_measures_of_conditions():
-    found = section({"sex": ["f"] * 4 + ["m"] * 4}, [1, 0, 0, 0, 1, 1, 0, 0], ["sex"])
+    found = made(groups_section, {"sex": ["f"] * 4 + ["m"] * 4}, [1, 0, 0, 0, 1, 1, 0, 0], ["sex"])
     values = {(m.metric, m.attribute, m.group): m.value for m in found.measures}
     assert values["impact_ratio", "sex", "f"] == 0.5
     assert values["selection_rate", None, "all nodes"] == 0.375
@@ -48,20 +61,27 @@ def test_measures_of_conditions():
     assert np.isnan(values["accuracy", "sex", "f"])
 
 
+def test_a_group_that_is_not_ranked_is_not_judged():
+    found = made(groups_section, {"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"])
+    unjudged = {m.group: m.unjudged for m in found.measures if m.metric == "impact_ratio"}
+    assert unjudged == {"A": "", "B": "", "C": "the group is not ranked"}
+    assert all(m.unjudged == "" for m in found.measures if m.metric == "selection_rate")
+    assert "Too small to be ranked: city = C (29)." in found.undetermined
+
+
+def test_low_power_is_no_absence():
+    found = made(groups_section, {"city": ["A"] * 40 + ["B"] * 40}, [0, 1] * 40, ["city"])
+    assert "Impact ratios by city: none was found, but a ratio of 0.7 would be missed" in " ".join(found.undetermined)
+
+
 def test_unknown_attributes_are_counted_and_bound_the_ratios():
-    found = section({"sex": ["f", "f", None, "m", "m", "m"]}, [1, 0, 1, 1, 1, 0], ["sex"])
-    table = found.tables[0]
-    unknown = [row for row in table.rows if row["unknown"]]
-    assert [row["nodes"] for row in unknown] == [1]
-    assert {column.key for column in table.columns} >= {"ratio_least", "ratio_most"}
-    assert "For 1 node the attribute is not known" in table.notes[0]
+    people = {"sex": ["f", "f", None, "m", "m", "m"]}
+    found = made(groups_section, people, [1, 0, 1, 1, 1, 0], ["sex"])
+    assert "sex is not known for 1 node." in found.undetermined
     assert not [measure for measure in found.measures if measure.group == "unknown"]
-
-
-def test_small_groups_are_shown_and_named():
-    found = section({"city": ["A"] * 99 + ["B"]}, [0, 1] * 50, ["city"])
-    assert [row["value"] for row in found.tables[0].rows] == ["all nodes", "A", "B"]
-    assert "Groups of less than 2% of all nodes, shown and marked: B (1)." in found.findings
+    (table,) = made(counts_section, people, [1, 0, 1, 1, 1, 0], ["sex"]).tables
+    assert [row["count"] for row in table.rows if row["unknown"]] == [1]
+    assert {column.key for column in table.columns} >= {"ratio_least", "ratio_most"}
 
 
 def test_tables_of_local_law_144():
@@ -72,8 +92,10 @@ def test_tables_of_local_law_144():
         "race": np.array([*races, None], dtype=object)[rng.choice(5, 500, p=[0.3, 0.4, 0.27, 0.01, 0.02])],
     }
     labels = rng.integers(0, 2, 500)
-    law = [t for t in section(people, labels, ["race", "Gender"]).tables if t.id.startswith("local law 144")]
-    assert [table.id.partition(": ")[2] for table in law] == ["Sex", "Race/Ethnicity", "Intersectional"]
+    law = made(counts_section, people, labels, ["race", "Gender"]).tables[1:]
+    assert [table.id for table in law] == [
+        f"local law 144: {part}" for part in ("Sex", "Race/Ethnicity", "Intersectional")
+    ]
     race = law[1].rows
     assert [row["category"] for row in race[:2]] == [races[2], races[1]]
     assert race[-1]["category"] == "Unknown"
@@ -89,19 +111,20 @@ def test_tables_of_local_law_144():
 @pytest.mark.parametrize("sensitive", [["sex"], ["race"]])
 def test_no_law_tables_of_one_attribute(sensitive):
     people = {"sex": ["f", "m"] * 4, "race": ["a", "b"] * 4}
-    assert not [t for t in section(people, [0, 1] * 4, sensitive).tables if t.id.startswith("local law")]
+    assert len(made(counts_section, people, [0, 1] * 4, sensitive).tables) == 1
 
 
 def test_each_class_in_turn_without_a_favourable_one():
-    found = section({"sex": ["f", "m"] * 3}, [0, 1, 2, 0, 1, 2], ["sex"], favourable=None)
-    assert [table.id for table in found.tables] == [f"selection: sex, class {c}" for c in range(3)]
+    found = made(groups_section, {"sex": ["f", "m"] * 3}, [0, 1, 2, 0, 1, 2], ["sex"], favourable=None)
+    headings = list(dict.fromkeys(row["heading"] for row in found.tables[0].rows))
+    assert headings == [f"class {c}: sex" for c in range(3)]
+    assert found.tables[0].charts[0].plot.guides == ()
     assert found.measures == ()
 
 
 def test_a_page_of_many_classes_stays_short():
     people = {name: ["a", "b"] * 20 for name in ("sex", "race")}
     labels = np.repeat(np.arange(20), 2)
-    found = section(people, labels, ["sex", "race"], favourable=None, y=labels)
-    assert len(found.tables) == 20 * 3 * 2
-    assert sum(table.limit > 0 for table in found.tables) == 24
-    assert "96 more tables like these stand in the CSV and JSON files beside this page." in found.findings
+    found = made(groups_section, people, labels, ["sex", "race"], favourable=None, y=labels)
+    rates, _ = found.tables
+    assert len(rates.rows) > rates.limit

@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 from audit_report_helpers import model, table_of
 
+import cfe_faiss as cfe
 from cfe_faiss import audit
+from cfe_faiss.audit.reporting.inputs import Settings, checked
+from cfe_faiss.audit.reporting.sections.model_tests import only_in_section
 
 
 def section_of(audited, name):
@@ -16,20 +19,21 @@ def test_pairs_that_differ_in_one_attribute(audited):
         first = next(row for row in rows if row["attribute"] == name)
         assert (first["pairs"], first["different"]) == (test.pairs, test.different)
         assert first["agreement"] == f"all but {name}"
+        assert first["equal_pairs"] == int(test.table["pairs"].iloc[1])
     unknown = audited.people["sex"].isna().sum()
     assert (
         f"{unknown} nodes with a missing attribute could not be compared." in section_of(audited, "only_in")["findings"]
     )
 
 
-@pytest.mark.parametrize("how", ["one node at a time", "all nodes at once"])
+@pytest.mark.parametrize("how", ["one at a time", "all at once"])
 def test_flips_are_those_of_a_loop(audited, how):
     x, edges = audited.data.x, audited.data.edge_index
     before = model(x, edges).numpy()
     changed = np.zeros(len(x), bool)
     for node in range(len(x)):
         other = x.clone()
-        rows = slice(None) if how == "all nodes at once" else node
+        rows = slice(None) if how == "all at once" else node
         other[rows, 0] = 1 - other[rows, 0]
         changed[node] = model(other, edges).numpy()[node] != before[node]
     assert changed.any()
@@ -45,11 +49,16 @@ def test_what_the_model_does_not_read_cannot_be_flipped(audited):
     assert "sex is not among the features that the model reads: it cannot be flipped." in findings
 
 
-def test_situations_are_those_of_the_function(audited):
-    rows = table_of(audited.report, "situation", "situation")["rows"]
-    by_group = {(row["attribute"], row["group"]): row for row in rows}
-    test = audit.situation_test(audited.finder, "sex", 10, protected="f", unfavourable=0)
-    expected = test.summary.iloc[0]
-    for name in ("nodes", "unfavourable", "flagged", "share", "expected", "significant"):
-        assert by_group["sex", "f"][name] == expected[name]
-    assert {attribute for attribute, _ in by_group} == {"member", "sex", "race"}
+def test_the_share_of_equal_pairs_stands_beside_that_of_pairs_in_one_attribute():
+    rng = np.random.default_rng(0)
+    people = {"sex": rng.choice(["f", "m"], 200), "job": rng.choice(["a", "b", "c"], 200)}
+    labels = (rng.random(200) < np.where(people["sex"] == "f", 0.3, 0.6)).astype(int)
+    finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(200, 3)), labels, features=people, sensitive=["sex"])
+    inputs = checked(finder, None, 1, Settings(k=3, pairs=5, cases=2, bins=4, confidence=0.95))
+    found = only_in_section(inputs)
+    (row,) = found.tables[0].rows
+    by_job = [labels[(people["job"] == job) & (people["sex"] == sex)] for job in "abc" for sex in "fm"]
+    pairs = sum(len(one) * (len(one) - 1) // 2 for one in by_job)
+    assert (row["equal_pairs"], row["expected"]) == (pairs, pytest.approx(row["expected"]))
+    assert f"expected: {100 * row['expected']:.1f}% of {pairs:,} pairs that agree in all attributes" in found.headline
+    assert found.described == (found.headline,)

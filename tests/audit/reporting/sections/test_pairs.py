@@ -19,7 +19,7 @@ def inputs():
     data = SimpleNamespace(x=x, edge_index=edges, y=rng.integers(-1, 2, n), class_names=["no", "yes"])
     finder = cfe.EvidenceFinder.from_data(data, rng.integers(0, 2, n), features=people, nodes=np.arange(5, n))
     settings = Settings(k=3, pairs=40, cases=10, bins=4, confidence=0.95)
-    return checked(finder, data, ["sex"], None, None, None, settings)
+    return checked(finder, ["sex"], None, settings)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,12 @@ def test_differences_are_in_units_and_standard_deviations(inputs):
     spread = float(np.std(inputs.attributes["age"].numbers))
     found = 0
     for case in section.cases:
-        sizes = [abs(row["difference"] or 0) for row in case.differences.rows]
+        decision, true_class, *rows = case.differences.rows
+        assert (decision["a"], decision["b"]) == tuple(side.predicted for side in case.sides)
+        assert (true_class["a"], true_class["b"]) == tuple(side.true or "not known" for side in case.sides)
+        sizes = [abs(row["difference"] or 0) for row in rows]
         assert sizes == sorted(sizes, reverse=True)
-        for row in case.differences.rows:
+        for row in rows:
             if row["attribute"] == "age":
                 found += 1
                 assert row["difference"] == pytest.approx((row["b"] - row["a"]) / spread)
@@ -103,7 +106,7 @@ def test_ties_share_a_rank():
     data = SimpleNamespace(x=x, edge_index=[[0, 1, 3, 4], [1, 2, 4, 5]])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 0, 0])
     settings = Settings(k=1, pairs=4, cases=4, bins=4, confidence=0.95)
-    inputs = checked(finder, data, [], None, None, None, settings)
+    inputs = checked(finder, [], None, settings)
     ranks = [case.rank for case in cases_section(inputs, find_pairs(inputs)).cases]
     assert set(ranks) == {"1 of 8 pairs, together with 3 others that the search cannot tell from it"}
 
@@ -113,7 +116,7 @@ def test_classes_keep_their_look_as_long_as_there_are_enough(classes, styles):
     data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]])
     finder = cfe.EvidenceFinder.from_data(data, [0, classes - 1, 0, classes - 1], nodes=[0, 1])
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    inputs = checked(finder, data, [], None, None, None, settings)
+    inputs = checked(finder, [], None, settings)
     (case,) = cases_section(inputs, find_pairs(inputs)).cases
     assert case.legend == tuple(zip(styles, ["class 0", f"class {classes - 1}"], strict=True))
     assert {side.neighbourhood.style for side in case.sides} == set(styles)
@@ -123,5 +126,5 @@ def test_classes_of_nodes_that_are_not_audited_have_names():
     data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 7, 7], nodes=[0, 1])
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    inputs = checked(finder, data, [], None, None, None, settings)
+    inputs = checked(finder, [], None, settings)
     assert "class 7" in [name for _, name in cases_section(inputs, find_pairs(inputs)).cases[0].legend]

@@ -1,0 +1,271 @@
+"""Simulated people for calibration.py: vectors, who carries a value, and decisions with or without a direct effect.
+
+Every cell is drawn anew for each seed. Decisions are 1 (favourable) or 0. The score f decides; 40 % lie below its
+border. ``harm`` is what the attribute itself adds:
+
+- "flip": of the carriers among the 30 % of the people nearest to the border, a share ``size`` is refused.
+- "shift": the score of carriers is lowered by ``size`` standard deviations.
+- "learned": a model learns from labels whose score is lowered by ``size``, and sees the attribute.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+import cfe_faiss as cfe
+
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+
+
+class People(NamedTuple):
+    """Vectors (n, d), who carries the value (n,), decisions (n,)."""
+
+    X: NDArray[Any]
+    carries: NDArray[np.bool_]
+    decisions: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kind of population.
+
+    ``link``: how the attribute follows the score (None: not at all), ``strength`` how strongly. ``floor``: power of the
+    evidence and of the situation contrast, in percent, that was promised.
+    """
+
+    title: str
+    share: float = 0.5
+    link: str | None = None
+    strength: float = 2.0
+    rule: str = "threshold"  # or "chance", "boosting"
+    score: str = "quadratic"  # or "network"
+    harm: str | None = None
+    size: float = 0.3
+    n: int = 1500
+    d: int = 12
+    floor: tuple[float, float] | None = None
+    is_limit: bool = False
+    draw: Callable[["Cell", Rng], People] | None = None
+    refused: float = 0.4
+
+
+def people(name: str, cell: Cell, seed: int) -> People:
+    """Return the people of a cell, the same for the same seed."""
+    rng = np.random.default_rng([seed, crc32(name.encode())])
+    return (cell.draw or ordinary)(cell, rng)
+
+
+def ordinary(cell: Cell, rng: Rng, tails: float | None = None) -> People:
+    scale = np.arange(1, cell.d + 1) ** -0.5
+    drawn = rng.normal(size=(cell.n, cell.d)) if tails is None else rng.standard_t(tails, (cell.n, cell.d))
+    X = drawn * scale
+    carries, direction = None, np.zeros(cell.d)
+    if cell.link == "group":  # the attribute comes first, and moves the features
+        carries = rng.random(cell.n) < cell.share
+        direction = rng.normal(size=cell.d)
+        direction *= cell.strength / np.linalg.norm(direction)
+        X -= np.outer(carries, direction * scale)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    weights = rng.normal(size=cell.d)
+    f = X @ weights + X[:, 0] * X[:, 1]
+    if cell.score == "network":
+        f = np.tanh(3 * X @ rng.normal(size=(cell.d, 12)) + rng.normal(size=12)) @ rng.normal(size=12)
+    f = standard(f, cell.refused)
+    if carries is not None and np.corrcoef(carries, f)[0, 1] > 0:
+        f = standard(-f, cell.refused)  # carriers score lower, as in the other cells
+    if carries is None:
+        carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, f, X, weights, rng))
+    return People(X, carries, decide(cell, rng, X, carries, f))
+
+
+def heavy_tails(cell: Cell, rng: Rng) -> People:
+    return ordinary(cell, rng, tails=2)
+
+
+def categories(cell: Cell, rng: Rng) -> People:
+    """A one-hot table with many people alike, its rows sorted by the attribute."""
+    latent = rng.normal(size=(cell.n, 1)) + rng.normal(size=(cell.n, 5))
+    levels = [
+        np.digitize(latent[:, j], cuts) for j, cuts in enumerate(([-1, 1], [-1, 0, 1], [0], [-2, -1, 1, 2], [0, 2]))
+    ]
+    X = np.column_stack([np.eye(level.max() + 1)[level] for level in levels])
+    f = standard(X @ rng.normal(size=X.shape[1]) + levels[0] * (levels[2] == 1) + 1e-3 * rng.normal(size=cell.n), 0.4)
+    carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, f, X, np.zeros(0), rng))
+    decisions = decide(cell, rng, X, carries, f)
+    order = np.argsort(carries, kind="stable")
+    return People(X[order], carries[order], decisions[order])
+
+
+def graph(cell: Cell, rng: Rng) -> People:
+    """KS vectors of a graph whose edges mostly join people of one group, with features that differ by group."""
+    carries = rng.random(cell.n) < cell.share
+    x = rng.normal(size=(cell.n, cell.d)) - 0.5 * np.outer(carries, rng.normal(size=cell.d) / np.sqrt(cell.d))
+    first, second = rng.integers(0, cell.n, (2, 12 * cell.n))
+    kept = rng.random(len(first)) < np.where(carries[first] == carries[second], 0.4, 0.05)
+    edges = np.stack([first[kept], second[kept]])
+    X = cfe.ks_vectors(x, edges).astype(np.float64)
+    f = standard(X @ rng.normal(size=X.shape[1]) + X[:, 0] * X[:, 1], 0.4)
+    if np.corrcoef(carries, f)[0, 1] > 0:
+        f = standard(-f, 0.4)
+    return People(X, carries, decide(cell, rng, X, carries, f))
+
+
+def link(kind: str | None, f: Floats, X: Floats, weights: Floats, rng: Rng) -> Floats:
+    """Return by how much the logit of carrying follows score and vectors."""
+    if kind == "orthogonal":  # clusters in a direction that does not decide
+        v = rng.normal(size=X.shape[1])
+        h = X @ (v - weights * (v @ weights) / (weights @ weights))
+        return (h - h.mean()) / h.std()
+    forms = {
+        None: lambda: np.zeros(len(f)),
+        "linear": lambda: -f,
+        "steep": lambda: -np.tanh(2 * f),
+        "jump": lambda: -np.sign(f),
+        "quadratic": lambda: -(f + 0.7 * (f**2 - 1)),
+    }
+    return forms[kind]()
+
+
+def drawn_by(rng: Rng, share: float, logits: Floats) -> NDArray[np.bool_]:
+    """Draw who carries the value, so that the expected share is as given."""
+    low, high = -20.0, 20.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expit(middle + logits).mean() < share else (low, middle)
+    return rng.random(len(logits)) < expit(middle + logits)
+
+
+def decide(cell: Cell, rng: Rng, X: Floats, carries: NDArray[np.bool_], f: Floats) -> NDArray[np.int64]:
+    lowered = cell.size * carries
+    score = f - lowered if cell.harm == "shift" else f
+    if cell.rule == "boosting":
+        learned = cell.harm == "learned"
+        labels = rng.random(len(f)) < expit(6 * (f - lowered if learned else f))
+        seen = np.column_stack([X, carries]) if learned else X
+        model = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=12, early_stopping=False)
+        score = model.fit(seen, labels).predict(seen) - 0.5
+    granted = rng.random(len(f)) < expit(3 * score) if cell.rule == "chance" else score > 0
+    if cell.harm == "flip":
+        border = carries & (np.abs(f) <= np.quantile(np.abs(f), 0.3))
+        granted &= ~(border & (rng.random(len(f)) < cell.size))
+    return granted.astype(np.int64)
+
+
+def standard(f: Floats, refused: float) -> Floats:
+    """Return a score with the given share below 0, and unit scale."""
+    centred: Floats = (f - np.quantile(f, refused)) / f.std()
+    return centred
+
+
+CELLS: dict[str, Cell] = {}
+for _s in (10, 50, 90):
+    CELLS[f"independent_{_s}"] = Cell(f"independent, {_s} % carry", _s / 100)
+    CELLS[f"independent_chance_{_s}"] = Cell(f"independent, decisions by chance, {_s} % carry", _s / 100, rule="chance")
+for _s in (10, 50):
+    CELLS[f"moderate_{_s}"] = Cell(f"moderately correlated, {_s} % carry", _s / 100, "linear", 0.8)
+    CELLS[f"strong_{_s}"] = Cell(f"strongly correlated, {_s} % carry", _s / 100, "linear")
+    CELLS[f"strong_chance_{_s}"] = replace(
+        CELLS[f"strong_{_s}"], title=f"strongly correlated, decisions by chance, {_s} % carry", rule="chance"
+    )
+CELLS |= {
+    "steep_50": Cell("changes steeply at the border (88 to 12 %)", link="steep"),
+    "quadratic_50": Cell("quadratic in the score", link="quadratic", strength=1.5),
+    "orthogonal_50": Cell("clusters that do not decide", link="orthogonal"),
+    "group_50": Cell("groups with other features", link="group"),
+    "group_network_50": Cell("groups with other features, score of a neural network", link="group", score="network"),
+    "independent_boosting_50": Cell("independent, learned model", rule="boosting"),
+    "strong_boosting_50": Cell("strongly correlated, learned model", link="linear", rule="boosting"),
+    "independent_64d": Cell("independent, d = 64", d=64),
+    "strong_64d": Cell("strongly correlated, d = 64", link="linear", d=64),
+    "refused_10": Cell("strongly correlated, 10 % refused", link="linear", refused=0.1),
+    "quadratic_refused_10": Cell("quadratic, 10 % refused", link="quadratic", strength=1.5, refused=0.1),
+    "strong_n300": Cell("strongly correlated, n = 300", link="linear", n=300),
+    "tails_50": Cell("heavy tails (t, 2 degrees of freedom), strongly correlated", link="linear", draw=heavy_tails),
+    "table_50": Cell("one-hot table sorted by the attribute, independent", draw=categories),
+    "table_strong_50": Cell("one-hot table sorted, strongly correlated", link="linear", draw=categories),
+    "table_boosting_50": Cell(
+        "one-hot table sorted, correlated, learned model", link="linear", strength=0.8, rule="boosting", draw=categories
+    ),
+    "graph_50": Cell("KS vectors of a graph with homophily in A", d=16, draw=graph),
+    "strong_n3000": Cell("strongly correlated, n = 3,000", link="linear", n=3000),
+    "quadratic_n3000": Cell("quadratic, n = 3,000", link="quadratic", strength=1.5, n=3000),
+    "strong_boosting_n3000": Cell(
+        "strongly correlated, learned model, n = 3,000", link="linear", rule="boosting", n=3000
+    ),
+    "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
+    "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
+}
+_flip = Cell("", harm="flip")
+CELLS |= {
+    "flip_50": replace(_flip, title="30 % of the border flipped, 50 % carry", floor=(76, 100)),
+    "flip_10": replace(_flip, title="30 % of the border flipped, 10 % carry", share=0.1, floor=(40, 75)),
+    "shift_50": Cell("score lowered by .15 sd, 50 % carry", harm="shift", size=0.15, floor=(95, 100)),
+    "shift_10": Cell("score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15, floor=(59, 98)),
+    "shift3_50": Cell("score lowered by .3 sd, 50 % carry", harm="shift"),
+    "shift3_10": Cell("score lowered by .3 sd, 10 % carry", 0.1, harm="shift"),
+    "flip_moderate_50": replace(
+        _flip, title="flipped, moderately correlated", link="linear", strength=0.8, floor=(89, 99)
+    ),
+    "flip_moderate_10": replace(
+        _flip, title="flipped, moderately correlated, 10 % carry", share=0.1, link="linear", strength=0.8
+    ),
+    "flip_strong_50": replace(_flip, title="flipped, strongly correlated", link="linear", floor=(92, 100)),
+    "flip_strong_10": replace(
+        _flip, title="flipped, strongly correlated, 10 % carry (2 people)", share=0.1, link="linear", floor=(9, 34)
+    ),
+    "flip_opposite_50": replace(
+        _flip, title="flipped, carriers score higher", link="linear", strength=-2.0, floor=(93, 98)
+    ),
+    "flip_network_50": replace(_flip, title="flipped, score of a neural network", score="network"),
+    "flip_group_network_50": replace(
+        _flip,
+        title="flipped, groups with other features, neural network",
+        link="group",
+        score="network",
+        floor=(26, 45),
+    ),
+    "flip_strong_network_50": replace(
+        _flip, title="flipped, strongly correlated, neural network", link="linear", score="network"
+    ),
+    "learned_50": Cell("model that learned the bias", rule="boosting", harm="learned", size=0.4, floor=(100, 100)),
+    "learned_strong_50": Cell(
+        "model that learned the bias, strongly correlated", link="linear", rule="boosting", harm="learned", size=0.4
+    ),
+    "shift3_64d": Cell("score lowered by .3 sd, d = 64", harm="shift", d=64, floor=(100, 100)),
+    "flip_tails_50": replace(_flip, title="flipped, heavy tails", draw=heavy_tails),
+    "flip_table_50": replace(_flip, title="flipped, one-hot table sorted", draw=categories, floor=(70, 97)),
+    "flip_graph_50": replace(
+        _flip, title="flipped, KS vectors of a graph with homophily in A", d=16, draw=graph, floor=(70, 97)
+    ),
+    "flip_n3000": replace(_flip, title="flipped, 10 % carry, n = 3,000", share=0.1, n=3000),
+}
+LARGE = {
+    "strong_n30000": Cell("strongly correlated, n = 30,000", link="linear", n=30_000),
+    "quadratic_n30000": Cell("quadratic, n = 30,000", link="quadratic", strength=1.5, n=30_000),
+    "strong_64d_n30000": Cell("strongly correlated, n = 30,000, d = 64", link="linear", n=30_000, d=64),
+}
+"""Cells that take a tenth of the runs."""
+
+
+def many_values(kind: str, seed: int, n: int = 1500) -> tuple[Floats, NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+    """Return vectors, decisions and six attributes of five values without any effect.
+
+    kind: "independent", "correlated" (with vectors and score) or "rare" (values of .5 to 2 % and one of 95 %).
+    """
+    rng = np.random.default_rng([seed, crc32(kind.encode())])
+    X, _, decisions = ordinary(Cell("", n=n), rng)
+    attributes = {}
+    for j in range(6):
+        shares = np.array([0.95, 0.02, 0.015, 0.01, 0.005]) if kind == "rare" else rng.dirichlet(np.full(5, 5.0))
+        logits = np.log(shares) + np.zeros((n, 5))
+        if kind == "correlated":
+            logits = logits + 2 * X @ rng.normal(size=(X.shape[1], 5))
+        attributes[f"attribute {j}"] = np.argmax(logits + rng.gumbel(size=(n, 5)), axis=1)
+    return X, decisions, attributes

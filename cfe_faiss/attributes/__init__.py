@@ -1,0 +1,1 @@
+"""Attributes, classes and constraints of the rows of a table or graph."""

@@ -1,0 +1,192 @@
+"""Predicted classes from what users keep them in: numbers, texts, probabilities or logits, as arrays or frames."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import as_array, as_ids, as_labels
+
+_TEXTS = "OSTU"
+"""The kinds of arrays that may hold texts."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Predictions:
+    """What a model predicts for n nodes.
+
+    Attributes
+    ----------
+    labels
+        The class of each node, (n,) int32.
+    scores
+        Probabilities or logits, (n, C), column c for class c; None where only classes are known.
+    class_names
+        Name of each class; None where classes have numbers only.
+    """
+
+    labels: NDArray[np.int32]
+    scores: NDArray[Any] | None
+    class_names: tuple[str, ...] | None
+
+    def __repr__(self) -> str:
+        scores = "no scores" if self.scores is None else f"scores {self.scores.shape}"
+        count = len(np.unique(self.labels))
+        return f"Predictions({len(self.labels):,} nodes, {count} {'class' if count == 1 else 'classes'}, {scores})"
+
+
+def class_names_of(data: Any) -> tuple[str, ...] | None:
+    """Return ``data.class_names``, or None where it has none."""
+    names = getattr(data, "class_names", None)
+    return None if names is None or len(names) == 0 else tuple(map(str, names))
+
+
+def node_count(data: Any) -> int:
+    """Return the number of nodes that have features, or else true classes."""
+    rows = data.y if getattr(data, "x", None) is None else data.x
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)  # sparse matrices have no length
+
+
+def check_names(predictions: Predictions, data: Any) -> None:
+    """Raise ValueError if texts are predicted, and ``data.y`` holds numbers without saying which text each is."""
+    if predictions.class_names is not None and class_names_of(data) is None and getattr(data, "y", None) is not None:
+        some = ", ".join(predictions.class_names[:8])
+        raise ValueError(f"data must have class_names, the text of each class of data.y: the model predicts {some}")
+
+
+def as_predictions(
+    values: Any, n: int, class_names: Sequence[str] | None = None, name: str = "predictions"
+) -> Predictions:
+    """Return ready predictions of n nodes in one form.
+
+    Parameters
+    ----------
+    values
+        One of
+
+        - classes, (n,): integers, or texts, which are ``class_names`` (without these, the texts in ascending order
+          become classes 0, 1, ...);
+        - probabilities or logits, (n, C), C at least 2; the largest counts, of equal ones the first;
+
+        as an array, a tensor, lists, or a Series or DataFrame of pandas or polars. The index of a pandas object holds
+        node ids 0..n-1, in any order. The columns of a DataFrame are classes: 0..C-1 or all of ``class_names``, in any
+        order; without ``class_names``, other columns are classes 0, 1, ... in the order that they have.
+    n
+        Number of nodes.
+    class_names
+        Names of the classes, where they are known.
+    name
+        What errors call the values.
+
+    Raises
+    ------
+    TypeError
+        If they are something else, floats of shape (n,) for example.
+    ValueError
+        If the shape is wrong, a value missing or NaN, a class negative, or a text no class name.
+
+    Examples
+    --------
+    >>> as_predictions([[0.2, 0.8], [0.7, 0.3]], 2).labels
+    array([1, 0], dtype=int32)
+    >>> found = as_predictions(["no", "yes", "no"], 3)
+    >>> found.labels, found.class_names
+    (array([0, 1, 0], dtype=int32), ('no', 'yes'))
+    """
+    names = None if class_names is None else tuple(map(str, class_names))
+    array, columns = _array(values, n, name)
+    if array.shape != (n,) and (array.ndim != 2 or array.shape[0] != n or array.shape[1] < 2):
+        raise ValueError(
+            f"{name} must be logits or probabilities of shape ({n}, C) with C >= 2 or classes of shape ({n},), "
+            f"got shape {array.shape}, dtype {array.dtype}"
+        )
+    if array.dtype.kind in _TEXTS:
+        return _of_texts(array, n, names, name)
+    if array.ndim == 1 and array.dtype.kind in "biu":
+        return Predictions(as_labels(name, array, n), None, names)
+    if array.ndim == 1:
+        raise TypeError(f"{name} must be integers or texts where there is one of each node, got {array.dtype}")
+    if columns is not None:
+        array = array[:, _order_of(columns, names, name)]
+    if np.isnan(array).any():
+        raise ValueError(f"{name} must not be NaN, got NaN for node {int(np.isnan(array).any(axis=1).argmax())}")
+    return Predictions(array.argmax(axis=1).astype(np.int32), array, names)
+
+
+def _array(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | None]:
+    """Return the values as an array, row i for node i, and the columns' names where they have names."""
+    kind = type(values).__module__.partition(".")[0]
+    columns = list(values.columns) if kind in ("pandas", "polars") and hasattr(values, "columns") else None
+    if kind == "pandas" and hasattr(values, "index"):
+        values = values.iloc[_order(values.index.to_numpy(), n, name)]
+    if columns is not None:
+        if len(columns) > 1:
+            return as_array(name, _as_floats(values, kind, name)), columns
+        values = values[columns[0]]
+    if kind in ("pandas", "polars") and hasattr(values, "to_numpy"):
+        missing = (values.isna() if kind == "pandas" else values.is_null()).to_numpy()
+        if missing.any():
+            raise ValueError(f"{name} must hold a class for every node, got none for node {int(missing.argmax())}")
+        return np.asarray(values.to_numpy()), None
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if values.is_floating_point():
+            values = values.float()  # NumPy knows no bfloat16
+        return as_array(name, values), None
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        return as_array(name, values), None  # which says what is wrong
+    if array.dtype.kind in _TEXTS and array.ndim == 1:
+        # from lists NumPy makes texts of whatever stands among texts
+        return (array if isinstance(values, np.ndarray) else np.array(values, object)), None
+    return as_array(name, array), None
+
+
+def _as_floats(frame: Any, kind: str, name: str) -> NDArray[np.float64]:
+    try:
+        floats: NDArray[np.float64] = (
+            frame.to_numpy(dtype=np.float64, na_value=np.nan) if kind == "pandas" else frame.cast(float).to_numpy()
+        )
+    except Exception as error:  # each library has its own
+        raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
+    return floats
+
+
+def _order(index: NDArray[Any], n: int, name: str) -> NDArray[np.int64]:
+    """Return the row of each node, given the node of each row."""
+    nodes = as_ids(f"the index of {name}", index)
+    if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
+        raise ValueError(f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows")
+    return np.argsort(nodes)
+
+
+def _of_texts(array: NDArray[Any], n: int, names: tuple[str, ...] | None, name: str) -> Predictions:
+    listed = array.tolist()
+    if all(isinstance(value, Integral) for value in listed):
+        return Predictions(as_labels(name, np.array(listed), n), None, names)
+    for node, value in enumerate(listed):
+        if value is None or value != value:
+            raise ValueError(f"{name} must hold a class for every node, got {value} for node {node}")
+        if not isinstance(value, str | bytes):
+            raise TypeError(f"{name} must be an array of real numbers or texts, got {type(value).__name__}: {value!r}")
+    texts = [value.decode() if isinstance(value, bytes) else value for value in listed]
+    known = tuple(sorted(set(texts))) if names is None else names
+    codes = {text: code for code, text in reversed(list(enumerate(known)))}
+    for node, text in enumerate(texts):
+        if text not in codes:
+            raise ValueError(f"{name} must be among the class names ({', '.join(known)}), got {text!r} for node {node}")
+    return Predictions(np.array([codes[text] for text in texts], np.int32), None, known)
+
+
+def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:
+    """Return the column of each class."""
+    texts = [str(column) for column in columns]
+    numbers = [str(number) for number in range(len(texts))]
+    wanted = numbers if sorted(texts) == sorted(numbers) else texts if names is None else list(names)
+    if sorted(texts) != sorted(wanted):
+        raise ValueError(f"{name} must have the class names as columns ({', '.join(wanted)}), got {', '.join(texts)}")
+    return [texts.index(text) for text in wanted]

@@ -1,0 +1,295 @@
+"""Conditions on the two nodes of a pair, in the words of matching: what ``where=`` takes."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cfe_faiss.base.checks import as_count, as_number, is_label
+
+Range: TypeAlias = tuple[float, float]
+Permitted: TypeAlias = Range | frozenset[Any]
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True, repr=False)
+class Constraints:
+    """Conditions that both nodes of a pair, or the evidence alone, must meet besides having different classes.
+
+    The words are those of MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete: it returns the
+    best pairs of all that meet the conditions, and a short row means that no more exist.
+
+    Parameters
+    ----------
+    exact
+        Attributes in which both nodes have the same value.
+    antiexact
+        Attributes in each of which they have different values.
+    caliper
+        By numeric attribute: how far apart the values may be at most, in the attribute's own unit; at least so far
+        where the number is negative. Differences are those of float64, without a tolerance.
+    std_caliper
+        The same in standard deviations of the attribute (n - 1 in the denominator) over all nodes of the index.
+    permitted
+        By attribute: which values the evidence may have, as a range ``(low, high)``, both included (a tuple of two
+        numbers; ``-np.inf`` and ``np.inf`` leave a side open), or as a collection of values (a list or set).
+    target
+        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` that knows them) by name.
+    max_changed
+        In how many attributes the nodes may differ at most, of all attributes that the table has.
+    min_hops
+        Least distance of the nodes in the graph, >= 2: 2 leaves out neighbours. Where no path leads from one to the
+        other, the distance is infinite. A path may take edges against their direction.
+    common_neighbors
+        False: the nodes have no neighbour in common, whatever the directions of the edges.
+    ratio
+        In how many pairs each node may be, at most. Pairs are chosen greedily: the most similar first, of equal ones
+        that with the smaller ids, and each only if neither node is in as many pairs already. Of the evidence of given
+        queries it limits how often each evidence is used, over all of them; the query that was given first comes first
+        where similarities are equal.
+    replace
+        False is ``ratio=1``: matching without replacement.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, would have no effect, or contradicts another one. What depends on the table
+        (unknown attributes, a caliper of texts) is raised where the constraints are used.
+
+    Notes
+    -----
+    *Pairs have no direction* in ``top_pairs``, ``global_evidence`` and ``evidence_pairs``: there, ``permitted`` and
+    ``target`` must hold for at least one of the two nodes, the same one for both, in the role of the evidence.
+
+    *Missing values.* A node whose value is missing in an attribute of ``exact``, ``antiexact``, ``caliper`` or
+    ``std_caliper`` is in no pair, and with a value missing in ``permitted`` it is no evidence; results say how many
+    nodes that concerns (``missing``). For ``max_changed`` a missing value differs from every other one.
+
+    References
+    ----------
+    .. [1] Ho, Imai, King and Stuart, "MatchIt: Nonparametric Preprocessing for Parametric Causal Inference", Journal of
+       Statistical Software 42(8), 2011: exact, antiexact, caliper, std.caliper, replace; ratio is its reuse.max; the
+       greedy choice is nearest neighbour matching with m.order="closest".
+    .. [2] Mothilal, Sharma and Tan, "Explaining Machine Learning Classifiers through Diverse Counterfactual
+       Explanations", FAT* 2020: permitted_range.
+
+    Examples
+    --------
+    >>> Constraints(exact="sex", caliper={"age": 5}, replace=False)
+    Constraints(exact=('sex',), caliper={'age': 5.0}, replace=False)
+    >>> Constraints(exact=["sex"], permitted={"income": (0, 5000)}).describe()
+    ['the same sex', 'evidence with income from 0 to 5000']
+    """
+
+    exact: Sequence[str] = ()
+    antiexact: Sequence[str] = ()
+    caliper: Mapping[str, float] = field(default_factory=dict)
+    std_caliper: Mapping[str, float] = field(default_factory=dict)
+    permitted: Mapping[str, Any] = field(default_factory=dict)
+    target: int | str | Sequence[int | str] | None = None
+    max_changed: int | None = None
+    min_hops: int | None = None
+    common_neighbors: bool = True
+    ratio: int | None = None
+    replace: bool = True
+
+    def __post_init__(self) -> None:
+        checked = {
+            "exact": _names("exact", self.exact),
+            "antiexact": _names("antiexact", self.antiexact),
+            "caliper": _limits("caliper", self.caliper),
+            "std_caliper": _limits("std_caliper", self.std_caliper),
+            "permitted": _permitted(self.permitted),
+            "target": _classes(self.target),
+            "max_changed": None if self.max_changed is None else as_count("max_changed", self.max_changed, 0),
+            "min_hops": None if self.min_hops is None else as_count("min_hops", self.min_hops, 2),
+            "common_neighbors": _flag("common_neighbors", self.common_neighbors),
+            "ratio": None if self.ratio is None else as_count("ratio", self.ratio),
+            "replace": _flag("replace", self.replace),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        self._check_agreement()
+
+    def _check_agreement(self) -> None:
+        for name in self.antiexact:
+            if name in self.exact:
+                raise ValueError(f"exact and antiexact must not name the same attribute, got {name!r} in both")
+        for argument in ("caliper", "std_caliper"):
+            for name, limit in getattr(self, argument).items():
+                if name in self.exact:
+                    raise ValueError(f"{argument} must not name an attribute of exact, got {name!r} in both")
+                if name in self.antiexact and limit <= 0:
+                    problem = "no two different values are 0 apart" if limit == 0 else "antiexact has no effect then"
+                    raise ValueError(
+                        f"{argument} of {name!r} must be above 0 beside antiexact ({problem}), got {limit:g}"
+                    )
+        if self.max_changed is not None and self.max_changed < len(self.antiexact):
+            least = len(self.antiexact)
+            raise ValueError(
+                f"max_changed must be at least {least}, as many as antiexact names, got {self.max_changed}"
+            )
+        if not self.replace and self.ratio not in (None, 1):
+            raise ValueError(f"ratio must be 1 (or left out) with replace=False, got {self.ratio}")
+
+    def __bool__(self) -> bool:
+        return bool(self._given())
+
+    def __repr__(self) -> str:
+        return f"Constraints({', '.join(f'{name}={value!r}' for name, value in self._given().items())})"
+
+    def _given(self) -> dict[str, Any]:
+        """Return the arguments that are not as by default."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None and value is not True and value != () and value != {}
+        }
+
+    @property
+    def uses(self) -> int | None:
+        """In how many pairs each node may be; None for any number."""
+        return self.ratio if self.replace else 1
+
+    @property
+    def needs_attributes(self) -> bool:
+        """Whether any condition is on attributes."""
+        return bool(self.named() or self.max_changed is not None)
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether any condition is on the graph."""
+        return self.min_hops is not None or not self.common_neighbors
+
+    @property
+    def compares(self) -> bool:
+        """Whether any condition is on both nodes of a pair, not on the evidence alone."""
+        attributes = self.exact or self.antiexact or self.caliper or self.std_caliper
+        return self.needs_graph or self.max_changed is not None or bool(attributes)
+
+    def numbered(self, class_names: Sequence[str] | None) -> "Constraints":
+        """Return the same conditions with the numbers of the classes that ``target`` names.
+
+        Raises
+        ------
+        ValueError
+            If there is no such class, or classes have no names.
+        """
+        texts = [label for label in self.target or () if isinstance(label, str)]  # type: ignore[union-attr]
+        if not texts:
+            return self
+        names = list(class_names or ())
+        for text in texts:
+            if text not in names:
+                known = f"({', '.join(names[:20])})" if names else "by number, as they have no names here"
+                raise ValueError(f"target must be predicted classes {known}, got {text!r}")
+        labels = [names.index(label) if isinstance(label, str) else label for label in self.target or ()]  # type: ignore[union-attr]
+        return dataclasses.replace(self, target=labels)
+
+    def named(self) -> dict[str, str]:
+        """Return the attributes that conditions name, and the first argument that names each."""
+        named: dict[str, str] = {}
+        for argument in ("exact", "antiexact", "caliper", "std_caliper", "permitted"):
+            for name in getattr(self, argument):
+                named.setdefault(name, argument)
+        return named
+
+    def describe(self) -> list[str]:
+        """Return each condition in words."""
+        said = [f"the same {name}" for name in self.exact] + [f"different {name}" for name in self.antiexact]
+        for limits, unit in ((self.caliper, ""), (self.std_caliper, " standard deviations")):
+            for name, limit in limits.items():
+                said.append(f"{name} at {'least' if limit < 0 else 'most'} {abs(limit):g}{unit} apart")
+        for name, values in self.permitted.items():
+            if isinstance(values, tuple):
+                said.append(f"evidence with {name} from {values[0]:g} to {values[1]:g}")
+            else:
+                said.append(f"evidence with {name} {' or '.join(sorted(map(str, values)))}")
+        if self.target is not None:
+            said.append(f"evidence of class {' or '.join(map(str, self.target))}")  # type: ignore[arg-type]
+        if self.max_changed is not None:
+            said.append(f"at most {self.max_changed} attribute{'s' * (self.max_changed != 1)} different")
+        if self.min_hops is not None:
+            said.append(f"at least {self.min_hops} hops apart")
+        if not self.common_neighbors:
+            said.append("no neighbour in common")
+        if self.uses is not None:
+            said.append(f"each node in at most {self.uses} pair{'s' * (self.uses != 1)}")
+        return said
+
+
+def _names(argument: str, value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Iterable) or isinstance(names, Mapping):
+        raise TypeError(f"{argument} must be names of attributes, got {value!r}")
+    listed = list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must be names of attributes, got {name!r}")
+        if listed.count(name) > 1:
+            raise ValueError(f"{argument} must name each attribute once, got {name!r} again")
+    return tuple(listed)
+
+
+def _mapping(argument: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{argument} must be a mapping from names of attributes, got {value!r}")
+    for name in value:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must be a mapping from names of attributes, got {name!r}")
+    return dict(value)
+
+
+def _limits(argument: str, value: Any) -> dict[str, float]:
+    return {
+        name: as_number(f"{argument}[{name!r}]", limit, -_LARGEST, _LARGEST)
+        for name, limit in _mapping(argument, value).items()
+    }
+
+
+def _permitted(value: Any) -> dict[str, Permitted]:
+    return {name: _values(f"permitted[{name!r}]", values) for name, values in _mapping("permitted", value).items()}
+
+
+def _values(argument: str, values: Any) -> Permitted:
+    if isinstance(values, tuple):
+        if len(values) != 2:
+            raise ValueError(f"{argument} must be a range (low, high) or a list of values, got {values!r}")
+        low, high = (as_number(argument, bound, -np.inf, np.inf) for bound in values)
+        if low > high:
+            raise ValueError(f"{argument} must be a range (low, high) with low <= high, got {values!r}")
+        return low, high
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    single = isinstance(listed, str) or not isinstance(listed, Iterable)
+    chosen = frozenset([listed] if single else listed)
+    if not chosen:
+        raise ValueError(f"{argument} must hold at least one value, got {values!r}")
+    for each in chosen:
+        if each is None or each != each:
+            raise ValueError(f"{argument} must hold values (a missing one is never permitted), got {each!r}")
+    return chosen
+
+
+def _classes(value: Any) -> tuple[int | str, ...] | None:
+    if value is None:
+        return None
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    classes = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, str) else [listed]
+    if not classes:
+        raise ValueError(f"target must hold at least one class, got {value!r}")
+    names = {label for label in classes if isinstance(label, str)}
+    numbers = {as_count("target", label, 0) for label in classes if not isinstance(label, str)}
+    for label in numbers:
+        if not is_label(label):
+            raise ValueError(f"target must be classes in 0..2**31-2, got {label}")
+    return *sorted(numbers), *sorted(names)
+
+
+def _flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{argument} must be True or False, got {value!r}")
+    return bool(value)

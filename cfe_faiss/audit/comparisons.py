@@ -1,0 +1,184 @@
+"""Comparisons of the rates of several groups that hold for all pairs of groups at once."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from cfe_faiss.audit.intervals import newcombe, risk_ratio
+
+FEWEST_CASES = 30
+"""Groups of fewer cases are listed, but not ranked."""
+_FEWEST_EXPECTED = 5
+_FOUR_FIFTHS = 0.8
+_RATIO_TO_FIND = 0.7
+_ENOUGH_POWER = 0.5
+
+_Counts = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+
+
+@lru_cache(maxsize=256)
+def critical_value(groups: int, confidence: float = 0.95) -> float:
+    """Return the critical value of |z| that holds for all pairs of ``groups`` rates at once.
+
+    Tukey's studentized range with infinitely many degrees of freedom, divided by sqrt(2).
+
+    Examples
+    --------
+    >>> [round(critical_value(groups), 2) for groups in (2, 5, 10)]
+    [1.96, 2.73, 3.16]
+    """
+    from scipy.stats import studentized_range  # it loads for a second, which a search need not wait for
+
+    return float(studentized_range.isf(1 - confidence, max(groups, 2), np.inf) / np.sqrt(2))
+
+
+def is_ranked(successes: _Counts, cases: _Counts) -> NDArray[np.bool_]:
+    """Return which groups are large enough to be ranked.
+
+    A ranked group has at least 30 cases, and at least 5 of either outcome are expected of it at the overall rate.
+    """
+    total = int(cases.sum())
+    rarer = min(int(successes.sum()), total - int(successes.sum()))
+    ranked: NDArray[np.bool_] = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
+    return ranked
+
+
+def power_of_ratio(rate: float, cases: _Counts, reference: int, confidence: float = 0.95) -> _Floats:
+    """Return the chance to find each group below the reference if its rate is 0.7 times the rate of all others.
+
+    The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
+    pooled variance under the null hypothesis, separate variances under the alternative. The reference is the largest of
+    G - 1 equal rates; mean and variance of the largest of so many normal variables allow for that, with the standard
+    error of the largest group (exact for groups of one size, too low a power otherwise).
+
+    Parameters
+    ----------
+    rate
+        Rate of the other groups, in (0, 1).
+    cases, reference
+        Cases of the G ranked groups, (G,), and the position of the reference.
+    confidence
+        In (0, 1).
+
+    Examples
+    --------
+    >>> power_of_ratio(0.6, np.array([100, 200, 200]), 2)[:2].round(2)
+    array([0.84, 0.97])
+    """
+    low, n = _RATIO_TO_FIND * rate, cases[reference]
+    pooled = (cases * low + n * rate) / (cases + n)
+    null = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / n))
+    mean, variance = _largest_of(len(cases) - 1)
+    shift = mean * np.sqrt(rate * (1 - rate) / cases.max())
+    separate = np.sqrt(low * (1 - low) / cases + variance * rate * (1 - rate) / n)
+    power: _Floats = ndtr((rate - low + shift - critical_value(len(cases), confidence) * null) / separate)
+    return power
+
+
+@lru_cache(maxsize=256)
+def _largest_of(count: int) -> tuple[float, float]:
+    """Return mean and variance of the largest of ``count`` standard normal variables."""
+    x = np.linspace(-8, 8, 4001)
+    from scipy.stats import norm
+
+    weights = norm.pdf(x) * ndtr(x) ** (count - 1)
+    weights /= weights.sum()
+    mean = float(weights @ x)
+    return mean, float(weights @ (x - mean) ** 2)
+
+
+def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict[str, NDArray[Any]]:
+    """Compare the rate of each group with the largest rate of the ranked groups.
+
+    All pairs of ranked groups are tested at once, so that the reference may be chosen from the data (Tukey-Kramer).
+    The interval of a ratio is Koopman's, that of a difference Newcombe's, both with :func:`critical_value` in place of
+    the normal quantile. Koopman's interval lies below 1 exactly where the score test with pooled variance rejects.
+
+    Parameters
+    ----------
+    successes, cases
+        Counts of each group, (g,).
+    confidence
+        In (0, 1).
+
+    Returns
+    -------
+    dict
+        Arrays (g,), NaN where not defined: ``ranked``, ``reference``, ``ratio``, ``ratio_low``, ``ratio_high``,
+        ``difference``, ``difference_low``, ``difference_high``, ``p`` (of "equal to the reference", for all groups at
+        once), ``power`` (to find a ratio of 0.7 at the rate of all ranked groups) and ``verdict``: "below 0.8" or
+        "below 1" where the whole interval of the ratio is, "no finding" where the power is at least 50 %, "cannot tell"
+        where it is less or the group is not ranked; empty for the reference. Where no group is ranked, the reference is
+        the largest rate of all.
+    """
+    g = len(cases)
+    ranked = is_ranked(successes, cases)
+    compared = ranked if ranked.any() else cases > 0
+    names = ("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high", "p", "power")
+    found: dict[str, NDArray[Any]] = {"ranked": ranked, "reference": np.zeros(g, bool)}
+    found |= {name: np.full(g, np.nan) for name in names} | {"verdict": np.full(g, "cannot tell", dtype=object)}
+    if not compared.any():
+        return found
+    rate = np.divide(successes, cases, out=np.full(g, np.nan), where=cases > 0)
+    best = int(np.argmax(np.where(compared, rate, -1)))
+    found["reference"][best] = True
+    groups = int(compared.sum())
+    critical = critical_value(groups, confidence)
+    each = float(2 * ndtr(critical) - 1)
+    found["ratio"] = np.divide(rate, rate[best], out=np.full(g, np.nan), where=rate[best] > 0)
+    found["difference"] = rate - rate[best]
+    for name, interval in (("ratio", risk_ratio), ("difference", newcombe)):
+        low, high = interval(successes, cases, successes[best], cases[best], each)
+        low[best] = high[best] = found[name][best]  # no second sample
+        undefined = np.isnan(found[name])
+        found[f"{name}_low"], found[f"{name}_high"] = (np.where(undefined, np.nan, bound) for bound in (low, high))
+    tested = ranked & ~found["reference"]
+    if tested.any():
+        n, m = cases[tested], cases[best]
+        pooled = (successes[tested] + successes[best]) / (n + m)
+        spread = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+        z = np.divide(-found["difference"][tested], spread, out=np.zeros(len(n)), where=spread > 0)
+        overall = successes[ranked].sum() / cases[ranked].sum()
+        from scipy.stats import studentized_range
+
+        found["p"][tested] = studentized_range.sf(z * np.sqrt(2), groups, np.inf)
+        reference = int(np.flatnonzero(ranked).tolist().index(best))
+        power = power_of_ratio(overall, cases[ranked], reference, confidence)[np.arange(groups) != reference]
+        found["power"][tested], high = power, found["ratio_high"][tested]
+        found["verdict"][tested] = np.select(
+            [high < _FOUR_FIFTHS, high < 1, power >= _ENOUGH_POWER],
+            [f"below {_FOUR_FIFTHS}", "below 1", "no finding"],
+            "cannot tell",
+        )
+    found["verdict"][best] = ""
+    return found
+
+
+def largest_gap(successes: _Counts, cases: _Counts, confidence: float) -> dict[str, float]:
+    """Return the largest difference and the least ratio of the rates of ranked groups, with intervals.
+
+    The intervals hold the largest true difference and the least true ratio. They follow from intervals that hold for
+    all pairs of groups at once: the largest difference lies between the largest lower and the largest upper end.
+
+    Returns
+    -------
+    dict
+        ``difference``, ``ratio``, each with ``_low`` and ``_high``; NaN where fewer than two groups are ranked.
+    """
+    ranked = is_ranked(successes, cases)
+    names = [f"{name}{end}" for name in ("difference", "ratio") for end in ("", "_low", "_high")]
+    if ranked.sum() < 2:
+        return dict.fromkeys(names, np.nan)
+    x, n = successes[ranked], cases[ranked]
+    rate = x / n
+    each = float(2 * ndtr(critical_value(len(n), confidence)) - 1)
+    a, b = np.nonzero(~np.eye(len(n), dtype=bool))
+    low, high = newcombe(x[a], n[a], x[b], n[b], each)
+    ratio_low, ratio_high = risk_ratio(x[a], n[a], x[b], n[b], each)
+    gaps = (np.ptp(rate), max(low.max(), 0), high.max())
+    ratios = (rate.min() / rate.max(), ratio_low.min(), min(ratio_high.min(), 1))
+    return dict(zip(names, map(float, gaps + ratios), strict=True))

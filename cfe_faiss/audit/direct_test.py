@@ -1,0 +1,215 @@
+"""Score test of a direct effect, on plain arrays: decisions that depend on an attribute beyond the vectors.
+
+A contrast ``s`` gives each person a number from vectors and decisions, never from the attribute. The null model is a
+ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in that
+model (Rao's test), so nothing is permuted.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.text import summary
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+LEAST_GROUP = 20
+"""Fewest carriers, and fewest others, that a test answers for."""
+LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
+"""Below the first effective number of decisive carriers the answer is "cannot tell"; below the second it is marked."""
+FINDINGS = ("disadvantaged", "advantaged")
+_RIDGE = 0.1
+_FOLDS, _PRODUCTS, _KNOTS = 5, 6, 14
+_NEGLIGIBLE = 1e-6  # standard deviation of a principal component, relative to the largest: rounding of float32 rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreTest:
+    """Result of one score test.
+
+    Attributes
+    ----------
+    statistic
+        z, positive where the carriers of the value are disadvantaged; NaN where nothing could be tested.
+    p_value
+        Two-sided, from the normal distribution; NaN where nothing could be tested.
+    n_effective
+        Effective number of decisive carriers, (sum t^2 w)^2 / sum t^4 w.
+    effect
+        Mean difference of the contrast between carriers and others of equal propensity; NaN where nothing was tested.
+    reason
+        Why the test cannot tell; empty where it can.
+    """
+
+    statistic: float = math.nan
+    p_value: float = math.nan
+    n_effective: float = 0.0
+    effect: float = math.nan
+    reason: str = ""
+
+    __repr__ = summary
+
+    @property
+    def few(self) -> bool:
+        """Whether fewer than 10 decisive carriers are left: p values below .005 are then too frequent."""
+        return not self.reason and self.n_effective < FEW_EFFECTIVE
+
+
+def verdict(statistic: float, p: float, alpha: float) -> str:
+    """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
+    if math.isnan(p):
+        return "cannot tell"
+    return "no finding" if p > alpha else FINDINGS[0] if statistic > 0 else FINDINGS[1]
+
+
+def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
+    """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
+
+    All standardised principal components of ``X``; squares and products of the first six; the logit of the cross-fitted
+    probability of an unfavourable decision, and its hinges at 14 quantiles. The attribute is not needed.
+
+    Parameters
+    ----------
+    X
+        Vectors, (n, d), in an order that does not depend on the attribute: row i belongs to fold i modulo 5.
+    unfavourable
+        Whether each person was decided unfavourably, (n,), some and not all.
+    """
+    components = _principal_components(X)
+    first = components[:, :_PRODUCTS]
+    a, b = np.triu_indices(first.shape[1])
+    columns = np.column_stack([components, _standardised(first[:, a] * first[:, b])])
+    fold = np.arange(len(X)) % _FOLDS
+    logit = np.empty(len(X))
+    for k in range(_FOLDS):
+        logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
+    knots = np.unique(np.quantile(logit, np.linspace(0.05, 0.95, _KNOTS)))
+    hinges = np.maximum(logit[:, None] - knots, 0)
+    return np.column_stack([columns, _standardised(np.column_stack([logit, hinges]))])
+
+
+def propensity(B: Floats, carries: Bools) -> Floats:
+    """Return the probability of carrying the value given the basis, (n,)."""
+    from scipy.special import expit
+
+    chance: Floats = expit(_logits(B, carries, B))
+    return chance
+
+
+def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats]) -> list[ScoreTest]:
+    """Return one score test for each contrast, given the propensity of :func:`propensity`."""
+    from scipy.stats import norm
+
+    n = len(B)
+    columns = np.column_stack([np.ones(n), B])
+    w = chance * (1 - chance)
+    weighted = columns * w[:, None]
+    gram = weighted.T @ columns
+    gram[np.diag_indices_from(gram)] += np.r_[0.0, np.full(B.shape[1], _RIDGE)]
+    S = np.column_stack(contrasts)
+    T = S - columns @ np.linalg.lstsq(gram, weighted.T @ S, rcond=None)[0]
+    scores = S.T @ (carries - chance)
+    variances = w @ T**2
+    fourth = w @ T**4
+    tests = []
+    for score, variance, power in zip(scores.tolist(), variances.tolist(), fourth.tolist(), strict=True):
+        effective = variance**2 / power if power > 0 else 0.0
+        if effective < LEAST_EFFECTIVE:
+            reason = f"{effective:.1f} decisive carriers are fewer than {LEAST_EFFECTIVE}"
+            tests.append(ScoreTest(n_effective=effective, reason=reason))
+            continue
+        z = score / math.sqrt(variance * n / (n - columns.shape[1]))
+        p = float(2 * norm.sf(abs(z)))
+        tests.append(ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=score / w.sum()))
+    return tests
+
+
+@dataclass(frozen=True, slots=True)
+class PairCounts:
+    """Pairs whose two sides differ in the attribute, by the side that carries it.
+
+    Attributes
+    ----------
+    against, in_favour
+        Pairs in which the carrier has the unfavourable decision, or the other one.
+    expected
+        Expected number of pairs against the carrier, given the propensities of both sides.
+    effect
+        Share of these pairs that are against the carrier beyond the expected ones; NaN without pairs.
+    gamma
+        The largest odds of a hidden difference within the pairs at which a finding stands, >= 1.
+    """
+
+    against: int
+    in_favour: int
+    expected: float
+    effect: float
+    gamma: float
+
+
+def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float) -> PairCounts:
+    """Count the pairs that differ in the attribute, and say how much hidden difference a finding withstands.
+
+    In such a pair the unfavourable side carries the value with the odds ``gamma * odds(refused) / odds(granted)`` of
+    the propensities; ``gamma`` is 1 if the vectors hold everything that matters (Rosenbaum's sensitivity analysis).
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit, logit
+    from scipy.stats import norm
+
+    differ = carries[refused] != carries[granted]
+    against = carries[refused][differ]
+    logits = logit(chance.clip(1e-12, 1 - 1e-12))
+    odds = (logits[refused] - logits[granted])[differ]
+    critical = norm.isf(alpha / 2)
+    sign = 1 if against.sum() >= expit(odds).sum() else -1
+
+    def above(log_gamma: float) -> float:
+        p = expit(odds + sign * log_gamma)
+        return float(sign * (against.sum() - p.sum()) - critical * math.sqrt((p * (1 - p)).sum()))
+
+    gamma = 1.0
+    if len(against) and above(0.0) > 0:
+        highest = 1.0
+        while above(highest) > 0 and highest < 64:
+            highest *= 2
+        gamma = math.exp(brentq(above, 0.0, highest)) if highest < 64 else math.inf
+    count, expected = int(against.sum()), float(expit(odds).sum())
+    effect = (count - expected) / len(against) if len(against) else math.nan
+    return PairCounts(count, len(against) - count, expected, effect, gamma)
+
+
+def _principal_components(X: NDArray[np.float32]) -> Floats:
+    """Return all standardised principal components but those of rounding errors, (n, at most d)."""
+    centred = X - X.mean(axis=0, dtype=np.float64)
+    _, directions = np.linalg.eigh(centred.T @ centred)
+    components = centred @ directions[:, ::-1]
+    deviations = components.std(axis=0)
+    kept = deviations > _NEGLIGIBLE * deviations.max(initial=0)
+    scaled: Floats = components[:, kept] / deviations[kept]
+    return scaled
+
+
+def _standardised(columns: Floats) -> Floats:
+    """Return the columns with mean 0 and standard deviation 1, without constant ones."""
+    centred = columns - columns.mean(axis=0)
+    deviations = centred.std(axis=0)
+    kept = deviations > 1e-9
+    scaled: Floats = centred[:, kept] / deviations[kept]
+    return scaled
+
+
+def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
+    """Return the logit of P(y | at) of a ridge-logistic regression of y on B, whose intercept is not penalised."""
+    from sklearn.linear_model import LogisticRegression
+
+    if y.all() or not y.any():
+        return np.full(len(at), 20.0 if y[0] else -20.0)  # one class only: any large value
+    model = LogisticRegression(C=1 / _RIDGE, solver="newton-cholesky", tol=1e-6, max_iter=100)
+    logits: Floats = model.fit(B, y).decision_function(at)
+    return logits

@@ -1,0 +1,206 @@
+"""Checks of what a caller hands in: arrays of the right kind out, or an error that names the argument."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss import _native
+
+UNKNOWN = -1
+"""Label of a stored vector that no class has been given for; it is never evidence."""
+
+_MAX_LABEL = np.iinfo(np.int32).max
+# 2**63 - 1 stands for "no id yet" where the best of several candidates are kept.
+_MAX_ID = np.iinfo(np.int64).max - 1
+
+
+def as_array(name: str, values: Any) -> NDArray[Any]:
+    """Return ``values`` (array, sequence or tensor on any device) as an array of real numbers, uncopied if possible."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a rectangular array of numbers, got {type(values).__name__}") from error
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    return array
+
+
+def as_dense(name: str, values: Any) -> NDArray[Any]:
+    """Return an array, tensor or sparse matrix of real numbers as :func:`as_array` does, with its zeros."""
+    for method in ("to_dense", "toarray"):  # of a tensor, of a SciPy matrix
+        if hasattr(values, method):
+            return as_array(name, getattr(values, method)())
+    return as_array(name, values)
+
+
+def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
+    """Return ``values`` as a finite, C-contiguous float32 array of shape (n, d), uncopied where possible.
+
+    Raises
+    ------
+    TypeError
+        If the values are not real numbers.
+    ValueError
+        If the shape is not (n, d), or a value is NaN, infinite or too large for float32.
+    """
+    matrix = _as_float32(name, values, d)
+    _check_finite(name, matrix, _native.first_not_finite(matrix))
+    return matrix
+
+
+def _as_float32(name: str, values: Any, d: int | None) -> NDArray[np.float32]:
+    array = as_array(name, values)
+    expected = f"(n, {'d' if d is None else d})"
+    if array.ndim != 2 or (d is not None and array.shape[1] != d) or array.shape[1] == 0:
+        raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
+    if array.dtype == np.float32:
+        return np.ascontiguousarray(array)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _check_finite(name: str, matrix: NDArray[np.float32], row: int) -> None:
+    """Raise ValueError if there is a row, the first that is not finite."""
+    if row >= 0:
+        raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
+
+
+def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
+    """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
+    matrix = _as_float32(name, values, d)
+    units = np.empty_like(matrix)
+    _check_finite(name, matrix, _native.unit_rows(matrix, units))
+    return units
+
+
+def is_label(label: int) -> bool:
+    """Return whether :func:`as_labels` takes a label."""
+    return 0 <= label < _MAX_LABEL
+
+
+def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[np.int32]:
+    """Return class labels, shape (n,), int32, each in 0..2**31-2 (or -1 for "unknown", where that is allowed).
+
+    Raises
+    ------
+    TypeError
+        If the labels are not integers.
+    ValueError
+        If the shape is not (n,), or a label is outside the range.
+    """
+    array = as_array(name, values)
+    if array.dtype.kind == "f" and array.size > 0:
+        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    if array.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
+    lowest = UNKNOWN if unknown else 0
+    # A reduction takes a microsecond: as much as a single query has to spare.
+    least, most = (lowest, lowest) if n == 0 else 2 * array.tolist() if n == 1 else (array.min(), array.max())
+    if not (lowest <= least and most < _MAX_LABEL):
+        wrong = (array < lowest) | (array >= _MAX_LABEL)
+        raise ValueError(f"{name} must lie in {lowest}..{_MAX_LABEL - 1}, got {array[np.argmax(wrong)]}")
+    return array.astype(np.int32)
+
+
+def as_ids(name: str, values: Any) -> NDArray[np.int64]:
+    """Return ids, shape (n,), int64.
+
+    Raises
+    ------
+    TypeError
+        If the ids are not integers.
+    ValueError
+        If the array is not one-dimensional or an id is negative (-1 is FAISS's padding) or beyond 2**63-2.
+    """
+    array = as_array(name, values)
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {array.shape}")
+    if array.size and (array.min() < 0 or array.max() > _MAX_ID):
+        raise ValueError(f"{name} must lie in 0..2**63-2, got {array.min() if array.min() < 0 else array.max()}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_names(name: str, values: Any) -> tuple[str, ...]:
+    """Return names as texts, each once; TypeError if ``values`` are no sequence, or a single text."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} must be a sequence of names, got {values!r}")
+    return tuple(dict.fromkeys(map(str, values)))
+
+
+def did_you_mean(value: str, known: Iterable[str]) -> str:
+    """Return "; did you mean NAME?" with the known name that is most like a mistyped one; "" where none is.
+
+    Examples
+    --------
+    >>> did_you_mean("Sex", ["sex", "age"]), did_you_mean("height", ["sex", "age"])
+    ("; did you mean 'sex'?", '')
+    """
+    by_lower = {name.strip().lower(): name for name in known}
+    nearest = get_close_matches(value.strip().lower(), by_lower, 1)
+    return f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+
+
+def as_nodes(name: str, values: Any, n: int) -> NDArray[np.int64]:
+    """Return the numbers of some of n nodes, each once and ascending, from numbers or a mask; all of them for None.
+
+    Raises
+    ------
+    TypeError
+        If the values are neither integers nor booleans.
+    ValueError
+        If a mask has not shape (n,), or a number is not in 0..n-1.
+    """
+    if values is None:
+        return np.arange(n)
+    array = as_array(name, values)
+    if array.dtype == bool:
+        if array.shape != (n,):
+            raise ValueError(f"{name} must have shape ({n},) as a mask, got {array.shape}")
+        return np.flatnonzero(array)
+    nodes = np.unique(as_ids(name, array))
+    if nodes.size and nodes[-1] >= n:
+        raise ValueError(f"{name} must lie in 0..{n - 1}, got {nodes[-1]}")
+    return nodes
+
+
+def as_count(name: str, value: Any, lowest: int = 1) -> int:
+    """Return ``value`` as an int of at least ``lowest``.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is too small.
+    """
+    if isinstance(value, bool | np.bool_) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    number = int(value.__index__())
+    if number < lowest:
+        raise ValueError(f"{name} must be at least {lowest}, got {number}")
+    return number
+
+
+def as_number(name: str, value: Any, low: float, high: float) -> float:
+    """Return ``value`` as a float in [low, high].
+
+    Raises
+    ------
+    TypeError
+        If it is not a real number.
+    ValueError
+        If it lies outside, or is NaN.
+    """
+    if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {number!r}")
+    return number

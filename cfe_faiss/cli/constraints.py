@@ -1,0 +1,83 @@
+"""Constraints on pairs from options."""
+
+import argparse
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import did_you_mean
+from cfe_faiss.cli.case import class_number
+
+CONSTRAINTS = (
+    "exact",
+    "antiexact",
+    "caliper",
+    "std_caliper",
+    "permitted",
+    "target",
+    "max_changed",
+    "min_hops",
+    "no_common_neighbours",
+    "ratio",
+)
+
+
+def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: list[str]) -> Constraints | None:
+    """Return the conditions on pairs that the options give; None where there is none."""
+    if not any(getattr(arguments, name) for name in CONSTRAINTS):
+        return None
+    target = arguments.target
+    return Constraints(
+        exact=arguments.exact or (),
+        antiexact=arguments.antiexact or (),
+        caliper=dict(_numbers("--caliper", arguments.caliper, attributes)),
+        std_caliper=dict(_numbers("--std-caliper", arguments.std_caliper, attributes)),
+        permitted={
+            name: _permitted(name, text, attributes)
+            for name, text in named("--permitted", arguments.permitted, attributes)
+        },
+        target=None if target is None else [class_number(classes, "--target", text) for text in target],
+        max_changed=arguments.max_changed,
+        min_hops=arguments.min_hops,
+        common_neighbors=not arguments.no_common_neighbours,
+        ratio=arguments.ratio,
+    )
+
+
+def named(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, str]]:
+    """Yield the name and the rest of each "NAME=..."; a name may hold a "=", so the longest known one is taken."""
+    for text in texts or ():
+        known = [name for name in attributes if text.startswith(f"{name}=")]
+        if not known:
+            some, hint = ", ".join(list(attributes)[:20]), did_you_mean(text.partition("=")[0], attributes)
+            raise ValueError(f"{option} must be like NAME=VALUE, with a name of {some}; got {text!r}{hint}")
+        name = max(known, key=len)
+        yield name, text[len(name) + 1 :]
+
+
+def _numbers(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, float]]:
+    for name, text in named(option, texts, attributes):
+        yield name, number(option, name, text)
+
+
+def number(option: str, name: str, text: str) -> float:
+    """Return the number that an option gives for an attribute; ValueError for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{option} must be a number for {name}, got {text!r}") from None
+
+
+def _permitted(name: str, text: str, attributes: Attributes) -> Any:
+    """Return the range that "LOW:HIGH" means, either of which may be left out, or the values of "A,B,C"."""
+    numeric = attributes[name].numbers is not None
+    if numeric and ":" in text:
+        low, _, high = text.partition(":")
+        return (
+            number("--permitted", name, low or str(-math.inf)),
+            number("--permitted", name, high or str(math.inf)),
+        )
+    values = [value.strip() for value in text.split(",")]
+    return [number("--permitted", name, value) for value in values] if numeric else values

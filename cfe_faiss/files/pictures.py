@@ -1,0 +1,29 @@
+"""Pictures of Matplotlib in files that this package recognises as its own."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import MARK
+
+_COMMENTS = {"png": "Software", "svg": "Title", "pdf": "Creator", "ps": "Creator", "eps": "Creator"}
+
+
+def write_picture(figure: Any, path: Path, *, overwrite: bool) -> None:
+    """Write a Matplotlib figure, in the format of the suffix (without one: PNG), as a whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    ValueError
+        If Matplotlib does not know the format; or if this package has not written the file that is there, and
+        ``overwrite`` is False. Formats without room for a comment, such as JPEG, are never recognised.
+    """
+    kind = path.suffix[1:].lower() or "png"
+    options = {"metadata": {_COMMENTS[kind]: MARK}} if kind in _COMMENTS else {}
+    drawn = BytesIO()
+    figure.savefig(drawn, format=kind, dpi=150, **options)
+    with new_file(path.resolve(), overwrite=overwrite) as file:
+        file.write(drawn.getvalue())

@@ -1,0 +1,110 @@
+"""Users' names of rows and classes, and the numbers that stand for them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import as_ids, as_nodes, did_you_mean
+
+
+def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
+    """Return the ids of n rows, (n,): int64 where all are integers, else texts as objects.
+
+    Raises
+    ------
+    ValueError
+        If there are not n ids, one is missing, or two rows have the same one.
+    """
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    if len(listed) != n:
+        raise ValueError(f"{argument} must hold one id for each of {n:,} rows, got {len(listed):,}")
+    for row, value in enumerate(listed):
+        if value is None or value != value:
+            raise ValueError(f"{argument} must hold an id for every row, got none in row {row}")
+    are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
+    ids = np.array(listed, np.int64) if are_integers else np.array([*map(str, listed), None], object)[:-1]
+    known: set[Any] = set()
+    for value in ids.tolist():
+        if value in known:
+            raise ValueError(f"{argument} must hold each id once, got {value!r} again")
+        known.add(value)
+    return ids
+
+
+def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> NDArray[np.int64]:
+    """Return the row of each given id, (m,); of a mask, (n,), the rows that it selects.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an id is unknown, or a mask has another length.
+    """
+    listed = [given] if isinstance(given, str | bytes) or not hasattr(given, "__len__") else given
+    values = listed.detach().cpu().numpy() if hasattr(listed, "detach") else np.asarray(listed)
+    if values.dtype == bool:
+        return as_nodes(argument, values, n)
+    if ids is None:
+        rows = as_ids(argument, values)
+        if rows.size and rows.max() >= n:
+            raise ValueError(f"{argument} must lie in 0..{n - 1}, got {rows.max()}")
+        return rows
+    places = {value: row for row, value in enumerate(ids.tolist())}
+    found = []
+    for value in values.tolist():
+        key = _key(value, ids)
+        if key not in places:
+            hint = did_you_mean(str(value), map(str, places))
+            raise ValueError(f"{argument} must name rows by their ids ({_some(places)}), got {value!r}{hint}")
+        found.append(places[key])
+    return np.array(found, np.int64)
+
+
+def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> NDArray[np.int32]:
+    """Return the numbers of a class or of several, each once, (c,).
+
+    A number is that of the class; where all class names are whole numbers themselves, it is the name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such class, or none is given.
+    """
+    known = [names[c] if names is not None and c < len(names) else f"class {c}" for c in range(count)]
+    by_name = {text: c for c, text in reversed(list(enumerate(known)))}
+    if names is None:
+        by_name |= {str(c): c for c in range(count)}
+    several = isinstance(given, list | tuple | set | frozenset | np.ndarray) and np.ndim(np.array(given, object)) > 0
+    found: dict[int, None] = {}
+    for value in given if several else [given]:
+        is_number = isinstance(value, int | np.integer)
+        number = by_name.get(str(int(value)) if is_number else str(value))
+        if is_number and number is None and not _are_numbers(names) and 0 <= value < count:
+            number = int(value)
+        if number is None:
+            hint = did_you_mean(str(value), known)
+            raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
+        found[number] = None
+    if not found:
+        raise ValueError(f"{argument} must hold one class at least, got none")
+    return np.array(list(found), np.int32)
+
+
+def _key(value: Any, ids: NDArray[Any]) -> Any:
+    """Return an id in the type that ids are kept in: "17" names the row 17, too."""
+    if ids.dtype != np.int64:
+        return str(value)
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
+def _are_numbers(names: Sequence[str] | None) -> bool:
+    return bool(names) and all(name.removeprefix("-").isdecimal() for name in names or ())
+
+
+def _some(places: Any) -> str:
+    first = [str(value) for _, value in zip(range(5), places, strict=False)]
+    return ", ".join([*first, *(["..."] if len(places) > 5 else [])])

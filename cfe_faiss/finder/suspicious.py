@@ -1,0 +1,140 @@
+"""Warnings about tables that are probably not what their users think."""
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.attributes.table import Attribute, Attributes
+from cfe_faiss.base.checks import UNKNOWN
+
+_FEWEST_ROWS = 20
+_MOST_SENSITIVE = 20
+_COMMA = re.compile(r"[-+]?\d*,\d+")
+_ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE)
+
+
+class InputWarning(UserWarning):
+    """Input that can be read, but is probably not meant so; the message names the remedy."""
+
+
+def check_table(
+    attributes: Attributes,
+    labels: NDArray[np.int32] | None,
+    truth: NDArray[np.int32] | None,
+    class_names: Sequence[str],
+    *,
+    sensitive: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    called: bool = False,
+) -> None:
+    """Warn of suspicious columns and classes; row i of ``attributes`` is that of class i.
+
+    Parameters
+    ----------
+    attributes
+        All columns that are neither ids nor classes.
+    labels, truth
+        Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or None.
+    class_names
+        Names of the classes.
+    sensitive, left_out
+        Names of attributes: sensitive ones, and those that vectors are made without.
+    called
+        Whether a model was called: a threshold of one of its columns may then be its decision.
+
+    Warns
+    -----
+    InputWarning
+        One warning for each suspicion.
+
+    Raises
+    ------
+    ValueError
+        If predictions and true classes have no value in common.
+    """
+    if labels is not None and truth is not None and (truth != UNKNOWN).any():
+        predicted, true = set(labels.tolist()) - {UNKNOWN}, set(truth.tolist()) - {UNKNOWN}
+        if not predicted & true:
+            shown = [", ".join(class_names[c] for c in sorted(some)[:5]) for some in (predicted, true)]
+            raise ValueError(
+                f"predictions and truth must have a class in common, got {shown[0]} and {shown[1]}: write both in the "
+                "same words"
+            )
+    for text in (
+        *_classes(class_names),
+        *_missing(attributes),
+        *(text for name in attributes if name not in left_out for text in _column(attributes[name])),
+        *_outcomes(attributes, left_out, "truth", truth, True),
+        *_outcomes(attributes, left_out, "predictions", labels, not called),
+        *(text for name in sensitive for text in _sensitive(attributes[name])),
+    ):
+        warnings.warn(text, InputWarning, stacklevel=4)
+
+
+def _missing(attributes: Attributes) -> Iterator[str]:
+    counts = {name: int(attributes[name].missing.sum()) for name in attributes}
+    some = [f"{name} {count:,}" for name, count in counts.items() if count]
+    if some:
+        yield f"missing values, which count as values of their own: {', '.join(some)} of {len(attributes.ids):,} rows"
+
+
+def _classes(names: Sequence[str]) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault(" ".join(name.split()).casefold(), name)
+        if first != name:
+            yield f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way"
+
+
+def _sensitive(attribute: Attribute) -> Iterator[str]:
+    count = len(np.unique(attribute.codes[attribute.codes >= 0]))
+    if attribute.numbers is None and count > _MOST_SENSITIVE:
+        yield (
+            f"sensitive attribute {attribute.name!r} has {count:,} values, such as {attribute.values[0]!r}: put them "
+            f"into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
+        )
+
+
+def _column(attribute: Attribute) -> Iterator[str]:
+    name = attribute.name
+    known = [str(value) for value in attribute.values] if attribute.numbers is None else []
+    if known and any("," in text for text in known) and all(_COMMA.fullmatch(t) or t.isdecimal() for t in known):
+        yield f"column {name!r} holds decimal commas and is read as texts: read it with decimal=',' (--decimal ,)"
+    if len(attribute.codes) >= _FEWEST_ROWS and _are_ids(attribute):
+        yield f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
+
+
+def _outcomes(
+    attributes: Attributes, left_out: Sequence[str], what: str, classes: NDArray[np.int32] | None, by_threshold: bool
+) -> Iterator[str]:
+    for name in attributes:
+        if classes is not None and name not in left_out and _determines(attributes[name], classes, by_threshold):
+            yield (
+                f"column {name!r} determines the {what}: if it is the outcome or made from it, name it in truth, model "
+                f"or without (--truth, --predictions or --without {name})"
+            )
+
+
+def _are_ids(attribute: Attribute) -> bool:
+    values = attribute.values
+    if len(values) < len(attribute.codes):
+        return False
+    if attribute.numbers is None:
+        return True
+    numbers = attribute.numbers
+    whole = bool((numbers == np.floor(numbers)).all())
+    return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
+
+
+def _determines(attribute: Attribute, classes: NDArray[np.int32], by_threshold: bool) -> bool:
+    """Return whether every value belongs to one class: few values, or many numbers that thresholds part."""
+    both = (classes != UNKNOWN) & ~attribute.missing
+    own, codes = classes[both], attribute.codes[both]
+    count, values = len(np.unique(own)), len(np.unique(codes))
+    if count < 2 or len(own) < _FEWEST_ROWS or np.unique(np.stack([codes, own]), axis=1).shape[1] > values:
+        return False
+    changes = int((np.diff(own[np.argsort(codes, kind="stable")]) != 0).sum())
+    return 5 * values <= len(own) or (by_threshold and attribute.numbers is not None and changes == count - 1)

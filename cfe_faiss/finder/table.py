@@ -1,0 +1,371 @@
+"""A table and a model as the parts of a finder: vectors, classes, ids and attributes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.attributes.classes import as_predictions
+from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
+from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.base.checks import as_dense, as_unit_rows, did_you_mean
+from cfe_faiss.base.extras import extra
+from cfe_faiss.datasets.own.classes import ordered_names
+from cfe_faiss.datasets.own.encoding import MOST_VALUES
+from cfe_faiss.datasets.own.table import as_numbers, read_table
+from cfe_faiss.finder.inputs import is_model, probabilities_of
+from cfe_faiss.finder.names import as_row_ids
+from cfe_faiss.finder.suspicious import check_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class TableParts:
+    """Fields of a finder of the same names, made from a table of n rows."""
+
+    vectors: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    attributes: Attributes
+    truth: NDArray[np.int32] | None
+    class_names: tuple[str, ...]
+    removed: Removed | None
+    ids: NDArray[Any] | None
+    probabilities: NDArray[np.float64] | None
+    model: Any
+    data: Any
+    sensitive: tuple[str, ...]
+
+
+def table_parts(
+    frame: Any,
+    model: Any,
+    roles: "Roles",
+    *,
+    probabilities: Any,
+    encoder: Any,
+    class_names: Sequence[str] | None,
+) -> TableParts:
+    """Return the parts of a finder; see :meth:`cfe_faiss.EvidenceFinder.from_table` for arguments and errors."""
+    table, index = as_frame(frame)
+    used = [roles.id, roles.truth, *([model] if isinstance(model, str) else []), *_column_names(probabilities)]
+    for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
+        if isinstance(name, str):
+            known_column(argument, name, table)
+    known = [name for name in table.columns if not any(isinstance(one, str) and one == name for one in used)]
+    if not known:
+        raise ValueError(f"frame must have columns beside id, truth and predictions, got {', '.join(table.columns)}")
+    attributes = as_attributes(table[known], "frame")
+    sensitive = tuple(attributes.known("sensitive", name) for name in roles.sensitive)
+    left_out = tuple(dict.fromkeys([*sensitive, *(attributes.known("without", name) for name in roles.without)]))
+    removed = _removed(attributes, left_out)
+    left_out = removed.columns if removed else ()
+    ids = index if roles.id is None else as_row_ids("id", _column(table, roles.id), len(table))
+    asked = table[model_columns(model, table, known)]
+    predicted, names, scores = _predicted(model, asked, table, probabilities, class_names)
+    true = None if roles.truth is None else class_texts("truth", _column(table, roles.truth), len(table))
+    if class_names is not None:
+        names = tuple(map(str, class_names))
+        predicted, true = _by_name(predicted, names), None if true is None else _by_name(true, names)
+    if true is not None and class_names is None:
+        names = (*names, *ordered_names(set(true) - {*names, ""}))
+    labels = codes_of("model (the predictions)", predicted, names)
+    truth = None if true is None else codes_of("truth", true, names)
+    vectors = encoded(table[[name for name in known if name not in left_out]], encoder, left_out)
+    check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_model(model))
+    shares = _padded(scores, len(names))
+    called = model if is_model(model) else None
+    return TableParts(vectors, labels, attributes, truth, names, removed, ids, shares, called, asked, sensitive)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Columns of a table that are not compared: of ids and true classes (or their values), and left out by name."""
+
+    id: Any
+    truth: Any
+    sensitive: tuple[str, ...]
+    without: tuple[str, ...]
+
+
+def as_frame(frame: Any) -> "tuple[pd.DataFrame, NDArray[Any] | None]":
+    """Return a table with rows 0..n-1 and texts as column names, and the index of a pandas frame if it holds ids.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no table, has no rows, or two columns have one name.
+    """
+    with extra("audit"):
+        import pandas as pd
+
+    kind = type(frame).__module__.partition(".")[0]
+    index = None
+    if isinstance(frame, str | Path):
+        read = read_table(Path(frame))
+        table = pd.DataFrame({name: _plain(column) for name, column in read.columns.items()})
+    elif isinstance(frame, Attributes):
+        table = frame.to_frame().reset_index(drop=True)
+    elif isinstance(frame, pd.DataFrame):
+        table = frame.reset_index(drop=True)
+        if not isinstance(frame.index, pd.RangeIndex) and frame.index.is_unique:
+            index = as_row_ids("the index of frame", frame.index, len(frame))
+    elif kind in ("polars", "pyarrow") and hasattr(frame, "to_pandas"):
+        table = frame.to_pandas()
+    else:
+        raise TypeError(
+            f"frame must be a table of pandas, polars or PyArrow, or the path of one, got {type(frame).__name__}"
+        )
+    table.columns = [str(name) for name in table.columns]
+    if not table.columns.is_unique:
+        raise ValueError(f"frame must have distinct column names, got {table.columns[table.columns.duplicated()][0]!r}")
+    if not len(table):
+        raise ValueError("frame must have rows, got none")
+    return table, index
+
+
+def _plain(column: Any) -> Any:
+    """Return a column of a file as numbers where it holds numbers, whole ones as integers, else texts or None."""
+    numbers = as_numbers(column)
+    if numbers is None:
+        return np.array([text or None for text in column], object)
+    return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
+
+
+def known_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
+    """Return the name of a column; ValueError if there is none of this name."""
+    if name not in table.columns:
+        some = ", ".join(list(table.columns)[:20])
+        hint = did_you_mean(str(name), table.columns)
+        raise ValueError(f"{argument} must name a column of frame ({some}), got {name!r}{hint}")
+    return str(name)
+
+
+def _column(table: "pd.DataFrame", given: Any) -> Any:
+    return table[given] if isinstance(given, str) else given
+
+
+def _column_names(given: Any) -> list[str]:
+    several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+    return [given] if isinstance(given, str) else list(given) if several else []
+
+
+def model_columns(model: Any, table: "pd.DataFrame", known: Sequence[str]) -> list[str]:
+    """Return the columns that a model is called with: its ``feature_names_in_``, else all that have no other role."""
+    if not is_model(model) or not hasattr(model, "feature_names_in_"):
+        return list(known)
+    return [known_column("feature_names_in_ of model", name, table) for name in model.feature_names_in_]
+
+
+def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
+    """Return what a model predicts for each row of a frame, as texts, the names of its classes, and probabilities.
+
+    An estimator that was fitted without column names gets an array, any other model the frame.
+    """
+    given: Any = frame
+    if hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_"):
+        if model.n_features_in_ != frame.shape[1]:
+            raise ValueError(
+                f"model was fitted on {model.n_features_in_} columns without names, got {frame.shape[1]} columns "
+                f"({', '.join(frame.columns[:20])}): fit it on a frame, or leave columns out of frame"
+            )
+        given = frame.to_numpy()
+    if not hasattr(model, "predict"):
+        found = as_predictions(model(given), len(frame), None, "the model's output")
+        names = found.class_names or tuple(str(c) for c in range(int(found.labels.max()) + 1))
+        return [names[label] for label in found.labels.tolist()], names, probabilities_of(found)
+    texts = class_texts("the model's output", model.predict(given), len(frame))
+    if not hasattr(model, "classes_"):
+        return texts, ordered_names(set(texts)), None
+    names = tuple(class_texts("model.classes_", model.classes_, len(model.classes_)))
+    shares = np.asarray(model.predict_proba(given), np.float64) if hasattr(model, "predict_proba") else None
+    return texts, names, shares
+
+
+def _predicted(
+    model: Any, asked: "pd.DataFrame", table: "pd.DataFrame", probabilities: Any, class_names: Sequence[str] | None
+) -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
+    """Return predicted classes as texts, all class names, and probabilities where they are known."""
+    n, shares = len(table), None
+    if is_model(model):
+        texts, names, shares = call_on_table(model, asked)
+    else:
+        values = _column(table, model)
+        if np.ndim(values) == 2:
+            found = as_predictions(values, n, class_names, "model (the predictions)")
+            names = found.class_names or tuple(str(c) for c in range(int(np.shape(values)[1])))
+            texts, shares = [names[label] for label in found.labels.tolist()], probabilities_of(found)
+        else:
+            texts = class_texts("model (the predictions)", values, n)
+            names = ordered_names(set(texts) - {""})
+    if "" in texts:
+        raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
+    if probabilities is not None:
+        columns = [known_column("probabilities", name, table) for name in _column_names(probabilities)]
+        columns = list(names) if set(columns) == set(names) else columns
+        order = names if class_names is None else tuple(map(str, class_names))
+        shares = _as_probabilities(table[columns] if columns else probabilities, n, order)
+    return texts, names, shares
+
+
+def _removed(attributes: Attributes, names: tuple[str, ...]) -> Removed | None:
+    """Return the columns that vectors leave out: those of these names, and their copies; None without names."""
+    rest = [name for name in attributes if name not in names]
+    told = [Proxy(other, name, association(attributes[name], attributes[other])) for name in names for other in rest]
+    found = sorted((proxy for proxy in told if proxy.strength >= PROXY), key=lambda proxy: -proxy.strength)
+    copies = tuple(proxy for proxy in found if proxy.strength >= DUPLICATE)
+    gone = tuple(dict.fromkeys([*names, *(proxy.column for proxy in copies)]))
+    return Removed(names, gone, copies, tuple(p for p in found if p.column not in gone)) if names else None
+
+
+def _by_name(texts: list[str], names: tuple[str, ...]) -> list[str]:
+    """Return classes by name, where they are the numbers 0..C-1 of the names."""
+    numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
+    return [numbers[text] for text in texts] if set(texts) <= set(numbers) and not set(texts) & set(names) else texts
+
+
+def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> NDArray[np.float64]:
+    array = np.asarray(values, np.float64).reshape(n, -1) if np.size(values) % n == 0 else np.empty((0, 0))
+    if array.shape[1] == 1 and len(names) == 2:
+        array = np.column_stack([1 - array, array])
+    wrong = array.shape != (n, len(names)) or not ((array >= 0) & (array <= 1)).all()
+    if wrong or np.abs(array.sum(axis=1) - 1).max() > 1e-3:
+        raise ValueError(
+            f"probabilities must have a column for each class ({', '.join(names[:20])}), or of two classes one for "
+            f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
+        )
+    return array
+
+
+def _padded(scores: NDArray[np.float64] | None, count: int) -> NDArray[np.float64] | None:
+    """Return probabilities with columns of zeros for classes that the model does not know."""
+    return None if scores is None else np.pad(scores, ((0, 0), (0, count - scores.shape[1])))
+
+
+def class_texts(argument: str, values: Any, n: int) -> list[str]:
+    """Return classes, (n,), as texts, "" where missing; whole numbers in one way ("1" for 1 and 1.0).
+
+    Raises
+    ------
+    ValueError
+        If there are not n of them, or one is a fraction.
+    """
+    listed = np.asarray(values.tolist() if hasattr(values, "tolist") else list(values), object).reshape(-1)
+    if len(listed) != n:
+        raise ValueError(f"{argument} must hold a class for each of {n:,} rows, got {len(listed):,}")
+    texts = []
+    for row, value in enumerate(listed.tolist()):
+        if isinstance(value, float) and value == value and not value.is_integer():
+            raise ValueError(
+                f"{argument} must hold classes, whole numbers or texts, got {value:g} in row {row}; scores of classes "
+                "are for probabilities="
+            )
+        missing = value is None or value != value
+        texts.append("" if missing else str(int(value)) if isinstance(value, float) else str(value))
+    return texts
+
+
+def codes_of(argument: str, texts: Iterable[str], names: Sequence[str]) -> NDArray[np.int32]:
+    """Return the number of each class, -1 for "".
+
+    Raises
+    ------
+    ValueError
+        If a text is no class name.
+    """
+    places = {name: place for place, name in enumerate(names)} | {"": -1}
+    listed = list(texts)
+    for row, text in enumerate(listed):
+        if text not in places:
+            hint = did_you_mean(text, names)
+            raise ValueError(f"{argument} must be among {', '.join(names[:20])}, got {text!r} in row {row}{hint}")
+    return np.array([places[text] for text in listed], np.int32)
+
+
+def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
+    """Return the vectors of rows: what ``encoder`` makes of the features, or the default encoder."""
+    if not len(features.columns):
+        raise ValueError(
+            f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
+            "and without leave out, with their copies"
+        )
+    if encoder is None:
+        encoder = table_encoder(features)
+    elif hasattr(encoder, "feature_names_in_"):
+        told = [name for name in encoder.feature_names_in_ if name in left_out]
+        if told:
+            raise ValueError(f"encoder must not use columns of sensitive or without, got {told[0]!r}")
+        features = features[[known_column("encoder", name, features) for name in encoder.feature_names_in_]]
+    return as_unit_rows("the encoded columns of frame", as_dense("the encoder's output", _transform(encoder)(features)))
+
+
+def _transform(encoder: Any) -> Callable[[Any], Any]:
+    if not hasattr(encoder, "transform"):
+        if not callable(encoder):
+            raise TypeError(f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}")
+        called: Callable[[Any], Any] = encoder
+        return called
+    from sklearn.base import clone
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(encoder)
+    except NotFittedError:
+        fitted: Callable[[Any], Any] = clone(encoder).fit_transform
+        return fitted
+    transform: Callable[[Any], Any] = encoder.transform
+    return transform
+
+
+def table_encoder(frame: Any, *, scale: bool = True) -> Any:
+    """Return the default encoder of a table, not fitted: a scikit-learn ``ColumnTransformer``.
+
+    Numbers are standardised; a missing one becomes the mean, and a further column tells it. Of any other column each
+    value becomes a column of 0 and 1, a missing value is a value of its own.
+
+    Parameters
+    ----------
+    frame
+        A pandas frame of the columns to encode.
+    scale
+        Whether numbers are standardised.
+
+    Raises
+    ------
+    ValueError
+        If a column of texts has more than 100 values: it holds names or remarks, not categories.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"income": [10.0, 20, 30], "job": ["cook", "smith", "cook"]})
+    >>> table_encoder(frame).fit_transform(frame).round(2)
+    array([[-1.22,  1.  ,  0.  ],
+           [ 0.  ,  0.  ,  1.  ],
+           [ 1.22,  1.  ,  0.  ]])
+    """
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    numeric = [name for name in frame if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name])]
+    texts = [name for name in frame if name not in numeric]
+    for name in texts:
+        count = frame[name].nunique()
+        if count > MOST_VALUES:
+            raise ValueError(
+                f"column {name!r} has {count:,} different texts, more than {MOST_VALUES}, which is no category: name "
+                f"it in id or without, or make it a number"
+            )
+    imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
+    numbers = make_pipeline(imputer, StandardScaler()) if scale else imputer
+    return ColumnTransformer(
+        [("numbers", numbers, numeric), ("categories", OneHotEncoder(sparse_output=False), texts)], sparse_threshold=0
+    )

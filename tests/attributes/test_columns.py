@@ -1,0 +1,303 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
+
+import cfe_faiss as cfe
+from cfe_faiss.attributes.columns import Proxy, Removed, association, leave_out, proxies
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.datasets import load
+
+N = 400
+RNG = np.random.default_rng(0)
+NOISE = RNG.normal(size=N)
+AGE = RNG.integers(18, 80, N).astype(float)
+KIND = RNG.integers(0, 4, N)
+FEMALE = RNG.integers(0, 2, N)
+
+
+def table(**columns: np.ndarray) -> SimpleNamespace:
+    return SimpleNamespace(x=np.stack(list(columns.values()), axis=1), feature_names=list(columns))
+
+
+def strength(one: object, other: object) -> float:
+    attributes = as_attributes({"one": one, "other": other})
+    return association(attributes["one"], attributes["other"])
+
+
+def removed(data: object, *without: str, **attributes: object) -> Removed:
+    return leave_out(data, as_attributes(attributes) if attributes else None, without)[1]
+
+
+# --- association: by hand ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (AGE, 3 - AGE / 7),
+        (AGE, np.exp(AGE)),
+        (NOISE, -(NOISE**3)),
+        (KIND, np.array([2, 0, 3, 1])[KIND]),
+        (np.array(list("abcd"))[KIND], np.array([0.3, 0.1, 0.9, 0.5])[KIND]),
+        (np.array(list("abcd"))[KIND], np.array(["w", "z", "y", "x"])[KIND]),
+        (np.array(["m", "f"])[FEMALE], FEMALE),
+        # one determines the other
+        (KIND == 2, KIND),
+        (AGE >= 65, AGE),
+        (np.array(["young", "old"])[(AGE >= 65).astype(int)], AGE),
+    ],
+)
+def test_what_holds_the_same_is_1(one: np.ndarray, other: np.ndarray) -> None:
+    assert strength(one, other) == pytest.approx(1)
+    assert strength(other, one) == pytest.approx(1)
+
+
+def test_two_values_each_give_phi() -> None:
+    single = np.where(RNG.random(N) < 0.8, FEMALE, 1 - FEMALE)
+    (a, b), (c, d) = np.histogram2d(FEMALE, single, bins=2)[0]
+    phi = abs(a * d - b * c) / np.sqrt((a + b) * (c + d) * (a + c) * (b + d))
+    # adjusted for two groups
+    expected = np.sqrt(1 - (1 - phi**2) * (N - 1) / (N - 2))
+    assert 0.5 < expected < 0.7
+    texts = np.array(["m", "f"])[FEMALE], np.array(["no", "yes"])[single]
+    for one, other in ((texts[0], texts[1]), (texts[0], single), (FEMALE == 1, texts[1])):
+        assert strength(one, other) == pytest.approx(expected)
+    # between numbers, the correlation itself, which nothing was chosen for
+    assert strength(FEMALE, single) == pytest.approx(phi)
+
+
+def test_a_number_by_groups_is_the_correlation_ratio() -> None:
+    values = KIND**2 + NOISE
+    means = np.array([values[kind == KIND].mean() for kind in range(4)])
+    share = ((means[KIND] - values.mean()) ** 2).sum() / ((values - values.mean()) ** 2).sum()
+    expected = np.sqrt(1 - (1 - share) * (N - 1) / (N - 4))
+    assert strength(values, np.array(list("abcd"))[KIND]) == pytest.approx(expected)
+
+
+def test_missing_values_are_left_out() -> None:
+    some = AGE.copy()
+    some[::3] = np.nan
+    assert strength(some, np.where(np.isnan(some), 0, 2 * AGE)) == pytest.approx(1)
+    assert strength(np.full(N, np.nan), AGE) == 0
+
+
+def test_constants_and_few_rows_tell_nothing() -> None:
+    assert strength(AGE, np.ones(N)) == 0
+    assert strength(["a"] * N, AGE) == 0
+    assert strength([1.0, 2.0], [3.0, 4.0]) == 0
+    assert strength(["a", "b", "c"], ["x", "y", "z"]) == 0
+
+
+@given(st.integers(0, 10**6), st.sampled_from([30, 100, 1000]))
+def test_noise_is_no_proxy(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    columns = {
+        "normal": rng.normal(size=n),
+        "many": rng.integers(0, n // 2, n),
+        "few": rng.integers(0, 3, n),
+        "two": rng.integers(0, 2, n),
+        "rare": rng.random(n) < 0.05,
+    }
+    for kind in (rng.normal(size=n), rng.integers(0, 2, n), rng.integers(0, 5, n).astype(str)):
+        for values in columns.values():
+            assert strength(kind, values) < 0.8 if n == 30 else strength(kind, values) < 0.5
+
+
+@given(
+    hnp.arrays(np.int64, 60, elements=st.integers(0, 5)),
+    hnp.arrays(np.int64, 60, elements=st.integers(0, 3)),
+    st.permutations(range(6)),
+)
+def test_renaming_and_order_change_nothing(one: np.ndarray, other: np.ndarray, names: list[int]) -> None:
+    texts = np.array(list("abcdef"))
+    found = strength(texts[one], texts[other])
+    assert 0 <= found <= 1
+    assert strength(texts[np.array(names)[one]], texts[other]) == pytest.approx(found)
+    assert strength(texts[other], texts[one]) == found
+    assert strength(texts[one][::-1], texts[other][::-1]) == pytest.approx(found)
+
+
+# --- columns that are left out ----------------------------------------------------------------------------------------
+
+
+def one_hot(name: str, codes: np.ndarray, values: str, separator: str = "_") -> dict[str, np.ndarray]:
+    return {f"{name}{separator}{value}": (codes == code).astype(float) for code, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("separator", ["_", "=", ":", ".", " ", "["])
+def test_one_hot_groups(separator: str) -> None:
+    data = table(**one_hot("kind", KIND, "abcd", separator), age=AGE)
+    expected = tuple(data.feature_names[:4])
+    assert removed(data, "kind") == Removed(("kind",), expected, (), ())
+    assert repr(removed(data, "age")) == "Removed(age: 1 column)"
+    # the others of the group tell which one it is
+    by_column = removed(data, expected[0])
+    assert by_column.columns == expected
+    assert by_column.duplicates == (Proxy("kind", expected[0], 1.0),)
+
+
+def test_one_hot_groups_that_are_scaled_or_lack_a_value() -> None:
+    columns = one_hot("kind", KIND, "abcd")
+    columns["kind_never"] = np.zeros(N)
+    del columns["kind_b"]
+    scaled = {name: (values - values.mean()) / (values.std() or 1) for name, values in columns.items()}
+    assert removed(table(**scaled, age=AGE), "kind").columns == tuple(columns)
+
+
+def test_nested_columns_are_one_attribute() -> None:
+    data = table(balance_geq_0=AGE >= 30, balance_geq_200=AGE >= 60, noise=NOISE)
+    assert removed(data, "balance").columns == ("balance_geq_0", "balance_geq_200")
+
+
+def test_columns_that_only_begin_alike_are_apart() -> None:
+    data = table(has_car=FEMALE, has_boat=NOISE > 0, year_a=AGE, year_b=NOISE)
+    assert removed(data, "has_car").columns == ("has_car",)
+    for name in ("has", "year"):
+        with pytest.raises(ValueError, match=rf"without must name .*has_car, has_boat, .*got '{name}'"):
+            leave_out(data, None, [name])
+
+
+def test_feature_attributes_say_which_columns_belong_together() -> None:
+    data = table(a=AGE, b=np.isnan(AGE), c=NOISE)
+    data.feature_attributes = ["age", "age", "noise"]
+    assert removed(data, "age").columns == ("a", "b")
+    data.feature_attributes = ["age"]
+    with pytest.raises(ValueError, match=r"data\.feature_attributes must hold 3 names, .*got 1"):
+        leave_out(data, None, ["age"])
+
+
+def test_duplicates_leave_with_the_attribute_and_proxies_are_named() -> None:
+    height = 180 - 13 * FEMALE + 6 * NOISE
+    data = table(age=AGE, months=12 * AGE + 6, female=FEMALE, male=1 - FEMALE, height=height)
+    assert removed(data, "age").columns == ("age", "months")
+    found = removed(data, "female")
+    assert found.columns == ("female", "male")
+    assert found.duplicates == (Proxy("male", "female", 1.0),)
+    assert [proxy.column for proxy in found.proxies] == ["height"]
+    assert 0.6 < found.proxies[0].strength < 0.9
+    assert repr(found) == (
+        f"Removed(female: 2 columns; duplicates: male (1.00); proxies kept: height ({found.proxies[0].strength:.2f}))"
+    )
+    both = removed(data, "female", "height")
+    assert both.columns == ("female", "male", "height")
+    assert both.proxies == ()
+    assert both.duplicates == found.duplicates
+
+
+def test_many_proxies_are_cut_short() -> None:
+    data = table(age=AGE, **{f"copy {j}": AGE + 15 * RNG.normal(size=N) for j in range(8)})
+    assert len(removed(data, "age").proxies) == 8
+    assert repr(removed(data, "age")).endswith(" and 3 more)")
+
+
+def test_attributes_that_columns_hold_under_another_name() -> None:
+    sex = np.array(["m", "f"])[FEMALE]
+    data = table(age=AGE, gender=2 * FEMALE - 1, **one_hot("type", KIND, "abcd"))
+    found = removed(data, "sex", sex=sex)
+    assert found.columns == ("gender",)
+    assert found.duplicates == (Proxy("gender", "sex", 1.0),)
+    assert removed(data, "letter", letter=np.array(list("wxyz"))[KIND]).columns == tuple(data.feature_names[2:])
+    with pytest.raises(ValueError, match=r"got 'town', which no column equals: none comes near it"):
+        leave_out(data, as_attributes({"town": RNG.integers(0, 3, N).astype(str)}), ["town"])
+    almost = np.where(RNG.random(N) < 0.1, 1 - FEMALE, FEMALE)
+    with pytest.raises(ValueError, match=r"got 'almost', which no column equals: the nearest is gender \(0\.[78]\d\)"):
+        leave_out(data, as_attributes({"almost": almost}), ["almost"])
+
+
+def test_columns_without_names() -> None:
+    data = SimpleNamespace(x=np.stack([AGE, FEMALE, NOISE], axis=1))
+    x, found = leave_out(data, None, ["feature 1"])
+    assert_array_equal(x, data.x[:, [0, 2]])
+    assert found.columns == ("feature 1",)
+    assert removed(data, "sex", sex=np.array(["m", "f"])[FEMALE]).columns == ("feature 1",)
+
+
+def test_features_of_any_kind() -> None:
+    dense = np.stack([FEMALE, AGE, NOISE], axis=1).astype(np.float32)
+    for x in (torch.from_numpy(dense), torch.from_numpy(dense).to_sparse(), scipy.sparse.csr_array(dense)):
+        kept, found = leave_out(SimpleNamespace(x=x), None, ["feature 0"])
+        assert_array_equal(kept, dense[:, 1:])
+        assert found.columns == ("feature 0",)
+
+
+@pytest.mark.parametrize(
+    ("without", "error", "message"),
+    [
+        ("age", TypeError, "without must be a sequence of names, got 'age'"),
+        (None, TypeError, "without must be a sequence of names, got None"),
+        (["ages"], ValueError, r"without must name attributes or columns of data\.x \(age, noise\), got 'ages'"),
+        (["age", "noise"], ValueError, r"without must leave some of the 2 columns of data\.x, got age, noise"),
+    ],
+)
+def test_faults_are_named(without: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        leave_out(table(age=AGE, noise=NOISE), None, without)  # type: ignore[arg-type]
+
+
+def test_names_that_are_not_distinct() -> None:
+    data = SimpleNamespace(x=np.stack([AGE, FEMALE], axis=1), feature_names=["a", "a"])
+    with pytest.raises(ValueError, match=r"data\.feature_names must be distinct, got 'a' more than once"):
+        leave_out(data, None, ["a"])
+
+
+# --- proxies of any attribute -----------------------------------------------------------------------------------------
+
+
+def test_proxies_of_an_attribute_outside_of_x() -> None:
+    data = table(female=FEMALE, height=180 - 13 * FEMALE + 6 * NOISE, age=AGE)
+    found = proxies(data, "sex", {"sex": np.array(["m", "f"])[FEMALE]})
+    assert [proxy.column for proxy in found] == ["female", "height"]
+    assert found[0].strength == 1
+    assert [proxy.column for proxy in proxies(data, "female")] == ["height"]
+    with pytest.raises(ValueError, match=r"attribute must name attributes or columns .*got 'x'"):
+        proxies(data, "x")
+
+
+# --- real graphs, and the vectors -------------------------------------------------------------------------------------
+
+
+def test_german(data_root: Path) -> None:
+    data = load("german", data_root)
+    assert [(proxy.column, round(proxy.strength, 2)) for proxy in proxies(data, "Gender")] == [("Single", 0.74)]
+    finder = cfe.EvidenceFinder.from_data(data, data.y, without=["Gender", "CheckingAccountBalance"])
+    assert finder.removed is not None
+    assert finder.removed.columns == ("Gender", "CheckingAccountBalance_geq_0", "CheckingAccountBalance_geq_200")
+    assert [proxy.column for proxy in finder.removed.proxies] == ["Single"]
+    assert "without Removed(Gender, CheckingAccountBalance: 3 columns; proxies kept: Single for Gender (0.74))" in repr(
+        finder
+    )
+    keep = [name not in finder.removed.columns for name in data.feature_names]
+    assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, keep], data.edge_index))
+
+
+def test_bail(data_root: Path) -> None:
+    data = load("bail", data_root)
+    finder = cfe.EvidenceFinder.from_data(data, data.y, without=["WHITE"], index="EvidenceIVF20,Flat")
+    assert finder.removed == Removed(("WHITE",), ("WHITE",), (), ())
+    assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, 1:], data.edge_index))
+
+
+@given(st.integers(0, 10**6), st.sets(st.integers(0, 4), min_size=1, max_size=3))
+def test_vectors_are_those_of_data_without_the_columns(seed: int, out: set[int]) -> None:
+    rng = np.random.default_rng(seed)
+    data = SimpleNamespace(
+        x=rng.normal(size=(40, 5)).astype(np.float32),
+        edge_index=rng.integers(0, 40, (2, 80)),
+        feature_names=list("abcde"),
+    )
+    finder = cfe.EvidenceFinder.from_data(data, rng.integers(0, 2, 40), without=["abcde"[column] for column in out])
+    assert finder.removed is not None
+    keep = [name not in finder.removed.columns for name in data.feature_names]
+    assert {"abcde"[column] for column in out} <= set(finder.removed.columns)
+    assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, keep], data.edge_index))
+    # of the nodes' attributes none is lost
+    assert finder.attributes is not None
+    assert list(finder.attributes) == data.feature_names

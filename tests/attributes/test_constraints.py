@@ -1,0 +1,520 @@
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from reference import clustered
+from reference_constraints import Case, best_rows, cases, ranked_pairs
+from torch_geometric.data import Data
+
+import cfe_faiss as cfe
+from cfe_faiss import Constraints
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.datasets import load
+from cfe_faiss.graph import as_graph
+from cfe_faiss.search import exact, greedy
+
+
+def indexes(case: Case) -> list[Any]:
+    stored = case.stored
+    d = stored.X.shape[1]
+    made = [cfe.IndexEvidenceFlat(d), cfe.IndexEvidenceIVF(d, 4, 2)]
+    made[1].train(stored.X)
+    for index in made:
+        index.add_with_ids(stored.X, stored.ids)
+        index.relabel(stored.labels, stored.ids)
+    return made
+
+
+def finder_of(case: Case, index: Any) -> cfe.EvidenceFinder:
+    n = len(case.stored.ids)
+    graph = as_graph(case.edges, n) if case.edges.size else None
+    labels = case.stored.labels.astype(np.int32)
+    return cfe.EvidenceFinder(case.stored.X, labels, index, graph, as_attributes(case.frame))
+
+
+def listed(pairs: Any) -> list[tuple[int, int, np.float32]]:
+    return list(zip(pairs.source.tolist(), pairs.target.tolist(), pairs.similarity, strict=True))
+
+
+# --- equal to brute force ---------------------------------------------------------------------------------------------
+
+
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_local_equals_brute_force(case: Case, seed: int) -> None:
+    n, k = len(case.stored.ids), case.stored.k
+    some = np.random.default_rng(seed).integers(0, n, 7)
+    for index in indexes(case):
+        finder = finder_of(case, index)
+        for asked, nodes in ((np.arange(n), None), (some, some)):
+            D, I = best_rows(case, asked, k)
+            found = finder.local(nodes, k, where=case.given["where"])
+            assert_array_equal(found.evidence, I)
+            assert_array_equal(found.similarity, D)
+            assert found.recall == 1.0
+
+
+@given(cases(undirected=True))
+def test_local_without_a_direction_equals_brute_force(case: Case) -> None:
+    D, I = best_rows(case, np.arange(len(case.stored.ids)), case.stored.k)
+    for index in indexes(case):
+        found = finder_of(case, index).local(k=case.stored.k, where=case.given["where"])
+        assert_array_equal(found.evidence, I)
+        assert_array_equal(found.similarity, D)
+
+
+@given(st.one_of(cases(), cases(graph=False)))
+def test_pairs_equal_brute_force(case: Case) -> None:
+    expected = ranked_pairs(case)
+    for index in indexes(case):
+        assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == expected[: case.stored.k]
+        for threshold in (-1, 0.5):
+            found = [
+                pair for pairs in cfe.evidence_pairs(index, threshold, block=7, **case.given) for pair in listed(pairs)
+            ]
+            assert sorted(found) == sorted(pair for pair in expected if pair[2] >= threshold)
+
+
+@given(st.one_of(cases(reuse=True), cases(graph=False, reuse=True)))
+def test_limited_pairs_equal_brute_force(case: Case) -> None:
+    expected = ranked_pairs(case)
+    for index in indexes(case):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(greedy, "_FIRST", 1)
+            patch.setattr(greedy, "_MOST", 3)
+            assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == expected[: case.stored.k]
+        found = [pair for pairs in cfe.evidence_pairs(index, 0.25, **case.given) for pair in listed(pairs)]
+        assert found == [pair for pair in expected if pair[2] >= np.float32(0.25)]
+
+
+@given(cases(reuse=True), st.integers(0, 2**32 - 1))
+def test_limited_local_equals_brute_force(case: Case, seed: int) -> None:
+    n, k = len(case.stored.ids), case.stored.k
+    some = np.random.default_rng(seed).integers(0, n, 7)
+    for index in indexes(case):
+        finder = finder_of(case, index)
+        for asked, nodes in ((np.arange(n), None), (some, some)):
+            D, I = best_rows(case, asked, k)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(greedy, "_FIRST", 1)
+                patch.setattr(greedy, "_MOST", 3)
+                found = finder.local(nodes, k, where=case.given["where"])
+            assert_array_equal(found.evidence, I)
+            assert_array_equal(found.similarity, D)
+
+
+@given(cases(graph=False))
+def test_best_pair_of_each_node(case: Case) -> None:
+    D, I = best_rows(case, np.arange(len(case.stored.ids)), 1)
+    own = {
+        (min(a, b), max(a, b), s)
+        for a, b, s in zip(case.stored.ids.tolist(), I[:, 0].tolist(), D[:, 0], strict=True)
+        if b >= 0
+    }
+    expected = sorted(own, key=lambda pair: (-pair[2], pair[0], pair[1]))[: case.stored.k]
+    for index in indexes(case):
+        assert listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given)) == expected
+
+
+@given(cases(), st.booleans(), st.floats(-1, 1, width=32))
+def test_parameters_of_an_index_equal_brute_force(case: Case, as_table: bool, threshold: float) -> None:
+    """Queries that are stored vectors, said by their ids or described by a table."""
+    where = {
+        name: value
+        for name, value in case.where.items()
+        if not as_table or name not in ("min_hops", "common_neighbors")
+    }
+    case = case._replace(where=where)
+    rows = np.flatnonzero(case.stored.labels >= 0)[:8]
+    D, I = best_rows(case, rows, case.stored.k)
+    every_D, every_I = best_rows(case, rows, len(case.stored.ids))
+    queries = case.frame.iloc[rows] if as_table else case.stored.ids[rows]
+    for index in indexes(case):
+        params = cfe.EvidenceParameters(case.stored.labels[rows], queries=queries, **case.given)
+        found = index.search(case.stored.X[rows], case.stored.k, params=params)
+        assert_array_equal(found[1], I)
+        assert_array_equal(found[0], D)
+        lims, range_D, range_I = index.range_search(case.stored.X[rows], threshold, params=params)
+        reached = (every_I >= 0) & (every_D >= np.float32(threshold))
+        assert_array_equal(np.diff(lims), reached.sum(axis=1))
+        assert_array_equal(range_I, every_I[reached])
+        assert_array_equal(range_D, every_D[reached])
+
+
+def test_parameters_limit_how_often_evidence_is_used() -> None:
+    index = cfe.IndexEvidenceFlat(2)
+    index.add_with_labels(np.array([[1, 0], [0.8, 0.6]], np.float32), [1, 1])
+    xq = np.array([[0.9, 0.1], [1, 0]], np.float32)
+    params = cfe.EvidenceParameters(0, where=Constraints(replace=False))
+    assert_array_equal(index.search(xq, 2, params=params)[1], [[1, -1], [0, -1]])
+    with pytest.raises(ValueError, match="range search"):
+        index.range_search(xq, 0.5, params=params)
+
+
+def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few rows, of one and of several groups, ruled out and not: the same as without chunks."""
+    X, labels = clustered(700, 8, 3)
+    rng = np.random.default_rng(0)
+    table = {"group": rng.integers(0, 5, 700), "age": rng.normal(40, 10, 700), "town": rng.integers(0, 200, 700)}
+    edges = rng.integers(0, 700, (2, 2000))
+    index = cfe.IndexEvidenceFlat(8)
+    index.add_with_labels(X, labels)
+    finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, as_graph(edges, 700), as_attributes(table))
+    for where in (
+        Constraints(exact="group", antiexact="town"),
+        Constraints(exact=["group", "town"]),
+        Constraints(caliper={"age": 2}, antiexact="group"),
+        Constraints(caliper={"age": -20}, min_hops=3),
+        Constraints(exact="group", permitted={"age": (30, 50)}, max_changed=1),
+        Constraints(common_neighbors=False, target=1),
+    ):
+        expected = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
+        assert len(expected[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "CHUNK", 16)
+            patch.setattr(exact, "TILE", 16 * 16)
+            patch.setattr("cfe_faiss.search.conditions._SURROUNDINGS", 700 * 3)
+            found, pairs = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
+        assert_array_equal(found.evidence, expected[0].evidence)
+        assert_array_equal(found.similarity, expected[0].similarity)
+        assert listed(pairs) == listed(expected[1])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"exact": ["sex"], "antiexact": ["town"]},
+        {"caliper": {"age": 2}, "permitted": {"income": (0, 1)}},
+        {"min_hops": 2, "common_neighbors": False},
+        {"antiexact": ["sex"], "replace": False},
+    ],
+)
+def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    X, labels = clustered(400, 6, 3)
+    table = {
+        "sex": rng.choice(["f", "m"], 400),
+        "town": rng.choice(list("abcdefgh"), 400),
+        "age": rng.integers(0, 9, 400),
+        "income": rng.random(400),
+    }
+    given = {"where": Constraints(**where), "attributes": table, "graph": rng.integers(0, 400, (2, 900))}
+    index = cfe.IndexEvidenceFlat(6)
+    index.add_with_labels(X, labels)
+    expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
+    above = sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs))
+    from cfe_faiss import pairs as module
+    from cfe_faiss.search import join
+
+    monkeypatch.setattr(module, "_WORTH_BLOCKS", -1)
+    monkeypatch.setattr(join, "_BLOCK", 6)
+    for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
+        monkeypatch.setattr(join, price, 0)
+    assert [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)] == expected
+    assert sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)) == above
+
+
+@pytest.mark.parametrize(
+    "description", ["EvidenceIVF4,SQ8", "EvidenceIVF4,SQfp16", "EvidenceIVF4,PQ2,RFlat", "EvidenceIVF4,Flat"]
+)
+def test_every_kind_of_index(description: str) -> None:
+    """Without conditions that rule anything out, bit for bit the exact search of what the index holds."""
+    X, labels = clustered(600, 8, 3)
+    index = cfe.index_factory(8, description)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, attributes=as_attributes({"a": np.zeros(600)}))
+    for nodes in (None, np.arange(50)):
+        D, I = index.search_members(nodes, 7, exact=True)
+        found = finder.local(nodes, 7, where=Constraints(exact="a"))
+        assert_array_equal(found.similarity, D)
+        assert_array_equal(found.evidence, I)
+
+
+def test_bail(data_root: Any) -> None:
+    data = load("bail", root=data_root)
+    labels = data.y.numpy().astype(np.int32)
+    finder = cfe.EvidenceFinder.from_data(data, labels)
+    where = Constraints(exact="WHITE", antiexact="MARRIED", caliper={"AGE": 60}, min_hops=2)
+    found = finder.local(k=10, where=where)
+    white, married, age = (finder.attributes[name].numbers for name in ("WHITE", "MARRIED", "AGE"))
+    some = np.random.default_rng(0).choice(len(labels), 300, replace=False)
+    for node in some:
+        allowed = (white == white[node]) & (married != married[node]) & (np.abs(age - age[node]) <= 60)
+        allowed &= labels != labels[node]
+        allowed[finder.graph.neighbors(node)] = False
+        rows = np.flatnonzero(allowed)
+        if not len(rows):
+            assert (found.evidence[node] == -1).all()
+            continue
+        best = finder.index.search(
+            finder.vectors[[node]], 10, params=cfe.EvidenceParameters(labels[node], sel=cfe_selector(rows))
+        )
+        assert_array_equal(found.evidence[node], best[1][0])
+        assert_array_equal(found.similarity[node], best[0][0])
+
+
+def cfe_selector(rows: Any) -> Any:
+    import faiss
+
+    return faiss.IDSelectorBatch(rows)
+
+
+# --- what is missing, and where attributes come from ------------------------------------------------------------------
+
+
+@pytest.fixture
+def small() -> cfe.IndexEvidenceFlat:
+    index = cfe.IndexEvidenceFlat(2)
+    index.add_with_labels(np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32), [0, 1, 0, 1])
+    return index
+
+
+TABLE = {"age": [30.0, 34.0, np.nan, 36.0], "sex": ["f", "m", "m", None]}
+
+
+def test_missing_values_are_counted_and_shown(small: cfe.IndexEvidenceFlat) -> None:
+    finder = cfe.EvidenceFinder(np.eye(4, 2), np.array([0, 1, 0, 1], np.int32), small, attributes=as_attributes(TABLE))
+    where = Constraints(caliper={"age": 10}, permitted={"sex": ["m"]})
+    found = finder.local(k=2, where=where)
+    assert_array_equal(found.evidence, [[1, -1], [-1, -1], [-1, -1], [-1, -1]])
+    assert found.missing == {"age": 1, "sex": 1}
+    assert repr(found) == "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
+    pairs = finder.top_pairs(5, where=where)
+    assert listed(pairs)[0][:2] == (0, 1)
+    assert len(pairs) == 1
+    assert repr(pairs).startswith("PairEvidence(1 pair, ")
+    assert repr(pairs).endswith(", left out: 1 without age, 1 without sex)")
+    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == {"age": 1, "sex": 1}
+    assert finder.top_pairs(5).missing == {}
+
+
+def test_a_missing_value_differs_where_changes_are_counted(small: cfe.IndexEvidenceFlat) -> None:
+    table = {"a": ["x", "x", None, None], "b": [1, 1, 1, 1]}
+    pairs = cfe.global_evidence(small, 9, where=Constraints(max_changed=0), attributes=table)
+    assert listed(pairs)[0][:2] == (0, 1)
+    assert len(pairs) == 1
+    assert pairs.missing == {}
+
+
+def test_attributes_in_any_form(small: cfe.IndexEvidenceFlat) -> None:
+    where = Constraints(caliper={"age": 4})
+    data = Data(x=torch.tensor([[30.0], [34.0], [40.0], [36.0]]), feature_names=["age"])
+    for table in (
+        {"age": [30, 34, 40, 36]},
+        pd.DataFrame({"age": [36, 40, 34, 30]}, index=[3, 2, 1, 0]),
+        pl.DataFrame({"age": [30, 34, 40, 36]}),
+        data,
+    ):
+        pairs = cfe.global_evidence(small, 9, where=where, attributes=table)
+        assert {pair[:2] for pair in listed(pairs)} == {(0, 1), (2, 3)}
+
+
+def test_a_graph_whose_last_nodes_have_no_edge(small: cfe.IndexEvidenceFlat) -> None:
+    pairs = cfe.global_evidence(small, 9, where=Constraints(min_hops=2), graph=[[0], [1]])
+    assert {pair[:2] for pair in listed(pairs)} == {(0, 3), (1, 2), (2, 3)}
+    with pytest.raises(ValueError, match="2 nodes and the id 3"):
+        cfe.global_evidence(
+            small, 9, where=Constraints(min_hops=2), graph=Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+        )
+
+
+def test_target_by_name() -> None:
+    where = Constraints(target=["yes", 2])
+    assert where.target == (2, "yes")
+    assert where.describe() == ["evidence of class 2 or yes"]
+    assert where.numbered(("no", "yes", "open")).target == (1, 2)
+    with pytest.raises(ValueError, match=r"target must be predicted classes \(no, open\), got 'yes'"):
+        where.numbered(("no", "open"))
+    data = Data(x=torch.eye(4) + 1, edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    finder = cfe.EvidenceFinder.from_data(data, ["no", "yes", "open", "open"])
+    by_name, by_number = Constraints(target="open"), Constraints(target=1)
+    assert_array_equal(finder.local(where=by_name).evidence, finder.local(where=by_number).evidence)
+    assert listed(finder.top_pairs(9, where=by_name)) == listed(finder.top_pairs(9, where=by_number)) != []
+    with pytest.raises(ValueError, match=r"target must be predicted classes \(no, open, yes\), got 'maybe'"):
+        finder.local(where=Constraints(target="maybe"))
+    with pytest.raises(ValueError, match="classes by number, as they have no names here, got 'yes'"):
+        cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
+
+
+def test_a_pair_needs_one_node_that_is_permitted_and_of_the_target(small: cfe.IndexEvidenceFlat) -> None:
+    where = Constraints(permitted={"age": (30, 34)}, target=1)
+    table = {"age": [30, 34, 31, 36]}
+    allowed = {(0, 1), (1, 2)}  # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
+    assert {pair[:2] for pair in listed(cfe.global_evidence(small, 9, where=where, attributes=table))} == allowed
+
+
+def test_an_empty_index() -> None:
+    index = cfe.IndexEvidenceFlat(2)
+    assert len(cfe.global_evidence(index, 3, where=Constraints(exact="a"), attributes={"a": [1.0]})) == 0
+    assert not list(cfe.evidence_pairs(index, 0, where=Constraints(replace=False)))
+    params = cfe.EvidenceParameters(0, where=Constraints(exact="a"), attributes={"a": [1.0]}, queries={"a": [1.0]})
+    for each in (params, cfe.EvidenceParameters(0, where=Constraints(replace=False))):
+        assert_array_equal(index.search(np.eye(1, 2), 2, params=each)[1], [[-1, -1]])
+    assert_array_equal(index.range_search(np.eye(1, 2), 0, params=params)[0], [0, 0])
+
+
+def test_iterating_over_a_changed_index(small: cfe.IndexEvidenceFlat) -> None:
+    pairs = cfe.evidence_pairs(small, -1, where=Constraints(antiexact="sex"), attributes={"sex": list("abab")})
+    small.remove_ids([3])
+    with pytest.raises(RuntimeError, match="changed"):
+        next(pairs)
+
+
+# --- the constraints themselves ---------------------------------------------------------------------------------------
+
+
+def test_words_and_copies() -> None:
+    where = Constraints(
+        exact=["sex"],
+        antiexact="town",
+        caliper={"age": 5, "income": -100},
+        std_caliper={"debt": 0.2},
+        permitted={"income": (0, np.inf), "town": ["b", "a"]},
+        target=np.array([1]),
+        max_changed=1,
+        min_hops=3,
+        common_neighbors=False,
+        replace=False,
+    )
+    assert where.describe() == [
+        "the same sex",
+        "different town",
+        "age at most 5 apart",
+        "income at least 100 apart",
+        "debt at most 0.2 standard deviations apart",
+        "evidence with income from 0 to inf",
+        "evidence with town a or b",
+        "evidence of class 1",
+        "at most 1 attribute different",
+        "at least 3 hops apart",
+        "no neighbour in common",
+        "each node in at most 1 pair",
+    ]
+    assert pickle.loads(pickle.dumps(where)) == where
+    assert repr(Constraints()) == "Constraints()"
+    assert not Constraints()
+    assert Constraints(max_changed=0)
+    assert repr(Constraints(ratio=1, target=0)) == "Constraints(target=(0,), ratio=1)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"exact": 3}, TypeError, "exact must be names of attributes, got 3"),
+        ({"antiexact": [3]}, TypeError, "antiexact must be names of attributes, got 3"),
+        ({"exact": ["a", "a"]}, ValueError, "exact must name each attribute once, got 'a' again"),
+        ({"exact": "a", "antiexact": ["b", "a"]}, ValueError, "exact and antiexact .* got 'a' in both"),
+        ({"exact": "a", "caliper": {"a": -1}}, ValueError, "caliper must not name an attribute of exact, got 'a'"),
+        ({"exact": "a", "std_caliper": {"a": 1}}, ValueError, "std_caliper must not name an attribute of exact"),
+        ({"antiexact": "a", "caliper": {"a": 0}}, ValueError, "caliper of 'a' must be above 0 beside antiexact"),
+        ({"antiexact": "a", "caliper": {"a": -2}}, ValueError, "antiexact has no effect"),
+        ({"caliper": "a"}, TypeError, "caliper must be a mapping from names of attributes, got 'a'"),
+        ({"caliper": {1: 2}}, TypeError, "caliper must be a mapping from names of attributes, got 1"),
+        ({"caliper": {"a": np.nan}}, ValueError, r"caliper\['a'\] must lie in .* got nan"),
+        ({"caliper": {"a": np.inf}}, ValueError, r"caliper\['a'\] must lie in .* got inf"),
+        ({"std_caliper": {"a": "1"}}, TypeError, r"std_caliper\['a'\] must be a number, got '1'"),
+        ({"permitted": {"a": []}}, ValueError, r"permitted\['a'\] must hold at least one value, got \[\]"),
+        ({"permitted": {"a": (2, 1)}}, ValueError, r"permitted\['a'\] must be a range .* low <= high, got \(2, 1\)"),
+        ({"permitted": {"a": (1, 2, 3)}}, ValueError, r"permitted\['a'\] must be a range \(low, high\) or a list"),
+        ({"permitted": {"a": (1, np.nan)}}, ValueError, r"permitted\['a'\] must lie in \[-inf, inf\], got nan"),
+        ({"permitted": {"a": ("x", "y")}}, TypeError, r"permitted\['a'\] must be a number, got 'x'"),
+        ({"permitted": {"a": [None]}}, ValueError, r"permitted\['a'\] must hold values .* got None"),
+        ({"target": []}, ValueError, "target must hold at least one class, got \\[\\]"),
+        ({"target": -1}, ValueError, "target must be at least 0, got -1"),
+        ({"target": 0.5}, TypeError, "target must be an integer, got 0.5"),
+        ({"target": 2**40}, ValueError, "target must be classes"),
+        ({"max_changed": -1}, ValueError, "max_changed must be at least 0, got -1"),
+        ({"max_changed": 1, "antiexact": ["a", "b"]}, ValueError, "max_changed must be at least 2, .* got 1"),
+        ({"min_hops": 1}, ValueError, "min_hops must be at least 2, got 1"),
+        ({"min_hops": 2.5}, TypeError, "min_hops must be an integer, got 2.5"),
+        ({"common_neighbors": 0}, TypeError, "common_neighbors must be True or False, got 0"),
+        ({"ratio": 0}, ValueError, "ratio must be at least 1, got 0"),
+        ({"ratio": 2, "replace": False}, ValueError, "ratio must be 1 .* with replace=False, got 2"),
+        ({"replace": None}, TypeError, "replace must be True or False, got None"),
+    ],
+)
+def test_arguments_that_contradict_or_have_no_effect(arguments: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Constraints(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"exact": "height"}, ValueError, r"where.exact must name attributes \(age, sex, one, far\), got 'height'"),
+        ({"permitted": {"height": [1]}}, ValueError, "where.permitted must name attributes"),
+        ({"caliper": {"sex": 1}}, TypeError, "where.caliper must name numeric attributes, got 'sex'"),
+        ({"std_caliper": {"sex": 1}}, TypeError, "where.std_caliper must name numeric attributes, got 'sex'"),
+        ({"std_caliper": {"one": 1}}, ValueError, "where.std_caliper must name attributes that vary, got 'one'"),
+        ({"caliper": {"far": 1}}, ValueError, "where.caliper must name attributes of finite numbers"),
+        ({"caliper": {"age": 1}, "std_caliper": {"age": -9}}, ValueError, "contradict each other for 'age'"),
+        ({"permitted": {"sex": (1, 2)}}, TypeError, r"permitted\['sex'\] must be a list of texts"),
+        ({"permitted": {"sex": ["f", "x"]}}, ValueError, r"permitted\['sex'\] must hold values .*\(f, m\), got 'x'"),
+        ({"permitted": {"age": ["old"]}}, TypeError, r"permitted\['age'\] must hold numbers.*got 'old'"),
+        ({"target": 5}, ValueError, r"where.target must be predicted classes .*\(0, 1\), got 5"),
+        ({"max_changed": 4}, ValueError, "where.max_changed must be below 4"),
+        ({"max_changed": 3, "exact": "sex"}, ValueError, "where.max_changed must be below 3"),
+        ({"min_hops": 2}, ValueError, "graph must be given"),
+        ({"common_neighbors": False}, ValueError, "graph must be given"),
+    ],
+)
+def test_constraints_that_do_not_fit_the_nodes(
+    small: cfe.IndexEvidenceFlat, arguments: dict[str, Any], error: Any, message: str
+) -> None:
+    table = {**TABLE, "one": [1, 1, 1, 1], "far": [1, 2, 3, np.inf]}
+    for search in (
+        lambda **given: cfe.global_evidence(small, 3, **given),
+        lambda **given: cfe.evidence_pairs(small, 0, **given),
+        lambda **given: small.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, queries=[0], **given)),
+    ):
+        with pytest.raises(error, match=message):
+            search(where=Constraints(**arguments), attributes=table)
+
+
+def test_arguments_that_where_needs_or_excludes(small: cfe.IndexEvidenceFlat) -> None:
+    where = Constraints(exact="sex")
+    labels = np.array([0, 1, 0, 1], np.int32)
+    finder = cfe.EvidenceFinder(np.eye(4, 2), labels, small, attributes=as_attributes(TABLE))
+    bare = cfe.EvidenceFinder(np.eye(4, 2), labels, small)
+    for call, error, message in (
+        (lambda: bare.local(where=where), ValueError, "attributes must be given"),
+        (lambda: bare.top_pairs(where=where), ValueError, "attributes must be given"),
+        (lambda: finder.local(where="sex"), TypeError, "where must be cfe_faiss.Constraints, got str"),
+        (lambda: finder.local(where=where, recall=0.9), ValueError, "recall must be left out with where"),
+        (lambda: finder.local(where=where, nprobe=3), ValueError, "nprobe must be left out with where"),
+        (lambda: finder.local(where=where, exact=False), ValueError, "exact must be left out with where"),
+        (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False and nprobe must be left out"),
+        (lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True), ValueError, "per_node=True"),
+        (lambda: cfe.global_evidence(small, 3, attributes=TABLE), ValueError, "attributes must be left out without"),
+        (lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]), ValueError, "graph must be left out without where"),
+        (lambda: cfe.EvidenceParameters(0, queries=[1]), ValueError, "params.queries must be left out without"),
+        (lambda: cfe.EvidenceParameters(0, 3, where=where), ValueError, "params.nprobe must be left out with"),
+        (lambda: searched(small, where=where, attributes=TABLE), ValueError, "params.queries must say who"),
+        (lambda: searched(small, where=where, attributes=TABLE, queries=[0, 1]), ValueError, "describe 1 queries"),
+        (lambda: searched(small, where=where, attributes=TABLE, queries=[9]), ValueError, "params.queries must be in"),
+        (lambda: searched(small, where=where, attributes=TABLE, queries={"a": [1]}), ValueError, "must have the attr"),
+        (lambda: searched(small, where=where, attributes=TABLE, queries={"sex": [1]}), TypeError, "must hold texts"),
+        (
+            lambda: searched(small, where=Constraints(min_hops=2), graph=[[0], [1]], queries={"sex": ["f"]}),
+            ValueError,
+            "must be stored ids",
+        ),
+        (
+            lambda: cfe.global_evidence(small, 3, where=where, attributes={"sex": ["f", "m"]}),
+            ValueError,
+            "attributes must describe every node, got no row for 2",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def searched(index: cfe.IndexEvidenceFlat, **given: Any) -> Any:
+    return index.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **given))

@@ -1,0 +1,111 @@
+"""Attributes of nodes: the same from every kind of table."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+from cfe_faiss.attributes.table import as_attributes, attributes_of
+
+
+def tables():
+    rows = {"sex": ["f", "m", None, "f"], "age": [20.0, 35.0, np.nan, 50.0], "married": [True, False, True, None]}
+    return {
+        "mapping": rows,
+        "pandas": pd.DataFrame({**rows, "sex": pd.Categorical(rows["sex"])}),
+        "polars": pl.DataFrame({**rows, "age": [20.0, 35.0, None, 50.0]}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["mapping", "pandas", "polars"])
+def test_every_table_gives_the_same(kind):
+    found = as_attributes(tables()[kind])
+    assert list(found) == ["sex", "age", "married"]
+    assert found["sex"].values == ("f", "m")
+    assert found["sex"].codes.tolist() == [0, 1, -1, 0]
+    assert found["sex"].numbers is None
+    assert found["age"].values == (20, 35, 50)
+    assert found["age"].codes.tolist() == [0, 1, -1, 2]
+    np.testing.assert_array_equal(found["age"].numbers, [20, 35, np.nan, 50])
+    assert found["married"].values == ("False", "True")
+    assert found["married"].codes.tolist() == [1, 0, 1, -1]
+    assert found["age"].missing.tolist() == [False, False, True, False]
+    assert found["sex"].of(2) is None
+    assert found["sex"].of(1) == "m"
+    assert as_attributes(found) is found
+
+
+def test_data_of_pyg_with_a_sensitive_attribute():
+    data = SimpleNamespace(
+        x=torch.zeros(2, 2), x_raw=torch.tensor([[1.5, 2], [0.1, 2]]), feature_names=["a", "b"],
+        sensitive=torch.tensor([1, 0]), sensitive_name="sex",
+    )  # fmt: skip
+    found = as_attributes(data)
+    assert list(found) == ["a", "b", "sex"]
+    assert found["a"].numbers.dtype == np.float32  # 0.1 is named so, and not 0.10000000149
+    assert found["sex"].values == (0, 1)
+    data.sensitive_name = "b"
+    assert list(as_attributes(data)) == ["a", "b"]
+    assert list(as_attributes(np.eye(2))) == ["feature 0", "feature 1"]
+
+
+def test_rows_by_node_id():
+    frame = pd.DataFrame({"age": [1, 2, 3]}, index=[7, 3, 5])
+    found = as_attributes(frame)
+    assert found.take(np.array([3, 7]))["age"].numbers.tolist() == [2, 1]
+    assert found.take(np.array([3, 7])).ids.tolist() == [3, 7]
+    assert as_attributes({"a": [1, 2]}).take(np.array([1]))["a"].numbers.tolist() == [2]
+    for table, ids in ((found, [3, 4]), (as_attributes({"a": [1, 2]}), [2]), (as_attributes({}), [0])):
+        with pytest.raises(ValueError, match=f"no row for {ids[-1]}"):
+            table.take(np.array(ids))
+
+
+def test_frames_come_back():
+    table = tables()["pandas"]
+    frame = as_attributes(table).to_frame()
+    assert frame["sex"].isna().tolist() == [False, False, True, False]
+    assert frame["age"].tolist()[:2] == [20, 35]
+    assert frame.index.name == "node"
+
+
+def test_selection_and_names():
+    found = as_attributes(tables()["mapping"])
+    assert list(found.select(["age"])) == ["age"]
+    assert repr(found) == "Attributes(4 nodes, 3 attributes: sex, age, married)"
+    with pytest.raises(ValueError, match=r"columns must name attributes \(sex, age, married\), got 'Sex'"):
+        found.known("columns", "Sex")
+
+
+@pytest.mark.parametrize(
+    ("features", "error", "message"),
+    [
+        (3, TypeError, "got int"),
+        ({"a": [1, 2], "b": [1]}, ValueError, "columns of one length, got 2 and 1 in 'b'"),
+        ({"a": [[1, 2]]}, ValueError, r"must have shape \(n,\), got \(1, 2\)"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "got 'a' more than once"),
+        (pd.DataFrame({"a": [1, 2]}, index=[0, 0]), ValueError, "got 0 again"),
+        (pd.DataFrame({"a": [1]}, index=["x"]), TypeError, "the index of features must be"),
+        (SimpleNamespace(x=np.eye(2), feature_names=["a"]), ValueError, "must hold 2 names"),
+        (SimpleNamespace(x=np.eye(2), sensitive=[1]), ValueError, r"sensitive must have shape \(2,\)"),
+    ],
+)
+def test_what_is_wrong_is_named(features, error, message):
+    with pytest.raises(error, match=message):
+        as_attributes(features)
+
+
+def test_data_that_brings_its_attributes() -> None:
+    own = as_attributes({"sex": ["f", "m"]})
+    assert as_attributes(SimpleNamespace(x=np.eye(2), feature_names=["sex=f", "sex=m"], attributes=own)) is own
+
+
+def test_attributes_of_all_nodes() -> None:
+    frame = pd.DataFrame({"age": [30, 20]}, index=[1, 0])
+    np.testing.assert_array_equal(attributes_of(frame, 2)["age"].numbers, [20, 30])
+    with pytest.raises(ValueError, match=r"features must describe the nodes 0\.\.0, got 2 rows"):
+        attributes_of(frame, 1)
+    with pytest.raises(ValueError, match="the attributes must describe every node, got no row for 2"):
+        attributes_of(frame, 3)

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+import cfe_faiss as cfe
+from cfe_faiss.audit.reporting.inputs import Settings, checked
+from cfe_faiss.audit.reporting.sections.calibration import calibration_section
+
+SETTINGS = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
+
+
+def section(probabilities, truth=None, favourable=1):
+    n = len(probabilities)
+    finder = cfe.EvidenceFinder.from_vectors(
+        np.random.default_rng(0).normal(size=(n, 3)),
+        probabilities,
+        features={"sex": ["f", "m"] * (n // 2)},
+        truth=truth,
+    )
+    return calibration_section(checked(finder, ["sex"], favourable, SETTINGS))
+
+
+def test_shares_on_record_and_at_thresholds_by_hand():
+    share = np.array([0.1, 0.9] * 10 + [0.7, 0.3] * 10)
+    truth = np.array([0, 1] * 10 + [1, 1] * 10)
+    calibration, thresholds = section(np.column_stack([1 - share, share]), truth).tables
+    f = {row["probability"]: row for row in calibration.rows if row["group"] == "sex = f"}
+    assert {name: (row["predicted"], row["observed"], row["count"]) for name, row in f.items()} == {
+        "0 to 0.2": (pytest.approx(0.1), 0, 10),
+        "0.6 to 0.8": (pytest.approx(0.7), 1, 10),
+    }
+    everyone, women, men = thresholds.rows
+    assert (women["rate_0.5"], men["rate_0.5"], everyone["rate_0.5"]) == (0.5, 0.5, 0.5)
+    assert (women["rate_0.2"], men["rate_0.2"]) == (0.5, 1)
+
+
+def test_the_gap_is_the_headline():
+    share = np.array([0.2, 0.8] * 20)
+    found = section(np.column_stack([1 - share, share]))
+    assert found.headline == "At a threshold of 0.5 the shares of two groups differ by up to 100.0 points."
+    assert [table.id for table in found.tables] == ["thresholds"]  # no class is on record
+
+
+def test_predictions_alone_have_no_probabilities():
+    assert section([0, 1] * 10).missing == "No probabilities are known."
+    share = np.array([0.2, 0.8] * 10)
+    assert section(np.column_stack([1 - share, share]), favourable=None).missing == "No favourable class was named."

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from scipy.stats import false_discovery_control, studentized_range
+
+from cfe_faiss.audit.comparisons import compare_rates, critical_value, is_ranked, largest_gap, power_of_ratio
+from cfe_faiss.audit.intervals import risk_ratio
+
+
+def test_critical_values() -> None:
+    assert [round(critical_value(g), 2) for g in (1, 2, 5, 10)] == [1.96, 1.96, 2.73, 3.16]
+    assert critical_value(5, 0.99) == pytest.approx(studentized_range.isf(0.01, 5, np.inf) / np.sqrt(2))
+
+
+def test_ranked_groups_have_cases_and_expected_outcomes_of_both_kinds() -> None:
+    # overall rate 0.1: 50 cases have 5 expected successes
+    cases = np.array([29, 30, 49, 50, 842])
+    successes = np.array([3, 3, 5, 5, 84])
+    assert is_ranked(successes, cases).tolist() == [False, False, False, True, True]
+    assert is_ranked(cases - successes, cases).tolist() == [False, False, False, True, True]
+    assert not is_ranked(np.array([0, 0]), np.array([500, 500])).any()
+
+
+@pytest.mark.parametrize("groups", [2, 5, 10])
+def test_the_interval_is_below_1_exactly_where_the_test_rejects(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    for _ in range(60):
+        cases = rng.integers(30, 300, groups)
+        successes = rng.binomial(cases, rng.uniform(0.4, 0.6, groups))
+        found = compare_rates(successes, cases, 0.95)
+        others = ~found["reference"]
+        assert ((found["ratio_high"] < 1) == (found["p"] < 0.05))[others].all()
+        assert np.isnan(found["p"][found["reference"]]).all()
+        best = np.argmax(successes / cases)
+        z = critical_value(groups)
+        pooled = (successes + successes[best]) / (cases + cases[best])
+        spread = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / cases[best]))
+        rejected = (successes[best] / cases[best] - successes / cases) / spread > z
+        assert (rejected == (found["p"] < 0.05))[others].all()
+
+
+def test_two_groups_have_the_interval_of_koopman() -> None:
+    found = compare_rates(np.array([40, 60]), np.array([100, 100]), 0.95)
+    low, high = risk_ratio(40, 100, 60, 100)
+    assert (found["ratio_low"][0], found["ratio_high"][0]) == pytest.approx((float(low), float(high)))
+
+
+def test_without_cases_nothing_is_defined() -> None:
+    found = compare_rates(np.array([0, 0]), np.array([0, 0]), 0.95)
+    assert not found["reference"].any()
+    assert np.isnan(found["ratio"]).all()
+    assert found["verdict"].tolist() == ["cannot tell"] * 2
+    nobody = compare_rates(np.array([0, 0]), np.array([50, 60]), 0.95)
+    assert np.isnan([nobody["ratio"], nobody["ratio_low"], nobody["ratio_high"]]).all()
+
+
+@pytest.mark.parametrize(("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)])
+def test_power_is_that_of_simulated_samples(rate: float, cases: int, groups: int) -> None:
+    rng = np.random.default_rng(int(100 * rate) + groups)
+    x = rng.binomial(cases, [0.7 * rate] + [rate] * (groups - 1), (20_000, groups)) / cases
+    most = x.max(axis=1)
+    pooled = (x[:, 0] + most) / 2
+    z = (most - x[:, 0]) / np.sqrt(pooled * (1 - pooled) * 2 / cases)
+    power = power_of_ratio(rate, np.full(groups, cases), groups - 1)[0]
+    assert power == pytest.approx((z > critical_value(groups)).mean(), abs=0.025)
+
+
+def test_stated_power_of_unequal_groups_is_not_too_high() -> None:
+    rng = np.random.default_rng(0)
+    cases = np.array([100, 100, 300, 1000])
+    for rate in (0.3, 0.6):
+        found, stated = [], []
+        for x in rng.binomial(cases, np.array([0.7, 1, 1, 1]) * rate, (300, 4)):
+            found.append(compare_rates(x, cases, 0.95)["p"][0] < 0.05)
+        for x in rng.binomial(cases, rate, (300, 4)):
+            stated.append(compare_rates(x, cases, 0.95)["power"][0])
+        assert np.nanmean(stated) <= np.mean(found) + 0.08
+
+
+def test_largest_gap_of_two_groups_is_their_difference() -> None:
+    gap = largest_gap(np.array([80, 60]), np.array([100, 100]), 0.95)
+    assert gap["difference"] == pytest.approx(0.2)
+    assert gap["ratio"] == pytest.approx(0.75)
+    assert 0 < gap["difference_low"] < 0.2 < gap["difference_high"]
+    assert 0 < gap["ratio_low"] < 0.75 < gap["ratio_high"] < 1
+    equal = largest_gap(np.array([50, 50]), np.array([100, 100]), 0.95)
+    assert (equal["difference_low"], equal["ratio_high"]) == (0, 1)
+    assert np.isnan(list(largest_gap(np.array([5, 50]), np.array([10, 100]), 0.95).values())).all()
+
+
+def test_found_in_few_samples_of_equal_groups() -> None:
+    """Level: in at most 5 % of samples, and 3 Monte-Carlo errors, is some group below 1."""
+    for groups, size in ((2, 60), (5, 60), (10, 60)):
+        rng = np.random.default_rng(groups)
+        cases = np.full(groups, size)
+        runs = [compare_rates(x, cases, 0.95)["p"] for x in rng.binomial(size, 0.5, (300, groups))]
+        found = [np.nanmin(p) < 0.05 for p in runs]
+        assert np.mean(found) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+        # p-values of attributes can be adjusted together
+        assert (false_discovery_control([np.nanmin(p) for p in runs]) < 0.05).mean() <= 0.02

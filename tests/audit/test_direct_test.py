@@ -1,0 +1,117 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import norm
+from simulated_people import simulated
+
+from cfe_faiss.audit import direct_test
+
+RIDGE = 0.1
+
+
+def neighbours_of(X: NDArray[Any], k: int) -> NDArray[np.int64]:
+    similarity = X @ X.T
+    np.fill_diagonal(similarity, -2)
+    return np.argsort(-similarity, axis=1)[:, :k]
+
+
+def situation_contrast(X: NDArray[Any], refused: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
+    return refused - refused[neighbours_of(X, k)].mean(axis=1)
+
+
+def test_the_score_test_equals_the_formula() -> None:
+    people = simulated(3, 300)
+    X, carries = people["X"].astype(np.float32), people["carries"]
+    refused = people["labels"] == 0
+    B = direct_test.basis(X, refused)
+    s = situation_contrast(X, refused, 5)
+    chance = direct_test.propensity(B, carries)
+    (test,) = direct_test.score_tests(B, carries, chance, [s])
+
+    columns = np.column_stack([np.ones(len(B)), B])
+    penalty = np.r_[0.0, np.full(B.shape[1], RIDGE)]
+
+    b = np.zeros(columns.shape[1])
+    for _ in range(50):  # Newton steps; the gradient below shows that they have arrived
+        e = expit(columns @ b)
+        gradient = columns.T @ (carries - e) - penalty * b
+        b += np.linalg.solve(columns.T @ (columns * (e * (1 - e))[:, None]) + np.diag(penalty), gradient)
+    assert abs(gradient).max() < 1e-9
+    np.testing.assert_allclose(chance, e, atol=1e-5)
+    W = np.diag(e * (1 - e))
+    projection = columns @ np.linalg.inv(columns.T @ W @ columns + np.diag(penalty)) @ columns.T @ W
+    t = s - projection @ s
+    variance = len(s) / (len(s) - columns.shape[1]) * (t**2 @ np.diag(W))
+    z = s @ (carries - e) / np.sqrt(variance)
+    assert test.statistic == pytest.approx(z, abs=1e-4)
+    assert test.p_value == pytest.approx(2 * norm.sf(abs(z)), abs=1e-4)
+    assert test.n_effective == pytest.approx((t**2 @ np.diag(W)) ** 2 / (t**4 @ np.diag(W)), rel=1e-3)
+    assert test.effect == pytest.approx(s @ (carries - e) / np.trace(W), rel=1e-3)
+
+
+def test_the_basis_spans_components_products_and_decisions() -> None:
+    people = simulated(4, 400)
+    X = people["X"].astype(np.float32)
+    B = direct_test.basis(X, people["labels"] == 0)
+    assert 6 + 21 + 2 <= B.shape[1] <= 6 + 21 + 15, "hinges at equal quantiles are one column"
+    np.testing.assert_allclose(B.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(B.std(axis=0), 1)
+    constant = np.column_stack([np.full(400, 0.5, np.float32), X, X[:, :1]])
+    again = direct_test.basis(constant, people["labels"] == 0)
+    assert again.shape == B.shape, "constant and repeated columns add no component"
+
+
+def test_signs_do_not_depend_on_which_value_is_named() -> None:
+    people = simulated(5, 500, harm=0.4)
+    X, refused = people["X"].astype(np.float32), people["labels"] == 0
+    B, s = direct_test.basis(X, refused), situation_contrast(X, refused, 10)
+    tests = []
+    for carries in (people["carries"], ~people["carries"]):
+        tests += direct_test.score_tests(B, carries, direct_test.propensity(B, carries), [s])
+    assert tests[0].statistic == pytest.approx(-tests[1].statistic, abs=1e-3)
+    assert [direct_test.verdict(test.statistic, test.p_value, 0.05) for test in tests] == [
+        "disadvantaged",
+        "advantaged",
+    ]
+
+
+def test_gamma_is_where_the_finding_ends() -> None:
+    rng = np.random.default_rng(0)
+    refused, granted = np.arange(0, 200, 2), np.arange(1, 200, 2)
+    chance = rng.uniform(0.2, 0.8, 200)
+    carries = np.zeros(200, bool)
+    carries[refused[:60]] = True
+    carries[granted[60:75]] = True
+    counts = direct_test.pair_counts(refused, granted, carries, chance, 0.05)
+    assert (counts.against, counts.in_favour) == (60, 15)
+    odds = chance / (1 - chance)
+    differ = carries[refused] != carries[granted]
+
+    def z(gamma: float) -> float:
+        p = (o := gamma * odds[refused][differ] / odds[granted][differ]) / (1 + o)
+        return float((60 - p.sum()) / np.sqrt((p * (1 - p)).sum()))
+
+    assert counts.gamma > 1
+    assert z(counts.gamma) == pytest.approx(norm.isf(0.025), abs=1e-6)
+    assert counts.expected == pytest.approx((odds[refused] / (odds[refused] + odds[granted]))[differ].sum())
+    assert counts.effect == pytest.approx((60 - counts.expected) / 75)
+    turned = direct_test.pair_counts(granted, refused, carries, chance, 0.05)
+    assert turned.gamma == pytest.approx(counts.gamma), "to the advantage of carriers it is the same strength"
+    even = direct_test.pair_counts(refused, granted, np.arange(200) % 4 < 2, chance, 0.05)
+    assert (even.against, even.in_favour, even.gamma) == (0, 0, 1)
+
+
+def test_attribute_in_the_vectors_leaves_nobody_decisive() -> None:
+    people = simulated(6, 600)
+    X = np.column_stack([people["X"], people["carries"]]).astype(np.float32)
+    refused = people["labels"] == 0
+    B = direct_test.basis(X, refused)
+    chance = direct_test.propensity(B, people["carries"])
+    s = situation_contrast(people["X"], refused, 10)
+    (test,) = direct_test.score_tests(B, people["carries"], chance, [s])
+    assert test.n_effective < direct_test.LEAST_EFFECTIVE
+    assert direct_test.verdict(test.statistic, test.p_value, 0.05) == "cannot tell"
+    assert "decisive carriers" in test.reason

@@ -1,0 +1,180 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated_people import GRANTED, REFUSED, finder_of, simulated
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+
+
+def greedy_pairs(X: np.ndarray[Any, Any], refused: np.ndarray[Any, Any], number: int) -> list[tuple[int, int]]:
+    """Return the most similar pairs with different decisions, each person once, by comparing all."""
+    U, F = np.flatnonzero(refused), np.flatnonzero(~refused)
+    order = np.argsort(-(X[U] @ X[F].T), axis=None)
+    used: set[int] = set()
+    pairs: list[tuple[int, int]] = []
+    for a, b in zip(*np.unravel_index(order, (len(U), len(F))), strict=True):
+        i, j = int(U[a]), int(F[b])
+        if not used & {i, j}:
+            used |= {i, j}
+            pairs.append((i, j))
+        if len(pairs) == number:
+            break
+    return pairs
+
+
+def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> None:
+    people = simulated(0, 300)
+    finder = finder_of(people)
+    test = audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED)
+    expected = greedy_pairs(finder.vectors.astype(np.float64), people["labels"] == REFUSED, 300 // 5)
+    assert list(zip(test.pairs["unfavourable"], test.pairs["favourable"], strict=True)) == expected
+    carries = people["carries"]
+    first, second = np.array(expected).T
+    assert test.against == (carries[first] & ~carries[second]).sum()
+    assert test.in_favour == (~carries[first] & carries[second]).sum()
+    assert (test.pairs["unfavourable_carries"] == carries[first]).all()
+    assert (test.n_carriers, test.n_others, test.unknown) == (carries.sum(), (~carries).sum(), 0)
+
+
+def test_no_more_pairs_than_people_on_the_smaller_side() -> None:
+    people = simulated(1, 400)
+    people["labels"] = np.where(np.arange(400) % 20 == 0, REFUSED, GRANTED)
+    test = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    assert len(test.pairs) == 20
+
+
+@pytest.mark.parametrize("tracks", [0.0, 2.0])
+def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
+    verdicts: dict[float, list[str]] = {0.0: [], 0.5: []}
+    for harm, found in verdicts.items():
+        for seed in range(5):
+            finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
+            found.append(audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED).verdict)
+    assert verdicts[0.0].count("no finding") >= 4
+    assert verdicts[0.5].count("disadvantaged") >= 4
+
+
+def test_the_other_group_is_advantaged_with_the_same_strength() -> None:
+    finder = finder_of(simulated(7, harm=0.6))
+    f, m = (audit.direction_test(finder, attribute="sex", value=v, unfavourable=REFUSED) for v in "fm")
+    assert (f.verdict, m.verdict) == ("disadvantaged", "advantaged")
+    assert m.p_value == pytest.approx(f.p_value, rel=1e-3)
+    assert m.gamma == pytest.approx(f.gamma, rel=1e-3)
+    assert f.gamma > 1
+    assert repr(f) == f"DirectionTest(sex = f: disadvantaged, p={f.p_value:.2g})"
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    people = simulated(2, 600, harm=0.3)
+    rng = np.random.default_rng(0)
+    one = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    for order in (rng.permutation(600), np.argsort(people["carries"], kind="stable"), np.arange(600)[::-1]):
+        other = audit.direction_test(finder_of(people, order), attribute="sex", value="f", unfavourable=REFUSED)
+        assert (other.statistic, other.p_value, other.gamma) == (one.statistic, one.p_value, one.gamma)
+        assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
+
+
+def test_ids_and_class_names_are_the_users() -> None:
+    people = simulated(3, 300)
+    finder = cfe.EvidenceFinder.from_vectors(
+        people["X"],
+        np.array(["refused", "granted"])[people["labels"]],
+        features={"sex": np.where(people["carries"], "f", "m")},
+        ids=[f"person {i}" for i in range(300)],
+    )
+    test = audit.direction_test(finder, attribute="sex", value="f", unfavourable="refused")
+    by_number = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    assert test.statistic == by_number.statistic
+    assert test.unfavourable == ("refused",)
+    assert test.pairs["unfavourable"].tolist() == [f"person {i}" for i in by_number.pairs["unfavourable"]]
+
+
+def test_unfavourable_may_be_several_classes() -> None:
+    people = simulated(4, 600, harm=0.4)
+    one = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    split = people | {"labels": np.where(people["labels"] == REFUSED, np.arange(600) % 2 * 2, GRANTED)}
+    both = audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=[0, 2])
+    assert (both.statistic, both.against) == (one.statistic, one.against)
+    assert audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=0).against != one.against
+
+
+def test_unknown_values_are_left_out_before_anything_else() -> None:
+    people = simulated(5, 600)
+    sex = np.where(people["carries"], "f", "m").astype(object)
+    sex[::7] = None
+    known = np.flatnonzero(sex != None)  # noqa: E711
+    finder = finder_of(people, answer=sex)
+    test = audit.direction_test(finder, attribute="answer", value="f", unfavourable=REFUSED)
+    alone = audit.direction_test(finder_of(people, known), attribute="sex", value="f", unfavourable=REFUSED)
+    assert test.unknown == 600 - len(known)
+    assert test.statistic == alone.statistic
+    among = audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED, nodes=known)
+    assert among.statistic == alone.statistic
+
+
+def test_values_may_be_several_numbers_bins_or_intersections() -> None:
+    people = simulated(6, 600)
+    age = np.random.default_rng(0).integers(18, 80, 600)
+    finder = finder_of(people, age=age, level=np.arange(600) % 3)
+    sex = people["carries"]
+    for attribute, value, carries in (
+        ("level", 2, np.arange(600) % 3 == 2),
+        ("level", [0, 2.0], np.arange(600) % 3 != 1),
+        ("age", "> 65", age > 65),
+        (["sex", "age"], "f & 18-65", sex & (age >= 18) & (age <= 65)),
+    ):
+        test = audit.direction_test(
+            finder, attribute=attribute, value=value, unfavourable=REFUSED, bins={"age": [18, 65]}
+        )
+        assert test.n_carriers == carries.sum()
+
+
+def test_it_cannot_tell() -> None:
+    people = simulated(8, 400)
+    few = np.arange(400) < 19
+    for changes, reason in (
+        ({"few": few.astype(int)}, "19 carry the value and 381 do not"),
+        ({"few": (~few).astype(int)}, "381 carry the value and 19 do not"),
+    ):
+        finder = finder_of(people, **changes)
+        test = audit.direction_test(finder, attribute="few", value=1, unfavourable=REFUSED)
+        assert test.verdict == "cannot tell"
+        assert reason in test.reason
+        assert np.isnan([test.p_value, test.statistic, test.gamma, test.expected]).all()
+        assert repr(test) == f"DirectionTest(few = 1: cannot tell, {test.reason})"
+    alike = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED])
+    assert (alike.verdict, alike.reason, len(alike.pairs)) == ("cannot tell", "all decisions are alike", 0)
+    labels = np.where(np.arange(400) == 7, REFUSED, GRANTED)
+    lonely = audit.direction_test(finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0)
+    assert (lonely.verdict, len(lonely.pairs)) == ("cannot tell", 1)
+    wide = people | {"X": np.random.default_rng(0).standard_normal((400, 41))}
+    test = audit.direction_test(finder_of(wide), attribute="sex", value="f", unfavourable=REFUSED)
+    assert test.reason == "41 dimensions are more than a tenth of 400 people"
+    same = audit.direction_test(
+        finder_of(people | {"X": np.ones((400, 3))}), attribute="sex", value="f", unfavourable=REFUSED
+    )
+    assert same.reason == "all vectors are alike"
+    inside = people | {"X": np.column_stack([people["X"], people["carries"]])}
+    test = audit.direction_test(finder_of(inside), attribute="sex", value="f", unfavourable=REFUSED)
+    assert (test.verdict, test.n_effective < 5) == ("cannot tell", True)
+
+
+def test_errors() -> None:
+    finder = finder_of(simulated(9, 100))
+    given: dict[str, Any] = {"attribute": "sex", "value": "f", "unfavourable": REFUSED}
+    for changes, message in (
+        ({"attribute": "Sex"}, "must name attributes .*did you mean 'sex'"),
+        ({"value": "F"}, "value must be among the values of 'sex' .*did you mean 'f'"),
+        ({"value": []}, "value must hold one value at least"),
+        ({"unfavourable": 7}, "unfavourable must be among the classes"),
+        ({"unfavourable": []}, "unfavourable must hold one class"),
+        ({"nodes": [100]}, "nodes must"),
+        ({"alpha": 2}, "alpha must lie"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            audit.direction_test(finder, **given | changes)
+    bare = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="finder must know the attributes"):
+        audit.direction_test(bare, **given)

@@ -1,0 +1,137 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+from simulated_people import REFUSED, finder_of, simulated
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+from cfe_faiss.audit import adjusted_p_values
+
+
+@given(p=st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_adjusted_p_values_are_scipys_and_pass_over_nan(p: list[float]) -> None:
+    np.testing.assert_array_equal(adjusted_p_values(p), false_discovery_control(p))
+    with_gaps = adjusted_p_values([np.nan, *p, np.nan])
+    np.testing.assert_array_equal(with_gaps[1:-1], adjusted_p_values(p))
+    assert np.isnan(with_gaps[[0, -1]]).all()
+
+
+def test_p_values_must_be_chances() -> None:
+    for wrong in ([1.5], [[0.5]], [-0.1]):
+        with pytest.raises(ValueError, match="p must have shape"):
+            adjusted_p_values(wrong)
+    assert adjusted_p_values([]).shape == (0,)
+
+
+@pytest.fixture(scope="module")
+def finder() -> cfe.EvidenceFinder:
+    people = simulated(1, 800, harm=0.6)
+    rng = np.random.default_rng(0)
+    town = rng.choice(np.array(["a", "b", "c", None], dtype=object), 800, p=[0.5, 0.3, 0.01, 0.19])
+    return finder_of(people, town=town, age=rng.integers(18, 90, 800))
+
+
+@pytest.fixture(scope="module")
+def effects(finder: cfe.EvidenceFinder) -> audit.DirectEffects:
+    return audit.direct_effects(
+        finder,
+        sensitive=["sex", "town"],
+        unfavourable=REFUSED,
+        intersections=[("sex", "age")],
+        bins={"age": [40]},
+        others={"rates of sex": 0.001, "rates of town": np.nan},
+    )
+
+
+def test_all_values_and_intersections_are_tested_twice(effects: audit.DirectEffects) -> None:
+    table = effects.to_frame()
+    tested = table[["attribute", "value"]].drop_duplicates().itertuples(index=False, name=None)
+    crossed = ["f & <= 40", "f & > 40", "m & <= 40", "m & > 40"]
+    assert set(tested) == {
+        *(("sex", value) for value in "fm"),
+        *(("town", value) for value in "abc"),
+        *(("sex & age", value) for value in crossed),
+    }
+    assert table.groupby(["attribute", "value"])["test"].apply(list).map(sorted).map(tuple).unique().tolist() == [
+        ("direction", "situation")
+    ]
+    in_towns = table[table["attribute"] == "town"]["n_carriers"].sum() // 2
+    assert effects.unknown == {"sex": 0, "town": 800 - in_towns, "sex & age": 0}
+    assert effects.n == 800
+
+
+def test_lines_are_those_of_the_single_tests(finder: cfe.EvidenceFinder, effects: audit.DirectEffects) -> None:
+    for row in effects.table.itertuples():
+        if row.attribute == "sex & age":
+            continue
+        one: Any
+        if row.test == "direction":
+            one = audit.direction_test(finder, attribute=row.attribute, value=row.value, unfavourable=REFUSED)
+            np.testing.assert_equal((row.against, row.in_favour), (one.against, one.in_favour))
+        else:
+            one = audit.situation_test(finder, attribute=row.attribute, protected=row.value, unfavourable=REFUSED)
+        assert (row.n_carriers, row.reason) == (one.n_carriers, one.reason)
+        np.testing.assert_allclose(
+            (row.p, row.statistic, row.effect, row.n_effective),
+            (one.p_value, one.statistic, one.effect, one.n_effective),
+            rtol=1e-6,  # sums of two contrasts at once, or of one
+        )
+
+
+def test_one_family_over_what_can_tell_and_other_p_values(effects: audit.DirectEffects) -> None:
+    table = effects.table
+    rare = table[table["value"] == "c"]
+    assert (rare["verdict"] == "cannot tell").all()
+    assert rare[["p", "q"]].isna().all(axis=None)
+    told = table[table["verdict"] != "cannot tell"]
+    q = false_discovery_control([*told["p"], 0.001])
+    np.testing.assert_allclose(told["q"], q[:-1])
+    assert effects.others["rates of sex"] == pytest.approx(q[-1])
+    assert np.isnan(effects.others["rates of town"])
+    assert (table["named"] == (table["q"] <= 0.05)).all()
+    assert (table["named"] == table["verdict"].isin(["disadvantaged", "advantaged"])).all()
+    assert (table["gamma"].notna() == table["named"] & (table["test"] == "direction")).all()
+    verdicts = table[table["attribute"] == "sex"].set_index(["value", "test"])["verdict"]
+    assert (verdicts["f"] == "disadvantaged").all()
+    assert (verdicts["m"] == "advantaged").all()
+    assert not table[table["attribute"] == "town"]["named"].any()
+    assert repr(effects) == f"DirectEffects(18 tests, {len(told)} can tell, {table['named'].sum()} named)"
+
+
+def test_the_finders_sensitive_attributes_are_the_default(finder: cfe.EvidenceFinder) -> None:
+    with pytest.raises(ValueError, match="sensitive must name attributes"):
+        audit.direct_effects(finder, unfavourable=REFUSED)
+    people = simulated(1, 200)
+    named = cfe.EvidenceFinder.from_vectors(
+        people["X"], people["labels"], features={"sex": people["carries"]}, sensitive=["sex"]
+    )
+    effects = audit.direct_effects(named, unfavourable=REFUSED, nodes=np.arange(150))
+    assert effects.table["attribute"].unique().tolist() == ["sex"]
+    assert effects.n == 150
+
+
+def test_nobody_with_a_known_value() -> None:
+    people = simulated(1, 100)
+    effects = audit.direct_effects(
+        finder_of(people, answer=np.full(100, None)), sensitive=["answer"], unfavourable=REFUSED
+    )
+    assert len(effects) == 0
+    assert effects.unknown == {"answer": 100}
+
+
+def test_errors(finder: cfe.EvidenceFinder) -> None:
+    for changes, error, message in (
+        ({"sensitive": "sex"}, TypeError, "sensitive must be a sequence"),
+        ({"sensitive": ["town", "sx"]}, ValueError, "did you mean 'sex'"),
+        ({"unfavourable": "granted"}, ValueError, "unfavourable must be among the classes"),
+        ({"fdr": 1.5}, ValueError, "fdr must lie"),
+        ({"k": 0}, ValueError, "k must be at least 1"),
+        ({"others": {"rates": 2.0}}, ValueError, r"others\['rates'\] must lie in \[0, 1\]"),
+        ({"intersections": [("sex",)]}, ValueError, "intersections must name two"),
+    ):
+        with pytest.raises(error, match=message):
+            audit.direct_effects(finder, **{"sensitive": ["sex"], "unfavourable": REFUSED} | changes)

@@ -1,0 +1,131 @@
+"""Derived values are made once, whichever threads ask for them first."""
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.base.derived import derived, once
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.lists import id_map
+from cfe_faiss.search import batch, element, recall
+
+
+class Object:
+    made = 0
+
+    @derived
+    def value(self) -> int:
+        """Of anything."""
+        Object.made += 1
+        time.sleep(0.05)
+        return Object.made
+
+    @derived
+    def double(self) -> int:
+        return 2 * self.value
+
+
+def at_once(call: Callable[[], Any], threads: int = 8) -> list[Any]:
+    """Return the results of a call in several threads that begin together."""
+    begin = threading.Barrier(threads)
+
+    def wait_and_call() -> Any:
+        begin.wait(20)
+        return call()
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [each.result() for each in [pool.submit(wait_and_call) for _ in range(threads)]]
+
+
+def test_threads_that_come_first_make_a_value_once() -> None:
+    Object.made, one = 0, Object()
+    assert at_once(lambda: one.double) == [2] * 8
+    assert vars(one) == {"value": 1, "double": 2}  # and no lock
+    assert Object().value == 2
+    assert isinstance(Object.value, derived)
+    assert Object.value.__doc__ == "Of anything."
+
+
+def test_an_error_is_not_kept() -> None:
+    values: dict[str, int] = {}
+    with pytest.raises(ZeroDivisionError):
+        once(values, "a", lambda: 1 // 0)
+    assert once(values, "a", lambda: 5) == 5
+    assert once(values, "a", lambda: 6) == 5
+    assert values == {"a": 5}
+
+
+def test_a_circle_is_an_error() -> None:
+    values: dict[str, int] = {}
+
+    def circle() -> int:
+        return once(values, "a", circle)
+
+    with pytest.raises(RuntimeError, match="cannot be changed while the same thread reads or changes it"):
+        circle()
+
+
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF30,Flat", "EvidenceIVF30x2,Flat", "EvidenceIVF30,SQ8"])
+def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = clustered(3000, 16, 4)
+    index: Any = cfe.index_factory(16, kind)
+    if kind != "EvidenceFlat":
+        index.train(X)
+    index.add_with_labels(X, labels)
+    calls: list[str] = []
+
+    def count(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls.append(f"{owner.__name__}.{name}")
+            time.sleep(0.01)  # the others come in meanwhile
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner, name in ((id_map, "of"), (type(index), "_worked_out"), (Routes, "of"), (recall, "_calibrated")):
+        count(owner, name)
+    count(batch, "all_blocks")
+    count(element.Sample, "seconds_alone")
+
+    def search() -> None:
+        index.search_evidence(X[:1], labels[:1], 5)
+        index.search_members(k=3)
+        if isinstance(index, faiss.IndexIVF):
+            index.search_members([5], k=3, recall=0.9)
+
+    at_once(search)
+    most = {"cfe_faiss.search.batch.all_blocks": 2, "Sample.seconds_alone": 2}  # floats and bytes; with and without
+    for name in set(calls):
+        assert calls.count(name) <= most.get(name, 1), name
+    assert len(set(calls)) >= 2
+
+
+def test_an_index_that_was_searched_is_freed_at_once() -> None:
+    X, labels = clustered(500, 8, 3)
+    gc.disable()  # a reference cycle would keep it
+    try:
+        for kind in ("EvidenceFlat", "EvidenceIVF8,Flat"):
+            index: Any = cfe.index_factory(8, kind)
+            if kind != "EvidenceFlat":
+                index.train(X)
+            index.add_with_labels(X, labels)
+            index.search_evidence(X[:1], labels[:1], 5)
+            index.search_members(k=2)
+            freed = weakref.ref(index), weakref.ref(index._state)
+            del index
+            assert [one() for one in freed] == [None, None]
+    finally:
+        gc.enable()
+    assert np.isfinite(X).all()

@@ -1,0 +1,107 @@
+import threading
+
+import faiss
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from cfe_faiss.base import threads
+
+
+def blas_threads() -> set[int]:
+    libraries = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
+    return {entry["num_threads"] for entry in libraries if "faiss" not in entry["filepath"]}
+
+
+def test_every_task_runs_once() -> None:
+    done = np.zeros(1000, int)
+
+    def task(i: int) -> None:
+        done[i] += 1
+
+    threads.run(task, range(1000))
+    assert (done == 1).all()
+    threads.run(task, [])
+
+
+def test_one_task_starts_no_thread() -> None:
+    names = []
+    threads.run(lambda _: names.append(threading.current_thread().name), [0])
+    assert names == [threading.current_thread().name]
+
+
+def test_the_first_error_comes_out_and_the_rest_does_not_start() -> None:
+    started = []
+
+    def task(i: int) -> None:
+        started.append(i)
+        if i == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(task, range(100_000))
+    assert len(started) < 100_000
+
+
+def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
+    before = blas_threads()
+    inside: list[set[int]] = []
+
+    def caller() -> None:
+        threads.run(lambda _: inside.append(blas_threads()), range(20))
+
+    callers = [threading.Thread(target=caller) for _ in range(4)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert inside == [{1}] * 80
+    assert blas_threads() == before
+    with pytest.raises(ZeroDivisionError), threads.single_threaded_blas():
+        raise ZeroDivisionError
+    assert blas_threads() == before
+
+
+def test_blas_stays_as_it_is_where_no_task_calls_it() -> None:
+    before = blas_threads()
+    inside: list[set[int]] = []
+    threads.run(lambda _: inside.append(blas_threads()), range(20), blas=False)
+    assert inside == [before] * 20
+
+
+def test_the_number_of_threads_is_that_of_faiss() -> None:
+    before = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        names = set()
+        threads.run(lambda _: names.add(threading.current_thread().name), range(50))
+        assert names == {threading.current_thread().name}
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert threads.num_threads() == before
+
+
+def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards() -> None:
+    before = faiss.omp_get_max_threads()
+    with threads.faiss_threads(1000.0):
+        assert faiss.omp_get_max_threads() == 1
+    with threads.faiss_threads(1e12):
+        assert faiss.omp_get_max_threads() == before
+    with pytest.raises(ZeroDivisionError), threads.faiss_threads(1.0):
+        raise ZeroDivisionError
+    assert faiss.omp_get_max_threads() == before
+
+
+def test_threads_of_the_core_are_worth_it_for_less_work() -> None:
+    before = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(3)
+        assert [threads.num_threads(work) for work in (1e6, 1e7, 1e8)] == [1, 1, 3]
+        assert [threads.num_native_threads(work) for work in (1e6, 1e7, 1e8)] == [1, 3, 3]
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def test_progress_is_quiet_when_it_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    threads.run(lambda _: None, range(50), progress="Working")
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,85 @@
+import os
+import subprocess
+import sys
+
+import faiss
+import pytest
+
+import cfe_faiss as cfe
+from cfe_faiss import _native
+from cfe_faiss.base import startup, versions
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def section(text: str, title: str) -> dict[str, str]:
+    lines = text.split(f"\n{title}\n")[1].split("\n\n")[0].splitlines()
+    return {name.strip(): fact for name, fact in (line.split(": ", 1) for line in lines)}
+
+
+def test_show_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    cfe.show_versions()
+    text = capsys.readouterr().out
+    assert all(len(line) < 200 for line in text.splitlines())
+    system = section(text, "System")
+    assert system["executable"] == sys.executable
+    assert system["processor"]
+    ours = section(text, "cfe_faiss")
+    assert ours["version"] == cfe.__version__
+    assert ours["instruction set"] == _native.level()
+    assert ours["available"].split(", ") == _native.available_levels()
+    assert section(text, "Dependencies")["faiss-cpu"] == faiss.__version__
+    threads = section(text, "Threads")
+    assert threads["faiss"] == str(faiss.omp_get_max_threads())
+    assert any("blas" in name or "mkl" in name or "Accelerate" in name for name in threads)
+
+
+def test_packages_that_are_missing_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(versions, "_DEPENDENCIES", ("numpy", "no-such-package"))
+    cfe.show_versions()
+    assert section(capsys.readouterr().out, "Dependencies")["no-such-package"] == "not installed"
+
+
+@pytest.mark.parametrize("level", _native.available_levels())
+def test_level_is_chosen_by_the_environment(level: str) -> None:
+    done = python("-c", "import cfe_faiss; cfe_faiss.show_versions()", CFE_SIMD=level)
+    ours = section(done.stdout, "cfe_faiss")
+    assert (ours["instruction set"], ours["CFE_SIMD"]) == (level, level)
+
+
+def test_without_a_wish_the_best_level_is_chosen() -> None:
+    done = python("-c", "from cfe_faiss import _native; print(_native.level())", CFE_SIMD="")
+    assert done.stdout.split() == _native.available_levels()[-1:]
+
+
+IMPOSSIBLE = f"CFE_SIMD must be one of {', '.join(_native.available_levels())}, which this machine has, got 'sse9'"
+
+
+def test_impossible_level_is_an_import_error() -> None:
+    done = python("-c", "import cfe_faiss", CFE_SIMD="sse9")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"ImportError: {IMPOSSIBLE}"
+
+
+@pytest.mark.parametrize("options", [["-m", "cfe_faiss"], ["-X", "utf8", "-m", "cfe_faiss"]])
+def test_impossible_level_is_one_line_of_the_command(options: list[str]) -> None:
+    done = python(*options, "--version", CFE_SIMD="sse9")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
+
+
+def test_impossible_level_is_one_line_of_the_script() -> None:
+    # What pip writes as the command `cfe-faiss`.
+    script = "import sys; sys.argv[0] = '/usr/bin/cfe-faiss'; from cfe_faiss.cli import main; sys.exit(main())"
+    done = python("-c", script, CFE_SIMD="sse9")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
+
+
+def test_missing_core_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cfe_faiss._native", None)  # as if there were none
+    with pytest.raises(ImportError, match="core of cfe_faiss is missing: install the package"):
+        startup._load_core()

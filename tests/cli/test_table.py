@@ -1,0 +1,79 @@
+"""A table without a graph, on the command line, as its pages print it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import records
+
+import cfe_faiss as cfe
+from cfe_faiss.cli import main
+
+NAMES = ("--features", "people.csv", "--id", "person", "--predictions", "people.csv:loan")
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 300
+    frame = pd.DataFrame({"person": [f"p{i}" for i in range(n)], "income": rng.gamma(10, 4, n).round(1)})
+    frame["job"], frame["sex"] = rng.choice(["cook", "smith", "clerk"], n), rng.choice(["f", "m"], n)
+    granted = frame["income"] - 8 * (frame["sex"] == "f") + rng.normal(0, 4, n) > 32
+    frame["loan"] = np.where(granted, "granted", "refused")
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("people.csv", index=False)
+    return frame
+
+
+def test_from_csv_to_a_report_in_one_command(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--sensitive", "sex", "--favourable", "granted", "--pairs", "20", "--cases", "2"]
+    assert main(["audit", *NAMES, *options, "--require", "impact_ratio[sex]>=0.8"]) == 1
+    captured = capsys.readouterr()
+    assert "report.html" in captured.out
+    assert captured.err == ""
+    page = Path("report.html").read_text()
+    finder = cfe.EvidenceFinder.from_table("people.csv", "loan", id="person", sensitive=["sex"])
+    best = finder.names(finder.top_pairs(1).source)[0]
+    assert best in page
+    assert main(["audit", *NAMES, *options, "--mask-ids", "--cut", "income=30,50", "--out", "masked.html"]) == 0
+    assert best not in Path("masked.html").read_text()
+
+
+def test_an_index_and_its_evidence_in_the_users_ids(people: pd.DataFrame, output: Any) -> None:
+    notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\ncfe-faiss: note: left out: sex\n"
+    output("build", "my.index", *NAMES, "--without", "sex", notes=notes)
+    finder = cfe.EvidenceFinder.from_table("people.csv", "loan", id="person", without=["sex"])
+    rows = records(output("local", "my.index", *NAMES, "--nodes", "p3", "p5", "-k", 2, "--csv"), "csv")
+    expected = finder.local(["p3", "p5"], k=2).to_frame()
+    assert [row["evidence"] for row in rows] == expected["evidence"].tolist()
+    where = cfe.Constraints(exact=["job"], caliper={"income": 5}, target="granted")
+    flags = ("--exact", "job", "--caliper", "income=5", "--target", "granted")
+    asked = people["person"][people["loan"] == "refused"].head(20)
+    short = finder.local(asked, k=1, where=where)
+    missing = int((short.evidence[:, -1] < 0).sum())
+    notes = f"cfe-faiss: note: fewer than 1 found for {missing} of 20 nodes\n" if missing else ""
+    line = ("local", "my.index", *NAMES, "-k", 1, "--nodes", *asked, *flags, "--csv")
+    rows = records(output(*line, notes=notes), "csv")
+    assert [row["evidence"] for row in rows] == short.to_frame()["evidence"].tolist()
+    where = cfe.Constraints(antiexact=["sex"])
+    rows = records(output("global", "my.index", *NAMES, "-k", 5, "--antiexact", "sex", "--csv"), "csv")
+    assert [row["source"] for row in rows] == finder.top_pairs(5, where=where).to_frame()["source"].tolist()
+
+
+def test_suspicious_input_is_a_line_on_standard_error(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    table = people.drop(columns="person").assign(nr=np.arange(1, 301), rate="1,5")
+    table.loc[::2, "rate"] = "2,5"
+    table.to_csv("german.csv", index=False, sep=";", encoding="latin-1")
+    source = ["--features", "german.csv", "--predictions", "german.csv:loan"]
+    assert main(["build", "a.index", *source]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    warnings = [line for line in lines if line.startswith("cfe-faiss: warning: ")]
+    assert ["'rate'" in line or "'nr'" in line for line in warnings] == [True, True]
+    assert main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    table.assign(truth=people["loan"].map({"granted": "yes", "refused": "no"})).to_csv("t.csv", index=False)
+    source = ["--features", "t.csv", "--predictions", "t.csv:loan", "--truth", "t.csv:truth", "--id", "nr"]
+    assert main(["audit", *source]) == 2
+    assert "predictions and truth must have a class in common" in capsys.readouterr().err

@@ -1,0 +1,213 @@
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import betainc, betaincinv
+
+from cfe_faiss.coarse.caps import (
+    WeightTable,
+    cap_weight,
+    log_overlap_ratio,
+    node_weights,
+    overlap_ratio,
+    tabulated_weight,
+)
+
+THETA = math.pi / 3
+DEGREES = (5, 10, 20, 30, 45, 60)
+# theta = pi/3, to the digits written; each confirmed below by 30-digit arithmetic on a different integral
+OVERLAP = {
+    3: (".952", ".904", ".808", ".712", ".571", ".433"),
+    18: (".905", ".811", ".630", ".464", ".256", ".111"),
+    128: (".771", ".560", ".239", ".073", ".005", "8e-5"),
+    500: (".571", ".256", ".022", "5e-4", "5e-8", "1e-14"),
+    1433: (".339", ".055", "1e-4", "4e-9", "4e-20", "1e-38"),
+}
+dimensions = st.sampled_from([2, 3, 4, 5, 18, 128, 1433, 10_000])
+thetas = st.floats(0.05, math.pi / 2)
+
+
+def reference(phi: float, d: int, theta: float) -> mp.mpf:
+    """The overlap as Li and Lee & Kim write it: an integral over incomplete beta functions, in 30 digits."""
+    with mp.workdps(30):
+        phi, theta = mp.mpf(phi), mp.mpf(theta)
+
+        def share(s):  # of the unit sphere in R^(d-1), first coordinate >= s
+            if abs(s) >= 1:
+                return mp.mpf(s < 0)
+            half = mp.betainc(mp.mpf(d - 2) / 2, mp.mpf(1) / 2, 0, 1 - s * s, regularized=True) / 2
+            return half if s >= 0 else 1 - half
+
+        def ring(t):
+            return (mp.sin(t) / mp.sin(theta)) ** (d - 2)  # near 1: the error that quad aims for is absolute
+
+        def covered(t):
+            return ring(t) * share((mp.cos(theta) - mp.cos(t) * mp.cos(phi)) / (mp.sin(t) * mp.sin(phi)))
+
+        kink = abs(theta - phi)
+        steps = [theta * (1 - mp.mpf(2) ** k / d) for k in range(int(math.log2(d)), 0, -1)]
+        half = mp.acos(min(mp.cos(theta) / mp.cos(phi), 1)) if phi < theta else theta  # where share is 1/2
+        points = sorted({mp.mpf(0), kink, half, theta, *steps})
+        total = mp.quad(ring, points)
+        whole = mp.quad(ring, [p for p in points if p <= kink]) if theta > phi else 0
+        return (whole + mp.quad(covered, [p for p in points if p >= kink])) / total
+
+
+@pytest.mark.parametrize("d", OVERLAP)
+def test_table_of_overlaps(d):
+    for ratio, written in zip(overlap_ratio(np.radians(DEGREES), d), OVERLAP[d], strict=True):
+        digits = f"{ratio:.0e}" if "e" in written else f"{ratio:.3f}"
+        assert float(digits) == float(written)
+
+
+@pytest.mark.parametrize("d", [18, 128, 500, 1433])
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_high_precision(d, degrees):
+    phi = math.radians(degrees)
+    expected = float(reference(phi, d, THETA))
+    assert overlap_ratio(phi, d) == pytest.approx(expected, rel=1e-9, abs=0)
+    assert cap_weight(phi, d) == pytest.approx(1 - expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("d", "theta", "phi"), [(10_000, THETA, 2.0), (1433, 0.3, 0.55), (5, 1.5, 2.9), (4, 0.01, 0.013)]
+)
+def test_high_precision_at_the_edges(d, theta, phi):
+    assert log_overlap_ratio(phi, d, theta) == pytest.approx(float(mp.log(reference(phi, d, theta))), rel=1e-9)
+
+
+def test_logarithm_goes_on_where_the_ratio_underflows():
+    logs = log_overlap_ratio(np.radians([90, 110, 119, 120]), 10_000)
+    assert np.isfinite(logs[:3]).all()
+    assert (np.diff(logs[:3]) < -1000).all()
+    assert logs[3] == -np.inf
+
+
+@given(phi=st.floats(0, math.pi), theta=thetas)
+def test_arcs(phi, theta):
+    assert cap_weight(phi, 2, theta) == pytest.approx(min(phi / (2 * theta), 1), abs=1e-12)
+
+
+@given(phi=st.floats(0, math.pi), d=dimensions)
+def test_half_spheres(phi, d):
+    assert cap_weight(phi, d, math.pi / 2) == pytest.approx(phi / math.pi, abs=1e-12)
+
+
+@given(share=st.floats(0.001, 0.999), theta=st.floats(0.05, 1.55))
+def test_lens_on_the_ordinary_sphere(share, theta):
+    phi = share * 2 * theta
+    with mp.workdps(30):  # the closed form loses half the digits where the caps barely touch
+        cos, sin = mp.cos(theta), mp.sin(theta)
+        side = mp.acos(cos * (1 - mp.cos(phi)) / (mp.sin(phi) * sin))
+        lens = 2 * (mp.pi - mp.acos((mp.cos(phi) - cos**2) / sin**2) - 2 * cos * side)
+        cap = 2 * mp.pi * (1 - cos)
+    assert overlap_ratio(phi, 3, theta) == pytest.approx(float(lens / cap), rel=1e-9)
+
+
+@pytest.mark.parametrize("d", [3, 5, 18])
+def test_monte_carlo(d):
+    n = 200_000
+    rng = np.random.default_rng(d)
+    # uniform in the cap around the first axis: the angle t has the density sin(t)^(d-2), the direction is free
+    quantile = rng.uniform(size=n) * betainc((d - 1) / 2, 0.5, math.sin(THETA) ** 2)
+    t = np.arcsin(np.sqrt(betaincinv((d - 1) / 2, 0.5, quantile)))
+    direction = rng.standard_normal((n, d - 1))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    for phi in np.radians(DEGREES):
+        other = np.cos(t) * math.cos(phi) + np.sin(t) * math.sin(phi) * direction[:, 0]
+        hit = (other >= math.cos(THETA)).mean()
+        assert overlap_ratio(phi, d) == pytest.approx(hit, abs=4 * math.sqrt(hit * (1 - hit) / n))
+
+
+@given(phi=st.lists(st.floats(0, math.pi), min_size=1, max_size=40), d=dimensions, theta=thetas)
+def test_weights_rise_from_zero_to_one(phi, d, theta):
+    weights = cap_weight(np.sort(phi), d, theta)
+    assert ((weights >= 0) & (weights <= 1)).all()
+    assert (np.diff(weights) >= -1e-12).all()
+    assert cap_weight(0.0, d, theta) == 0
+    assert (weights[np.sort(phi) >= 2 * theta] == 1).all()
+
+
+@given(phi=st.floats(0, math.pi), theta=thetas, d=st.integers(2, 500))
+def test_weights_rise_with_the_dimension(phi, theta, d):
+    assert cap_weight(phi, d + 1, theta) >= cap_weight(phi, d, theta) - 1e-7
+
+
+def test_shapes_and_dtype():
+    phi = np.linspace(0, 3, 12, dtype=np.float32)
+    assert cap_weight(phi.reshape(3, 4), 7).shape == (3, 4)
+    assert cap_weight(phi, 7).dtype == np.float64
+    assert cap_weight(0.5, 7).shape == ()
+    assert cap_weight([], 7).shape == (0,)
+    np.testing.assert_allclose(cap_weight(phi, 7), [cap_weight(float(p), 7) for p in phi], rtol=0, atol=1e-15)
+    assert cap_weight(np.arccos(np.float32(-1)), 7) == 1  # float32's pi is above pi
+
+
+@settings(max_examples=30, deadline=None)
+@given(d=dimensions, theta=st.one_of(st.just(THETA), st.just(1.5707), thetas), seed=st.integers(0, 99))
+def test_table_is_within_a_millionth(d, theta, seed):
+    table = tabulated_weight(d, theta)
+    rng = np.random.default_rng(seed)
+    end = table.phi[-1]
+    phi = np.concatenate([rng.uniform(0, end, 500), end * (1 - rng.uniform(0, 0.05, 500) ** 2)])
+    np.testing.assert_allclose(table(phi), cap_weight(phi, d, theta), rtol=0, atol=1e-6)
+    assert table.weight[0] == 0
+    assert table.weight[-1] == 1
+    assert (np.diff(table(np.sort(phi))) >= 0).all()
+
+
+def test_table_is_made_once_and_cannot_be_changed():
+    table = tabulated_weight(18, 1.0)
+    assert isinstance(table, WeightTable)
+    assert tabulated_weight(np.int64(18), np.float64(1.0)) is table
+    with pytest.raises(ValueError, match="read-only"):
+        table.weight[0] = 1
+
+
+@settings(deadline=None)
+@given(
+    cosines=st.lists(st.floats(-1.5, 1.5, width=32), max_size=50),
+    d=dimensions,
+    theta=thetas,
+)
+def test_node_weights(cosines, d, theta):
+    weights = node_weights(np.array(cosines, dtype=np.float32), d, theta)
+    exact = cap_weight(np.arccos(np.clip(np.array(cosines, dtype=np.float64), -1, 1)), d, theta)
+    np.testing.assert_allclose(weights, exact, rtol=0, atol=1e-6)
+    assert weights.dtype == np.float64
+    assert ((weights >= 0) & (weights <= 1)).all()
+
+
+@pytest.mark.parametrize("theta", [0, -1, 1.58, math.nan])
+def test_theta_out_of_range(theta):
+    for call in (
+        lambda: cap_weight(0.1, 3, theta),
+        lambda: tabulated_weight(3, theta),
+        lambda: node_weights([1], 3, theta),
+    ):
+        with pytest.raises(ValueError, match="theta must lie in"):
+            call()
+
+
+@pytest.mark.parametrize("phi", [-0.1, 3.2, math.nan, math.inf])
+def test_phi_out_of_range(phi):
+    with pytest.raises(ValueError, match=r"phi must lie in \[0, pi\]"):
+        cap_weight([0.1, phi], 3)
+
+
+def test_other_faults():
+    with pytest.raises(ValueError, match="d must be at least 2, got 1"):
+        cap_weight(0.1, 1)
+    with pytest.raises(ValueError, match="d must be at least 2, got 1"):
+        node_weights([1.0], 1)
+    with pytest.raises(TypeError, match="d must be an integer"):
+        tabulated_weight(2.5)
+    with pytest.raises(TypeError, match="theta must be a number"):
+        cap_weight(0.1, 3, "wide")
+    with pytest.raises(TypeError, match="phi must be an array of real numbers"):
+        cap_weight(["a"], 3)
+    with pytest.raises(ValueError, match="cosines must not be NaN, got NaN at position 1"):
+        node_weights([0.5, math.nan], 3)

@@ -1,0 +1,262 @@
+import warnings
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+from cfe_faiss.finder import table_encoder
+
+FEATURES = ["income", "job", "sex"]
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 200
+    frame = pd.DataFrame(
+        {
+            "person": [f"p{i}" for i in range(n)],
+            "income": rng.gamma(10, 4, n).round(1),
+            "job": rng.choice(["cook", "smith", "clerk"], n),
+            "sex": rng.choice(["f", "m"], n),
+        }
+    )
+    paid = frame["income"] - 8 * (frame["sex"] == "f") + rng.normal(0, 4, n) > 32
+    return frame.assign(paid=np.where(paid, "yes", "no"))
+
+
+@pytest.fixture(scope="module")
+def model(people: pd.DataFrame) -> Any:
+    columns = make_column_transformer((OneHotEncoder(), ["job", "sex"]), (StandardScaler(), ["income"]))
+    return make_pipeline(columns, LogisticRegression()).fit(people[FEATURES], people["paid"])
+
+
+@pytest.fixture(scope="module")
+def finder(people: pd.DataFrame, model: Any) -> cfe.EvidenceFinder:
+    return cfe.EvidenceFinder.from_table(people, model, truth="paid", id="person", sensitive=["sex"])
+
+
+def test_a_model_and_a_frame_become_a_finder(people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder) -> None:
+    assert finder.class_names == ("no", "yes")
+    names = np.array(finder.class_names)
+    assert names[finder.labels].tolist() == model.predict(people[FEATURES]).tolist()
+    assert finder.truth is not None
+    assert names[finder.truth].tolist() == people["paid"].tolist()
+    np.testing.assert_array_equal(finder.probabilities, model.predict_proba(people[FEATURES]))
+    assert finder.names([3, 0]).tolist() == ["p3", "p0"]
+    assert finder.rows("nodes", ["p3", "p0"]).tolist() == [3, 0]
+    assert finder.attributes is not None
+    assert list(finder.attributes) == FEATURES
+    assert finder.sensitive == ("sex",)
+    assert finder.model is model
+    assert finder.graph is None
+    # The vectors hold income and job, and nothing of the sex.
+    expected = table_encoder(people[["income", "job"]]).fit_transform(people[["income", "job"]])
+    np.testing.assert_allclose(finder.vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, finder: cfe.EvidenceFinder) -> None:
+    frame = finder.local(["p5", "p2"], k=1).to_frame(attributes=True)
+    assert frame["node"].tolist() == ["p5", "p2"]
+    by_id = people.set_index("person")
+    assert frame["evidence_income"].tolist() == by_id.loc[frame["evidence"], "income"].tolist()
+    pairs = finder.top_pairs(3).to_frame(attributes=True)
+    assert set(pairs["source_class"]) <= {"yes", "no"}
+    assert set(pairs["source"]) <= set(people["person"])
+    found = audit.only_in(finder, ["sex"]).most_similar(1).table
+    assert found["source"].isin(people["person"]).all()
+    with pytest.raises(ValueError, match=r"nodes must name rows by their ids .*, got 'P5'; did you mean 'p5'\?"):
+        finder.local("P5")
+
+
+def test_notebooks_show_tables(finder: cfe.EvidenceFinder) -> None:
+    question = {"attribute": "sex", "unfavourable": "no"}
+    audits = (
+        audit.flip(finder, "sex"),
+        audit.only_in(finder, ["sex"]),
+        audit.group_metrics(y_pred=finder.labels, sensitive_features=finder.attributes.to_frame()[["sex"]]),
+        audit.situation_test(finder, protected="f", **question),
+        audit.direction_test(finder, value="f", **question),
+        audit.direct_effects(finder, unfavourable="no"),
+    )
+    for shown in (finder, finder.local(["p5"], k=2), finder.top_pairs(30), *audits):
+        text = shown._repr_html_()
+        assert text.startswith(f"<p>{escape(repr(shown))}</p><table")
+    assert "20 more rows" in finder.top_pairs(30)._repr_html_()
+
+
+def test_a_flip_calls_the_model_on_the_table(people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder) -> None:
+    test = audit.flip(finder, "sex", by=["job"])
+    other = people[FEATURES].assign(sex=people["sex"].map({"f": "m", "m": "f"}))
+    changed = model.predict(people[FEATURES]) != model.predict(other)
+    assert changed.any()
+    assert test.changed_nodes.tolist() == sorted(people["person"][changed])
+    assert test.hops == 0
+    some = audit.flip(finder, "job", nodes=["p3"]).to_frame()
+    assert some["node"].tolist() == ["p3", "p3"]
+    assert set(some["flipped"]) == {"cook", "smith", "clerk"} - {people["job"][3]}
+    with pytest.raises(ValueError, match="did you mean 'sex'"):
+        audit.flip(finder, "Sex")
+    with pytest.raises(ValueError, match="columns must not be given for a table"):
+        audit.flip(finder, "sex", columns={"f": "sex"})
+
+
+def test_a_report_without_a_graph(finder: cfe.EvidenceFinder, people: pd.DataFrame, tmp_path: Path) -> None:
+    written = audit.report(finder, tmp_path / "a.html", favourable="yes", pairs=20, cases=2, progress=False)
+    missing = {section["id"]: section["missing"] for section in written.numbers["sections"]}
+    assert not missing["flip"]
+    assert not missing["errors"]
+    text = (tmp_path / "a.html").read_text()
+    assert "averaged with those of neighbours" not in text
+    assert "p" + str(finder.top_pairs(1).source[0]) in text
+    assert written.numbers["subject"]["True classes"].startswith(f"known for {len(people)}")
+
+
+@pytest.mark.parametrize("kind", ["polars", "pyarrow", "csv", "csv.gz", "tsv", "parquet", "xlsx"])
+def test_every_kind_of_table_gives_the_same_finder(
+    people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"people.{kind}"
+    if kind == "polars":
+        table: Any = pl.from_pandas(people)
+    elif kind == "pyarrow":
+        table = pa.Table.from_pandas(people)
+    elif kind == "xlsx":
+        pytest.importorskip("openpyxl")
+        people.to_excel(path, index=False)
+        table = path
+    elif kind == "parquet":
+        people.to_parquet(path)
+        table = path
+    else:
+        people.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
+        table = str(path)
+    other = cfe.EvidenceFinder.from_table(table, model, truth="paid", id="person", sensitive=["sex"])
+    for name in ("vectors", "labels", "truth", "ids", "probabilities"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(finder, name))
+
+
+def test_forms_of_predictions(people: pd.DataFrame, model: Any) -> None:
+    table = people.drop(columns=["person", "paid"])
+    plain = people["paid"].to_numpy()
+    for given in (plain, people["paid"], plain.tolist()):
+        finder = cfe.EvidenceFinder.from_table(table, given)
+        assert finder.class_names == ("no", "yes")
+        assert finder.model is None
+    numbers = (people["paid"] == "yes").astype(int)
+    named = cfe.EvidenceFinder.from_table(table, numbers, class_names=["refused", "granted"], truth=numbers)
+    assert named.class_names == ("refused", "granted")
+    np.testing.assert_array_equal(named.labels, numbers)
+    np.testing.assert_array_equal(named.truth, numbers)
+    signs = cfe.EvidenceFinder.from_table(table, 2 * numbers - 1)
+    assert signs.class_names == ("-1", "1")
+    assert signs.class_numbers("favourable", 1).tolist() == [1]
+    assert signs.class_numbers("favourable", [-1, 1]).tolist() == [0, 1]
+    called = cfe.EvidenceFinder.from_table(table, lambda frame: (frame["income"] > 30).to_numpy())
+    np.testing.assert_array_equal(called.labels, table["income"] > 30)
+    shares = np.linspace(0, 1, len(table))
+    scored = cfe.EvidenceFinder.from_table(table.assign(p=shares), plain, probabilities="p")
+    assert scored.attributes is not None
+    assert "p" not in scored.attributes
+    np.testing.assert_allclose(scored.probabilities, np.column_stack([1 - shares, shares]))
+    unnamed = LogisticRegression().fit(table[["income"]].to_numpy(), plain)
+    found = cfe.EvidenceFinder.from_table(table[["income"]], unnamed)
+    assert [found.class_name(label) for label in found.labels] == unnamed.predict(table[["income"]].to_numpy()).tolist()
+
+
+def test_an_encoder_of_ones_own(people: pd.DataFrame) -> None:
+    fitted = StandardScaler().fit(people[["income"]])
+    for encoder in (StandardScaler(), fitted, lambda frame: frame[["income"]].to_numpy()):
+        finder = cfe.EvidenceFinder.from_table(people[["income", "paid"]], "paid", encoder=encoder)
+        assert finder.vectors.shape == (len(people), 1)
+    both = make_column_transformer((OneHotEncoder(), ["sex"])).fit(people[["sex"]])
+    with pytest.raises(ValueError, match="encoder must not use columns of sensitive or without, got 'sex'"):
+        cfe.EvidenceFinder.from_table(people, "paid", id="person", encoder=both, sensitive=["sex"])
+
+
+def test_the_index_of_a_frame_holds_ids(people: pd.DataFrame) -> None:
+    part = people[people["income"] > 30].drop(columns="person")
+    finder = cfe.EvidenceFinder.from_table(part, "paid", nodes=part.index[:40])
+    assert finder.names([0, 1]).tolist() == part.index[:2].tolist()
+    assert finder.index.ntotal == 40
+    assert cfe.EvidenceFinder.from_table(people.drop(columns="person"), "paid").ids is None
+
+
+def test_missing_values_are_reported_and_kept(people: pd.DataFrame) -> None:
+    table = people.drop(columns="person").assign(income=people["income"].where(people.index > 9))
+    with pytest.warns(cfe.InputWarning, match=r"missing values, .*: income 10 of 200 rows"):
+        finder = cfe.EvidenceFinder.from_table(table, "paid")
+    assert finder.vectors.shape[1] == 1 + 1 + 3 + 2
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"model": "payd"}, r"model must name a column of frame .*'payd'; did you mean 'paid'\?"),
+    ({"id": "Person"}, "did you mean 'person'"),
+    ({"truth": "Paid"}, "did you mean 'paid'"),
+    ({"sensitive": ["Sex"]}, "did you mean 'sex'"),
+    ({"without": ["jobs"]}, "did you mean 'job'"),
+    ({"id": "job"}, "id must hold each id once, got '"),
+    ({"id": None}, "'person' has 200 different texts, more than 100"),
+    ({"without": ["income", "job", "sex"]}, "vectors are made of, got none beside income, job, sex"),
+    ({"model": [0, 1]}, r"must hold a class for each of 200 rows, got 2"),
+    ({"model": [0.5] * 200}, "scores of classes are for probabilities="),
+    ({"probabilities": [0.1, 0.2]}, "probabilities must have a column for each class"),
+    ({"class_names": ["a", "b"]}, "model .the predictions. must be among a, b, got"),
+    ({"truth": ["granted", "refused"] * 100}, "predictions and truth must have a class in common"),
+    ({"frame": 3}, "frame must be a table"),
+    ({"frame": "people.json"}, "must be a file of the kind"),
+    ({"encoder": 3}, "encoder must be a scikit-learn transformer"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_arguments_are_named(people: pd.DataFrame, change: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        cfe.EvidenceFinder.from_table(**({"frame": people, "model": "paid", "id": "person"} | change))
+
+
+def test_a_model_of_other_columns_is_refused(people: pd.DataFrame, model: Any) -> None:
+    with pytest.raises(ValueError, match="feature_names_in_ of model must name a column of frame"):
+        cfe.EvidenceFinder.from_table(people.drop(columns="job"), model, id="person")
+    unnamed = LogisticRegression().fit(people[["income"]].to_numpy(), people["paid"])
+    with pytest.raises(ValueError, match="model was fitted on 1 columns without names, got 2"):
+        cfe.EvidenceFinder.from_table(people[["income", "job"]], unnamed)
+
+
+def suspicions(frame: pd.DataFrame, **options: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cfe.EvidenceFinder.from_table(frame, **options)
+    assert all(issubclass(warning.category, cfe.InputWarning) for warning in caught)
+    return [str(warning.message) for warning in caught]
+
+
+def test_suspicious_columns_are_named_with_the_remedy(people: pd.DataFrame) -> None:
+    bare = people.drop(columns="person")
+    assert suspicions(bare, model="paid") == []
+    (text,) = suspicions(bare.assign(nr=np.arange(1, 201)), model="paid")
+    assert "column 'nr' has another value in every row" in text
+    assert "--id nr" in text
+    (text,) = suspicions(bare.assign(copy=people["paid"].map({"yes": "settled", "no": "open"})), model="paid")
+    assert "column 'copy' determines the predictions" in text
+    noisy = np.where(np.arange(200) % 10 == 0, "no", people["paid"])
+    (text,) = suspicions(bare.assign(copy=people["paid"]), model=noisy, truth="paid")
+    assert "column 'copy' determines the truth" in text
+    (text,) = suspicions(bare.assign(rate=np.where(people.index % 2, "1,5", "2,25")), model="paid")
+    assert "decimal comma" in text
+    mixed = np.where(np.arange(200) % 7 == 0, people["paid"].str.upper() + " ", people["paid"])
+    assert any("differ in blanks or case only" in text for text in suspicions(bare, model=mixed))
+    born = pd.Timestamp("1960-01-01") + pd.to_timedelta(np.arange(200) % 30, unit="D")
+    (text,) = suspicions(bare.assign(born=born), model="paid", sensitive=["born"])
+    assert "sensitive attribute 'born' has 30 values" in text

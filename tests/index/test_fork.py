@@ -1,0 +1,163 @@
+"""A child of a fork searches and changes the index, whatever other threads of the parent did at that moment."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import cfe_faiss as cfe
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+
+# Threads of the parent are busy, the main thread has used FAISS's OpenMP, and each child has 30 seconds.
+FORKS = """
+import os, signal, sys, threading, time, warnings
+import faiss, numpy as np
+import cfe_faiss as cfe
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks where there are threads, as here
+kind, busy = sys.argv[1:]
+rng = np.random.default_rng(0)
+n, d = 900, 16
+X, y = rng.normal(size=(n, d)).astype(np.float32), np.arange(n) % 3
+faiss.omp_set_num_threads(2)
+
+
+def filled():
+    index = cfe.index_factory(d, kind)
+    if kind != "EvidenceFlat":
+        index.train(X)
+    index.add_with_labels(X, y)
+    return index
+
+
+index, others, stop = filled(), [filled() for _ in range(20 if busy == "prepare" else 0)], threading.Event()
+index.search(X[:100], 5)
+
+
+def search():
+    while not stop.is_set():
+        index.search_evidence(X[:100], y[:100], 5)
+        index.search_members(k=3)
+        index.search(X[:100], 5)
+
+
+def write():
+    while not stop.is_set():
+        index.relabel((y + 1) % 3)
+        index.remove_ids(np.arange(100))
+        index.add_with_labels(X[:100], y[:100], np.arange(100))
+        index.relabel(y)
+
+
+def prepare():
+    while others and not stop.is_set():
+        others[-1].search_members(k=3)
+        others.pop()
+
+
+def train():
+    while not stop.is_set():
+        fresh = cfe.index_factory(d, "EvidenceIVF40,Flat")
+        fresh.train(X)
+
+
+def check_child():
+    ids = index.members().ids
+    assert len(ids) in (n, n - 100)
+    found = index.search_evidence(X[:20], y[:20], 5)[1]
+    assert (found >= 0).all()
+    index.search_members(k=3)
+    index.search(X[:100], 5)
+    if others:
+        others[-1].search_members(k=3)
+    index.add_with_labels(X[:10], y[:10], np.arange(n, n + 10))
+    index.remove_ids(np.arange(200, 210))
+    index.relabel(np.arange(index.ntotal) % 2)
+    D, I = index.search_members(k=2)
+    labels = np.full(n + 10, -1)
+    labels[index.members().ids] = index.members().labels
+    assert (labels[I[:, 0]] == 1 - index.members().labels).all()
+    thread = threading.Thread(target=lambda: (index.search_members(k=2), index.relabel(np.arange(index.ntotal) % 3)))
+    thread.start()
+    thread.join()
+    assert index.members().labels.max() == 2
+    if kind != "EvidenceFlat":
+        filled()
+
+
+jobs = {"search": [search, search], "write": [write, search], "prepare": [prepare, prepare], "train": [train]}[busy]
+threads = [threading.Thread(target=job) for job in jobs]
+for thread in threads:
+    thread.start()
+status = []
+for number in range(3):
+    time.sleep(0.01 + 0.007 * number)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            check_child()
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    status.append(os.waitpid(child, 0)[1])
+stop.set()
+for thread in threads:
+    thread.join()
+index.search_members(k=3)  # the parent goes on
+sys.exit(f"children ended with {status}" if any(status) else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "busy"),
+    [
+        ("EvidenceFlat", "search"),
+        ("EvidenceFlat", "write"),
+        ("EvidenceIVF20,Flat", "search"),
+        ("EvidenceIVF20,Flat", "write"),
+        ("EvidenceIVF20x2,Flat", "write"),
+        ("EvidenceIVF20,Flat", "prepare"),
+        ("EvidenceIVF20,Flat", "train"),
+    ],
+)
+def test_a_child_searches_and_changes(kind: str, busy: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS, kind, busy], capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+
+
+WITHIN = """
+import os, signal, sys
+import faiss, numpy as np
+import cfe_faiss as cfe
+
+index = cfe.IndexEvidenceFlat(2)
+index.add_with_labels(np.eye(2, dtype=np.float32), [0, 1])
+
+
+def forks(i):
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+        return True
+    signal.alarm(30)
+    index.relabel([1, 0])
+    os._exit(0 if index.members().labels.tolist() == [1, 0] else 1)
+
+
+assert index.search_evidence([[1, 0]], [0], 1, sel=faiss.PyCallbackIDSelector(forks))[1].tolist() == [[1]]
+with index._lock.reading():  # as code that an interrupt calls
+    forks(0)
+index.relabel([1, 0])
+"""
+
+
+def test_a_fork_from_inside_a_search() -> None:
+    assert cfe.__version__
+    done = subprocess.run([sys.executable, "-c", WITHIN], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

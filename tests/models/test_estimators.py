@@ -1,0 +1,124 @@
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3))
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+NAMES = ["a", "b", "c"]
+FRAME = pd.DataFrame(X, columns=NAMES)
+DATA = SimpleNamespace(x=X, feature_names=NAMES)
+
+
+def test_what_is_an_estimator() -> None:
+    assert is_estimator(LogisticRegression())
+    assert not is_estimator(torch.nn.Linear(2, 2))
+    assert not is_estimator(lambda x, edge_index: x)
+    assert not is_estimator([0, 1])
+
+
+def test_fitted_on_a_matrix() -> None:
+    model = LogisticRegression().fit(X, Y)
+    for x in (X, torch.from_numpy(X), torch.from_numpy(X).to_sparse()):
+        found = predictions_of_estimator(model, SimpleNamespace(x=x))
+        assert_array_equal(found.labels, model.predict(X))
+        assert_array_equal(found.scores, model.predict_proba(X))
+        assert found.class_names is None
+    with pytest.raises(ValueError, match=r"model must be fitted on the columns of data\.x, 2, got one fitted on 3"):
+        predictions_of_estimator(model, SimpleNamespace(x=X[:, :2]))
+
+
+def test_columns_of_x_by_name() -> None:
+    model = LogisticRegression().fit(FRAME[["c", "a"]], Y)
+    found = predictions_of_estimator(model, DATA)
+    assert_array_equal(found.labels, model.predict(FRAME[["c", "a"]]))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "mapping"])
+def test_columns_of_features_by_name(library: str) -> None:
+    table = {"town": np.array(["x", "y", "z"])[RNG.integers(0, 3, 60)], "age": RNG.integers(20, 60, 60)}
+    frame = pd.DataFrame(table)
+    encoder = make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["age"]))
+    model = make_pipeline(encoder, LogisticRegression()).fit(frame, (table["town"] == "x") & (table["age"] > 30))
+    features: Any = {"pandas": frame[::-1], "polars": pl.DataFrame(table), "mapping": table}[library]
+    found = predictions_of_estimator(model, DATA, features)
+    assert_array_equal(found.labels, model.predict(frame))
+    assert len(set(found.labels)) == 2
+
+
+def test_dtypes_of_a_frame_stay() -> None:
+    frame = pd.DataFrame({"town": pd.Categorical(np.array(["x", "y"])[Y]), "rich": Y == 1})
+    model = make_pipeline(OneHotEncoder(), DecisionTreeClassifier()).fit(frame, Y)
+    assert_array_equal(predictions_of_estimator(model, DATA, frame).labels, Y)
+
+
+def test_features_come_before_x() -> None:
+    other = FRAME + 1
+    model = LogisticRegression().fit(other, Y)
+    assert_array_equal(predictions_of_estimator(model, DATA, other).labels, model.predict(other))
+
+
+def test_columns_that_nobody_has() -> None:
+    model = LogisticRegression().fit(FRAME.assign(d=1.0, e=2.0), Y)
+    with pytest.raises(ValueError, match=r"neither features nor data\.feature_names hold, d, e: give features"):
+        predictions_of_estimator(model, DATA)
+    # one half here and the other half there is no table either
+    with pytest.raises(ValueError, match="hold, d, e: give features"):
+        predictions_of_estimator(model, DATA, {"d": np.ones(60), "e": np.ones(60)})
+    with pytest.raises(ValueError, match="hold, a, b, c, d, e"):
+        predictions_of_estimator(model, SimpleNamespace(x=X))
+
+
+def test_classes_that_are_texts() -> None:
+    texts = np.array(["no", "yes"])[Y]
+    model = RandomForestClassifier(5, random_state=0).fit(X, texts)
+    found = predictions_of_estimator(model, DATA)
+    assert found.class_names == ("no", "yes")
+    named = predictions_of_estimator(model, SimpleNamespace(x=X, class_names=["yes", "never", "no"]))
+    assert_array_equal(named.labels, np.where(found.labels == 1, 0, 2))
+    assert named.scores is not None
+    assert found.scores is not None
+    assert_array_equal(named.scores, np.stack([found.scores[:, 1], np.zeros(60), found.scores[:, 0]], axis=1))
+
+
+def test_classes_with_gaps() -> None:
+    model = LogisticRegression().fit(X, Y * 2 + 1)
+    found = predictions_of_estimator(model, DATA)
+    assert found.scores is not None
+    assert_array_equal(found.labels, model.predict(X))
+    assert_array_equal(found.scores[:, [1, 3]], model.predict_proba(X))
+    assert_array_equal(found.scores[:, [0, 2]], 0)
+
+
+def test_a_class_that_is_predicted_is_the_models_own() -> None:
+    model = LinearSVC().fit(X, Y)
+    found = predictions_of_estimator(model, DATA)
+    assert_array_equal(found.labels, model.predict(X))
+    assert found.scores is None
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(NotFittedError):
+        predictions_of_estimator(LogisticRegression(), DATA)
+    with pytest.raises(TypeError, match="the model's output must be integers or texts"):
+        predictions_of_estimator(LinearRegression().fit(X, Y), DATA)
+    with pytest.raises(ValueError, match=r"the model's output must be classes of shape \(60,\), got shape \(60, 2\)"):
+        predictions_of_estimator(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)
+    with pytest.raises(ValueError, match=r"the model's output must lie in 0\.\.\d+, got -1"):
+        predictions_of_estimator(LogisticRegression().fit(X, 2 * Y - 1), DATA)

@@ -1,0 +1,187 @@
+"""Shards with damaged vectors or ids: a list is compared with its checksum when it is first read, and not before."""
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.files.format import read_header
+from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_shards.py"
+N, D, NLIST, CLASSES = 900, 8, 30, 3
+X, LABELS = clustered(N, D, CLASSES)
+ALL = faiss.SearchParametersIVF(nprobe=NLIST)
+
+
+@pytest.fixture(scope="module")
+def index() -> cfe.IndexEvidenceIVF:
+    made = cfe.IndexEvidenceIVF(D, NLIST)
+    made.train(X)
+    made.add_with_labels(X, LABELS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(index: cfe.IndexEvidenceIVF, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    write_shards(index, folder, 3)
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "shards")
+
+
+def damage(path: Path, number: int = 0) -> int:
+    """Change a byte of a list that holds vectors: of its first vector, or with ``number`` 1 of its first id."""
+    stock = faiss.read_index(str(path))
+    lists = stock.invlists
+    filled = next(j for j in range(lists.nlist) if lists.list_size(j))
+    size = lists.list_size(filled)
+    wanted = [
+        faiss.rev_swig_ptr(lists.get_codes(filled), 4 * D * size),
+        faiss.rev_swig_ptr(lists.get_ids(filled), size),
+    ]
+    content = bytearray(path.read_bytes())
+    content[content.index(wanted[number].tobytes())] ^= 0x40
+    path.write_bytes(content)
+    return filled
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "one query": lambda ix: ix.search_evidence(X[:1], LABELS[:1], 3, nprobe=NLIST),
+    "queries": lambda ix: ix.search_evidence(X[:300], LABELS[:300], 3, nprobe=NLIST - 1),
+    "stored rows": lambda ix: ix.search_members(k=3, nprobe=NLIST),
+    "exact": lambda ix: ix.search_members(k=3, exact=True),
+    "selected": lambda ix: ix.search_members(k=3, nprobe=NLIST, sel=np.arange(N)),
+    "at a recall": lambda ix: ix.search_members(k=3, recall=0.9),
+    "certified": lambda ix: ix.search_certified(k=3, nprobe=NLIST),
+    "range": lambda ix: ix.range_search_evidence(X[:5], LABELS[:5], 0.1),
+    "pairs": lambda ix: cfe.global_evidence(ix, 9),
+    "a shard": lambda ix: ix.search_shard(0, 3, NLIST),
+    "FAISS's search": lambda ix: ix.search(X[:5], 3, params=ALL),
+    "FAISS's range search": lambda ix: ix.range_search(X[:5], 0.1, params=ALL),
+    "FAISS's reconstruction": lambda ix: ix.search_and_reconstruct(X[:5], 3, params=ALL),
+    "FAISS's codes": lambda ix: ix.search_and_return_codes(X[:5], 3),
+    "reconstruction": lambda ix: ix.reconstruct_n(),
+    "a copy": lambda ix: ix.to_stock(),
+    "the index of a class": lambda ix: ix.class_index(0),
+    "a clone": lambda ix: cfe.clone_index(ix.shards[0]),
+    "bytes": lambda ix: cfe.serialize_index(ix),
+    "centroids of classes": lambda ix: cfe.serialize_index(ix.shards[0]),
+    "a direct map": lambda ix: ix.make_direct_map(),
+}
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["vectors", "ids"])
+def test_whoever_reads_a_damaged_list_gets_an_error(part: int, folder: Path) -> None:
+    path = sorted(folder.glob("*.index"))[0]
+    number = damage(path, part)
+    for name, read in READS.items():
+        opened = ShardedEvidenceIndex.open(folder)  # it is read by nobody else before
+        with pytest.raises(ValueError, match=rf"{path.name} is damaged: the checksum of its list {number} does"):
+            pytest.fail(f"{name}: {read(opened)}")
+
+
+def test_a_damaged_id_is_noticed_before_others_are_added(folder: Path) -> None:
+    path = sorted(folder.glob("*.index"))[1]
+    damage(path, 1)
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    opened = ShardedEvidenceIndex.open(folder)
+    changes: list[Callable[[], Any]] = [
+        lambda: opened.add_with_labels(X[:3], LABELS[:3], [5000, 5001, 5002]),
+        lambda: opened.relabel([1], [7]),
+        lambda: opened.remove_ids([7]),
+        lambda: opened.remove_ids(faiss.IDSelectorRange(0, 5)),
+    ]
+    for change in changes:
+        with pytest.raises(ValueError, match=path.name):
+            change()
+        assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
+
+
+def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexEvidenceIVF) -> None:
+    path = sorted(folder.glob("*.index"))[0]
+    number = damage(path)
+    opened = ShardedEvidenceIndex.open(folder)
+    centroids = index.centroids()[0]
+    far = centroids[np.argsort(centroids @ centroids[number])[:3]].copy()
+    for one, other in zip(opened.search(far, 3), index.search(far, 3), strict=True):
+        assert_array_equal(one, other)  # lists near the others
+    found = opened.search_evidence(far, [0, 1, 2], 2, nprobe=1)
+    assert_array_equal(found[1], index.search_evidence(far, [0, 1, 2], 2, nprobe=1)[1])
+    assert_array_equal(opened.members().ids, np.arange(N))
+    with pytest.raises(ValueError, match="the checksum of its list"):
+        opened.search(centroids[number : number + 1].copy(), 3, params=faiss.SearchParametersIVF(nprobe=1))
+
+
+@pytest.mark.parametrize("description", ["EvidenceIVF9x3,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9x2,PQ4,RFlat"])
+def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path: Path) -> None:
+    made: Any = cfe.index_factory(D, description)
+    made.train(X)
+    made.add_with_labels(X, LABELS)
+    path = tmp_path / "a.index"
+    cfe.write_index(made, path)
+    header = read_header(path)
+    expected = made.search_members(k=3, nprobe=2)
+    for one, other in zip(
+        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, nprobe=2), expected, strict=True
+    ):
+        assert_array_equal(one, other)
+    content = path.read_bytes()
+    sections = [section for section in header["sections"] if section["name"] == "vectors"]
+    places = [header["payload"]["size"] - 3, *(section["offset"] + 5 for section in sections)]
+    for place in places:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"):
+            mapped.search_members(k=3, exact=True)
+
+
+def as_written_before(path: Path) -> None:
+    """Make an index file of version 2, which has no checksum for each list."""
+    content = path.read_bytes()
+    start, length, _, magic = struct.unpack("<QQI4s", content[-24:])
+    header = json.loads(content[start : start + length]) | {"version": 2}
+    header["sections"] = [section for section in header["sections"] if section["name"] != "list_checksums"]
+    encoded = json.dumps(header).encode()
+    path.write_bytes(content[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic))
+
+
+def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(folder: Path, index: cfe.IndexEvidenceIVF) -> None:
+    for path in folder.glob("*.index"):
+        as_written_before(path)
+    manifest = json.loads((folder / "shards.json").read_text()) | {"version": 1}
+    for shard in manifest["shards"]:
+        shard["size"] = (folder / shard["file"]).stat().st_size
+    (folder / "shards.json").write_text(json.dumps(manifest))
+    with pytest.warns(UserWarning, match=r"3 shards in .* are not checked when they are read: shard-.*write_shards"):
+        old = ShardedEvidenceIndex.open(folder)
+    for one, other in zip(old.search_members(k=3), index.search_members(k=3), strict=True):
+        assert_array_equal(one, other)
+    write_shards(old, folder, 3)  # anew
+    path = sorted(folder.glob("*.index"))[2]
+    damage(path)
+    with pytest.raises(ValueError, match=path.name):
+        ShardedEvidenceIndex.open(folder).search_members(k=3)
+
+
+def test_a_sample_of_damaged_files_gives_no_other_result() -> None:
+    """The sample is the same each time; ``benchmarks/fuzz_shards.py`` has the others."""
+    done = subprocess.run([sys.executable, FUZZER, "60", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(json.loads(done.stdout)["counts"].values()) == 60
