@@ -3,7 +3,7 @@
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,12 @@ def release(*arrays: Any) -> None:
         mapped = _map_of(array)
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def releasing(*arrays: Any) -> Callable[[], None] | None:
+    """Return a function that releases the memory maps among ``arrays``; None without any."""
+    mapped = [array for array in arrays if is_mapped(array)]
+    return (lambda: release(*mapped)) if mapped else None
 
 
 def is_mapped(array: Any) -> bool:

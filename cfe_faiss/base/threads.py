@@ -226,4 +226,8 @@ def native_progress(title: str | None, total: int, unit: str = "it") -> Iterator
         yield None
         return
     with tqdm(total=total, desc=title, unit=unit, unit_scale=total > _LARGE, disable=None, leave=False) as bar:
-        yield None if bar.disable else lambda done: bar.update(done - bar.n)
+
+        def report(done: int) -> None:
+            bar.update(done - bar.n)
+
+        yield None if bar.disable else report

@@ -6,6 +6,7 @@ import re
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Any
 
 import faiss
 from threadpoolctl import threadpool_info
@@ -25,7 +26,7 @@ def show_versions() -> None:
     threads = {"faiss": faiss.omp_get_max_threads()}
     for library in threadpool_info():
         threads[f"{library['internal_api']} ({Path(library['filepath']).name})"] = library["num_threads"]
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "System": {
             "python": " ".join(sys.version.split()),
             "executable": sys.executable,
