@@ -198,7 +198,7 @@ class _Columns:
         values = as_matrix("data.x", self.x)
         self.d = values.shape[1]
         self.names = _names(data, "feature_names", self.d)
-        check_distinct("data.feature_names", self.names or ())
+        check_distinct("data.feature_names must be distinct", self.names or ())
         self._single = as_attributes({self.name(column): values[:, column] for column in range(self.d)})
         owners = _names(data, "feature_attributes", self.d)
         if owners is None:

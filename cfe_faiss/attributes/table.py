@@ -257,7 +257,7 @@ def _attribute(name: str, column: Attribute | NDArray[Any] | _Texts) -> Attribut
 
 def _of_pandas(frame: "pd.DataFrame", name: str) -> Attributes:
     names = [str(column) for column in frame.columns]
-    check_distinct(f"the column names of {name}", names)
+    check_distinct(f"{name} must have distinct column names", names)
     if not frame.index.is_unique:
         raise ValueError(f"{name} must describe a node once, got {frame.index[frame.index.duplicated()][0]} again")
     ids = as_ids(f"the index of {name}", frame.index.to_numpy())
@@ -318,7 +318,7 @@ def _of_data(data: Any, name: str) -> Attributes:
         names = [f"feature {column}" for column in range(d)]
     if len(names) != d:
         raise ValueError(f"{name}.feature_names must hold {d} names, one per feature, got {len(names)}")
-    check_distinct(f"{name}.feature_names", [str(column) for column in names])
+    check_distinct(f"{name} must have distinct column names", [str(column) for column in names])
     columns = {str(column): _as_float(matrix[:, j]) for j, column in enumerate(names)}
     sensitive, sensitive_name = getattr(data, "sensitive", None), str(getattr(data, "sensitive_name", "sensitive"))
     if sensitive is not None and sensitive_name not in columns:

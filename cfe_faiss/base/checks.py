@@ -141,11 +141,11 @@ def as_names(name: str, values: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, values)))
 
 
-def check_distinct(name: str, names: Sequence[str]) -> None:
-    """Raise ValueError if a name occurs twice; ``name`` says of which names."""
+def check_distinct(expectation: str, names: Sequence[str]) -> None:
+    """Raise ValueError with the violated expectation if a name occurs twice."""
     if len(set(names)) < len(names):
         twice = next(text for text in names if names.count(text) > 1)
-        raise ValueError(f"{name} must be distinct, got {twice!r} more than once")
+        raise ValueError(f"{expectation}, got {twice!r} more than once")
 
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:
