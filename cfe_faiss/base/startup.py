@@ -1,12 +1,12 @@
 """Import of the compiled core, and checks of the installation, before any other module is imported."""
 
+import re
 import sys
 import warnings
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
-FAISS_DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu11", "faiss-gpu-cu12", "faiss-gpu-cuvs", "faiss")
-"""Distributions that install the module ``faiss``; the last one is that of conda and of builds from source."""
+_FAISS = re.compile(r"(faiss(?:[-_][cg]pu\w*)?)-\d.*\.(?:dist|egg)-info")
 
 
 def load_core() -> None:
@@ -39,21 +39,17 @@ def _is_command_line() -> bool:
 
 
 def warn_of_two_faiss() -> None:
-    """Warn if two distributions of FAISS share a folder: the second overwrote files of the first."""
-    by_folder: dict[str, list[str]] = {}
-    for name in FAISS_DISTRIBUTIONS:
-        try:
-            by_folder.setdefault(str(distribution(name).locate_file("faiss")), []).append(name)
-        except PackageNotFoundError:
-            continue
-    for folder, names in by_folder.items():
-        if len(names) > 1:
-            text = (
-                f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash or use the wrong "
-                f"library. Remove all of them and install one again: pip uninstall -y {' '.join(names)}; "
-                f"pip install {names[-1]}"
-            )
-            warnings.warn(text, ImportWarning, stacklevel=2)
+    """Warn if two distributions of FAISS are in the folder of the module: one has overwritten files of the other."""
+    spec = find_spec("faiss")
+    folder = Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path()
+    matches = [_FAISS.fullmatch(path.name) for path in folder.iterdir()]
+    names = sorted(match[1].replace("_", "-") for match in matches if match)
+    if len(names) > 1:
+        text = (
+            f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash or load the wrong "
+            f"library. Remove all and install one again: pip uninstall -y {' '.join(names)}; pip install {names[-1]}"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 load_core()

@@ -24,6 +24,7 @@ with extra("gnn"):
     from torch.nn.functional import cross_entropy, pad
 
 _EPOCHS_PER_CHECKPOINT = 10
+_SAFE_TORCH = (2, 10)
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _PARTS = ("x", "edge_index", "y", *_MASKS)
 
@@ -336,6 +337,8 @@ def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
         If the file cannot be read.
     ValueError
         If it is not such a file, or holds weights of another kind of model. The model does not change then.
+    ImportError
+        If torch is older than 2.10: such versions run code from files.
     """
     weights = _read(path)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
@@ -355,7 +358,12 @@ def _write(path: str | os.PathLike[str], content: Any, *, overwrite: bool) -> No
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file of :func:`_write` onto the CPU, without running code from it."""
+    """Read a file of :func:`_write` onto the CPU, without running code from it.
+
+    Earlier versions of torch run code despite ``weights_only=True``: CVE-2025-32434 and CVE-2026-24747.
+    """
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
+        raise ImportError(f'torch {torch.__version__} loads files unsafely: pip install "cfe-faiss[gnn]"', name="torch")
     with Path(path).open("rb") as file:
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)
