@@ -16,7 +16,7 @@ VERDICTS = (PASSES, UNIT, BOTH, LENGTHS, REFUSED, CLASS, CRASH, OTHER, UNEXPLAIN
 
 ABOUT = {
     UNIT: [
-        "Evidence indexes normalise their vectors, and FAISS's helpers generate longer and shorter ones for these tests.",
+        "Evidence indexes normalise their vectors, and FAISS's helpers generate other lengths for these tests.",
         "If the helpers generate unit vectors, the tests pass.",
         "",
     ],

@@ -3,13 +3,13 @@
     python benchmarks/faiss_tests/run.py CHECKOUT [--modules test_index ...] [--seconds 120]
 
 CHECKOUT is a copy of FAISS's repository, preferably of the installed version. A test counts if it creates at least one
-index over inner products that an evidence index replaces (:mod:`stand_ins`), also if it then crashes or stalls. Of tests
-that FAISS repeats for each instruction set, one counts.
+index over inner products that an evidence index replaces (:mod:`stand_ins`), also if it then crashes or stalls. Of
+tests that FAISS repeats for each instruction set, one counts.
 
 Each test also runs with stock FAISS. Tests that fail with evidence indexes only run twice more: on unit vectors, and
-with stock indexes that normalise. This measures which tests need vectors of any length. The other failures are classified
-by their error (:mod:`reasons`). A failure without a reason is our error, and ends the script with status 1. The script
-writes results/faiss_own_tests.md.
+with stock indexes that normalise. This measures which tests need vectors of any length. The other failures are
+classified by their error (:mod:`reasons`). A failure without a reason is our error, and ends the script with status 1.
+The script writes results/faiss_own_tests.md.
 """
 
 import argparse
