@@ -83,8 +83,8 @@ def ks_vectors() -> str:
             steps,
         )
         + "\n\nThe same step, on one thread, with the nodes in reverse Cuthill-McKee order (SciPy's), which keeps "
-        "neighbours together; what it takes to find the order, to move graph and features, and after how many steps "
-        "that is won back (KS vectors take three). It is not built in.\n\n"
+        "neighbours together; the time to find the order and to move graph and features, and the number of steps "
+        "that wins it back (KS vectors take three). It is not built in.\n\n"
         + table(("graph", "d", "as given", "reordered", "find order", "move", "pays after"), orders)
     )
 
@@ -132,7 +132,7 @@ def paper_index() -> str:
         "deviation over three seeds of the clustering. AS is the paper's average similarity, here as a share of the "
         f"exact one (exact AS: {exact}). Wanted: built on Facebook in at most 5 s.\n\n"
         + table(("graph", "index", "AS / exact", "recall@10", "short rows", "eligible scanned", "build"), rows)
-        + "\n\nWhat this says of the paper's claims:\n\n"
+        + "\n\nConsequences for the paper's claims:\n\n"
         "- *LocalCE-I comes close to the exact AS*: holds on Bail and Facebook; on Cora it loses a seventh, and on "
         "German, where a cluster often holds fewer than ten nodes of the other class, half. Recall is lower than AS "
         "suggests, since many vectors are nearly as similar as the best.\n"
@@ -155,10 +155,10 @@ def where_time_goes() -> str:
     ]
     return (
         "Microseconds of processor time for a query of an all-nodes search. *Products* are the scan of blocks where "
-        "no row can be among the results: even without all else, they bound what this engine can come to. In few "
-        "dimensions, as on Bail, the products are the smaller part: what is left is to group, to route and to keep "
-        "rows. With one list for a query hardly anything is multiplied, and that is the least that this engine takes "
-        "for any recall.\n\n" + table(("graph", "recall@10", "nlist", "nprobe", *results[0]["us"]), rows)
+        "no row can be among the results: they are a lower bound for this engine. In few "
+        "dimensions, as on Bail, the products are the smaller part; grouping, routing and keeping "
+        "rows take the rest. With one list for a query hardly anything is multiplied, and that is the least that this "
+        "engine takes for any recall.\n\n" + table(("graph", "recall@10", "nlist", "nprobe", *results[0]["us"]), rows)
     )
 
 
@@ -207,7 +207,7 @@ def open_mapped() -> str:
     ]
     return (
         f"Opening {content['n']:,} x {content['d']} with `IO_FLAG_MMAP` in a fresh process. The first query of an "
-        "inverted file checks labels and routes, and makes the tables of where lists lie; the exact index copies what "
+        "inverted file checks labels and routes, and makes the tables of list offsets; the exact index copies what "
         "it multiplies, since FAISS's format leaves vectors unaligned.\n\n"
         + table(("index", "file", "open", "memory added", "first query", "next query"), rows)
     )
@@ -238,7 +238,7 @@ def codecs() -> str:
         f"Codecs of the inverted file ({sizes}): bytes a vector in the file and in a process, opened into memory or "
         f"mapped, after opening and after {content['queries']} queries; recall@10 of evidence against float32, by "
         f"lists probed; time of a single query, and of {content['together']:,} at once, against Flat at "
-        f"{content['timed_nprobe']} lists, on one thread. PQ keeps the float32 vectors beside its codes: it saves "
+        f"{content['timed_nprobe']} lists, on one thread. PQ keeps codes and float32 vectors: it saves "
         "memory when the index is mapped, where only the vectors that are looked at are read.\n\n"
         + table(
             (
@@ -305,10 +305,10 @@ def full_scale() -> str:
     return (
         f"A synthetic graph of AmazonProducts' shape: {parameters['nodes']:,} nodes, "
         f"{steps['generate']['directed_edges']:,} directed edges, 200 features, 107 classes, homophily "
-        f"{steps['generate']['homophily']:.2f}. Every step is a process of its own.\n\n"
+        f"{steps['generate']['homophily']:.2f}. Every step is a separate process.\n\n"
         + table(("step", "time", "peak memory", "from disk, by blocks: time", "peak memory"), rows)
-        + "\n\nThe run from disk had a test suite beside it: its times are too long. A mapped file counts as memory as "
-        "far as it was read."
+        + "\n\nA test suite ran at the same time as the run from disk, so its times are too long. The pages of a "
+        "mapped file that were read count as memory."
         + f"\n\nKS vectors take {products:.2f} times as long as three sparse products of torch (wanted: at most 1.25). "
         f"Training and adding take {steps['train']['seconds']:.0f} s and {steps['add']['seconds']:.0f} s, and "
         f"{steps['stock']['train_seconds']:.0f} s and {steps['stock']['add_seconds']:.0f} s with a stock "
@@ -386,7 +386,7 @@ def shard_checksums() -> str:
         for what, ratio in content["ratio"].items()
     ]
     return (
-        f"What the checksum of each list costs: {content['n']:,} x {content['d']} in {content['shards']} shards of "
+        f"The cost of a checksum per list: {content['n']:,} x {content['d']} in {content['shards']} shards of "
         f"{content['nlist']:,} lists together, in the page cache; without: files of version 0.2. Queries probe "
         f"{content['nprobe']} lists.\n\n" + table(("step", "with", "without", "ratio"), rows)
     )
@@ -404,9 +404,9 @@ def first_use() -> str:
     rows.append(("**in all**", *(f"**{run['beyond_second_use_in_all']:.2f} s**" for _, run in columns)))
     rows.append(("import, beyond numpy and faiss", *(f"{run['import_seconds']:.2f} s" for _, run in columns)))
     return (
-        "What the first use of everything on Facebook takes longer than the second, in a fresh process with nothing "
-        f"cached. Wanted: {wanted['beyond_second_use_in_all']:g} s in all, {wanted['import_seconds']:g} s for the "
-        "import.\n\n" + table(("step", *(name for name, _ in columns)), rows)
+        "The additional time of the first use of everything on Facebook over the second, in a fresh process with "
+        f"nothing cached. Goal: {wanted['beyond_second_use_in_all']:g} s in all, {wanted['import_seconds']:g} s for "
+        "the import.\n\n" + table(("step", *(name for name, _ in columns)), rows)
     )
 
 
@@ -430,8 +430,8 @@ def small_adds() -> str:
             rows.append((f"{kind}, each add followed by a search", *numbers, ""))
     return (
         f"{content['adds']:,} adds of one vector where {content['stored']:,} x {content['dimension']} are stored, in "
-        "turns with stock IndexIVFFlat and IndexIDMap2 over IndexFlat. What the first search afterwards takes longer "
-        f"counts for ours. Wanted: a ratio of at most {content['wanted']:g} for the inverted file.\n\n"
+        "turns with stock IndexIVFFlat and IndexIDMap2 over IndexFlat. The additional time of the first search "
+        f"afterwards counts for ours. Goal: a ratio of at most {content['wanted']:g} for the inverted file.\n\n"
         + table(("index", "ours", "stock", "first search longer by", "ratio", "results as if added at once"), rows)
     )
 
@@ -520,9 +520,8 @@ def memory() -> str:
                 )
             )
     steps = next(iter(content["graphs"][0]["bytes_per_vector"].values()))
-    return (
-        "Bytes a vector that an index holds in a process, in brackets those of commit 2deb883. Wanted: no more.\n\n"
-        + table(("graph", "index", *steps, "ratio"), rows)
+    return "Bytes per vector of an index in a process, in brackets at commit 2deb883. Goal: no more.\n\n" + table(
+        ("graph", "index", *steps, "ratio"), rows
     )
 
 
@@ -564,9 +563,9 @@ def recall_kept() -> str:
         "set: in brackets is how many means or classes are below beyond the noise of that, by a one-sided test at 1 % "
         "each.\n\n"
         "The cost is in the last two columns: the lists that a query probes, in the mean over the sets, and how many "
-        "times as many these are as for a promise for the mean alone (geometric mean over the sets). That promise, as "
-        "it was before, takes the smallest `nprobe` whose mean recall over 2,000 stored rows (500 for single queries) "
-        "reaches what is asked for with 95 % confidence.\n\n"
+        "times as many these are as for a promise for the mean alone (geometric mean over the sets). The promise "
+        "of earlier versions takes the smallest `nprobe` whose mean recall over 2,000 stored rows (500 for single "
+        "queries) reaches what is asked for with 95 % confidence.\n\n"
         + unfinished
         + table((*head, "classes below", "lists", "ratio"), rows)
     )
@@ -674,8 +673,8 @@ def coverage() -> str:
         "and the interval is held against the mean score of such attributes. Nothing is promised: the interval says "
         "whether chance would do, and an attribute that clusters among like nodes has a score that varies more.\n\n"
         + table(("nodes", "depends on", "share with the value", "mean score", "expected", "holds"), matters)
-        + "\n\n**Consistency, classes shuffled over the nodes.** `expected` should equal the mean share, ties or not; "
-        "beside it what it would be without counting ties. Wilson's interval takes nodes for independent.\n\n"
+        + "\n\n**Consistency, classes shuffled over the nodes.** `expected` should equal the mean share, with and "
+        "without ties; the next column ignores ties. Wilson's interval takes nodes for independent.\n\n"
         + table(
             (
                 "vectors",
@@ -690,8 +689,8 @@ def coverage() -> str:
             shuffled,
         )
         + "\n\n**Accuracy within the evidence.** The band of `error_rate_by_evidence` against the mean accuracy, if "
-        "true classes are drawn anew for the same predictions, and if the model learns anew from other nodes.\n\n"
-        + table(("nodes", "drawn anew", "k", "mean accuracy", "holds"), accuracy)
+        "true classes are redrawn for the same predictions, and if the model is trained again on other nodes.\n\n"
+        + table(("nodes", "redrawn", "k", "mean accuracy", "holds"), accuracy)
     )
 
 
@@ -777,8 +776,8 @@ def page() -> str:
         "# Benchmarks\n\nOne script per question; each writes a JSON result into `results/`, with the versions and the "
         "processor, and `python benchmarks/report.py` writes this page from them. Graphs are read from `CFE_DATA`. "
         "Trust ratios, not absolute times: they are taken in one run, on two shared cores.\n\n"
-        "The engine against tuned peers has pages of its own, from `python -m benchmarks.engine.run`: on a processor "
-        "with AVX-512 VNNI the real graphs ([engine_core.md](results/engine_core.md)) and 200,000 nodes "
+        "The comparison of the engine with tuned peers has separate pages, from `python -m benchmarks.engine.run`: on "
+        "a processor with AVX-512 VNNI the real graphs ([engine_core.md](results/engine_core.md)) and 200,000 nodes "
         "([engine_core_200k.md](results/engine_core_200k.md)); on one with AVX2 only the real graphs, two of 20,000 "
         "nodes and three whose similarities crowd together ([engine_avx2.md](results/engine_avx2.md)), and "
         "1,569,960 nodes at low homophily ([engine_1569960.md](results/engine_1569960.md)); before the native core, "

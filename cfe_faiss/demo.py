@@ -1,4 +1,4 @@
-"""The demo: from a data set to its closest pairs that a trained model treats differently, for a person to read."""
+"""The demo: train a model on a data set, and print the most similar pairs of nodes in different classes."""
 
 import os
 from itertools import chain
@@ -34,20 +34,20 @@ def run(  # noqa: PLR0913
     seed: int,
     output: TextIO,
 ) -> None:
-    """Train a GCN on a data set, and show the most similar pairs of nodes that it puts in different classes.
+    """Train a GCN on a data set, and print the most similar pairs of nodes that it puts in different classes.
 
     Parameters
     ----------
     dataset, root, seed
-        As in :func:`cfe_faiss.datasets.load`; the seed is also that of the model and its training.
+        As in :func:`cfe_faiss.datasets.load`. The seed also belongs to the model and its training.
     pairs
-        How many pairs, >= 1.
+        Number of pairs, >= 1.
     nodes
         Search among the "test" nodes or "all" nodes.
     folder
-        Folder of the picture of the closest pair, ``evidence.png``. It is created if it does not exist.
+        Folder for the picture of the closest pair, ``evidence.png``; created if missing.
     overwrite
-        Whether to replace a picture of that name that this package has not written.
+        Whether to replace a picture with this name that this package has not written.
     output
         Stream for the text. Progress goes to standard error.
 
@@ -58,7 +58,7 @@ def run(  # noqa: PLR0913
     OSError
         If a file of the data set is missing, or the picture cannot be written.
     TypeError, ValueError
-        If an argument is not as described; or if another picture is there, and ``overwrite`` is False.
+        If an argument is not as described; or if a foreign file has this name, and ``overwrite`` is False.
     """
     from cfe_faiss.datasets import load
     from cfe_faiss.models import gcn, train
@@ -109,7 +109,7 @@ def _paragraph(text: str) -> str:
 
 
 def _in_own_units(data: Any) -> bool:
-    """Whether the features say something to a reader; where ``x`` is not scaled, they are columns without a name."""
+    """Return whether features have units that a reader knows; unscaled ``x`` has columns without names."""
     return data.x_raw is not data.x
 
 

@@ -1,4 +1,4 @@
-"""Evidence search as a scikit-learn estimator; loaded when first used, since it loads scikit-learn."""
+"""Evidence search as a scikit-learn estimator. The module loads scikit-learn, so it is imported at first use."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from cfe_faiss.finder import empty_index
 from cfe_faiss.index.kinds import EvidenceIndex
 
 _BLOCK = 1 << 24
-"""How many numbers are read from the index or from a sparse matrix at a time: 64 MiB."""
+"""Numbers per block of rows from the index or from a sparse matrix: 64 MiB."""
 
 _ROUNDING = 1e-6
-"""A threshold is lowered by so much, so that rounding loses no neighbour before distances are compared."""
+"""Reserve for rounding: the threshold of the range search is lower by this amount, before distances are compared."""
 
 Mode = Literal["connectivity", "distance"]
 Distances = NDArray[np.float32]
@@ -32,11 +32,10 @@ Indices = NDArray[np.int64]
 
 
 class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Nearest samples of other classes, in the manner of ``sklearn.neighbors.NearestNeighbors``.
+    """Nearest samples of other classes, with the interface of ``sklearn.neighbors.NearestNeighbors``.
 
-    Where ``NearestNeighbors`` returns the fitted samples that are most similar to a query, this returns the most
-    similar ones that a classifier treats differently: the query's counterfactual evidence. The classes are those that
-    the classifier predicts, handed in as ``y`` and ``labels``, or asked of ``estimator``.
+    It returns the counterfactual evidence of a query: the most similar fitted samples that a classifier puts in other
+    classes. The predicted classes are the arguments ``y`` and ``labels``, or come from ``estimator``.
 
     Parameters
     ----------
@@ -45,16 +44,15 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     radius
         Largest cosine distance of :meth:`radius_neighbors` by default, >= 0.
     index
-        What to search with, as :func:`cfe_faiss.index_factory` describes it: ``"EvidenceFlat"`` is exact,
+        Description of the index for :func:`cfe_faiss.index_factory`: ``"EvidenceFlat"`` is exact,
         ``"EvidenceIVF<nlist>,Flat"`` approximate and faster for many samples. None: exact up to 100,000 samples and
-        ``"EvidenceIVF<2 sqrt(n_samples)>,Flat"`` beyond.
+        ``"EvidenceIVF<2 sqrt(n_samples)>,Flat"`` above.
     nprobe
-        Lists that an inverted file probes for each query, >= 1; None for its own default. The exact index has no
-        lists and compares all vectors.
+        Number of lists to probe for each query, >= 1; None for the default of the index. The exact index ignores it.
     estimator
-        The classifier that the evidence is about. ``fit`` fits a clone of it to ``X, y``, and its predictions are the
-        labels of samples and queries. One that is fitted already stays as it is as
-        ``sklearn.frozen.FrozenEstimator(classifier)``. None: predictions are handed in.
+        The classifier to explain. ``fit`` fits a clone of it to ``X, y``, and its predictions are the labels of samples
+        and queries. Pass a fitted classifier as ``sklearn.frozen.FrozenEstimator(classifier)``. None: the predictions
+        are arguments.
 
     Attributes
     ----------
@@ -63,26 +61,23 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     estimator_
         The fitted classifier; None without ``estimator``.
     index_
-        The evidence index that holds the normalised samples: a sample's id is its row in ``X``, its label a position
-        in ``classes_``.
+        Evidence index of the normalised samples: ids are rows of ``X``, labels are positions in ``classes_``.
     n_features_in_
         Number of features seen in ``fit``.
     feature_names_in_
-        Their names, ``(n_features_in_,)``; only if ``X`` had names that are all strings.
+        Names of the features, ``(n_features_in_,)``; only if all names in ``X`` are strings.
     n_samples_fit_
         Number of samples in the fitted data.
 
     Notes
     -----
-    Distances are cosine distances, 1 - cosine similarity, in [0, 2] and float32, the precision in which the index
-    multiplies: take them as accurate to 1e-6. A sample of zeros has distance 1 to everything. Features that
-    differ in scale should be scaled first, as for any distance.
+    Distances are cosine distances, 1 - cosine similarity, in [0, 2], float32 and accurate to 1e-6. A zero sample has
+    distance 1 to every sample. Scale features of different units first, as for any distance.
 
-    ``X`` may be a SciPy sparse matrix or array of any format wherever it is taken. The index holds dense vectors,
-    ``4 * n_samples * n_features`` bytes for ``"EvidenceFlat"``, about twice as much while ``fit`` fills it. Beside it,
-    rows are dense in blocks of 64 MiB only, and those that an inverted file is trained on, at most 256 a list. Results
-    are those of the same values in a dense array. Texts with many thousands of terms are better reduced first, by
-    ``TruncatedSVD`` for example.
+    ``X`` may be a SciPy sparse matrix or array of any format in every method; the results equal those for dense ``X``.
+    The index holds dense vectors: ``4 * n_samples * n_features`` bytes for ``"EvidenceFlat"``, about twice as much
+    during ``fit``. Other dense copies are blocks of 64 MiB, and training rows of an inverted file, at most 256 per
+    list. Reduce texts with many thousands of terms first, for example with ``TruncatedSVD``.
 
     Examples
     --------
@@ -132,11 +127,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         classifier = None if self.estimator is None else get_tags(self.estimator)
         tags.target_tags.required = classifier is None or classifier.target_tags.required
         tags.input_tags.sparse = classifier is None or classifier.input_tags.sparse
-        tags.transformer_tags.preserves_dtype = []  # distances are float32, whatever X is
+        tags.transformer_tags.preserves_dtype = []  # distances are float32 for any X
         return tags
 
     def get_metadata_routing(self) -> Any:
-        """Return how metadata is routed: ``labels`` to ``transform``, and what ``fit`` gets to the classifier's.
+        """Return the routing of metadata: ``labels`` to ``transform``, ``fit_params`` to the ``fit`` of the classifier.
 
         Returns
         -------
@@ -153,13 +148,12 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Parameters
         ----------
         X
-            Samples, (n_samples, n_features), dense or sparse and finite in float32; normalised in a copy.
+            Samples, (n_samples, n_features), dense or sparse and finite in float32. They are copied and normalised.
         y
             Without ``estimator`` the labels, (n_samples,): the class that a model predicts for each sample, as numbers
-            or strings; named ``y`` as in every scikit-learn estimator. With ``estimator`` what its ``fit`` learns:
-            the true classes.
+            or strings. With ``estimator`` the true classes for its ``fit``.
         **fit_params
-            What else the ``fit`` of ``estimator`` takes, such as ``sample_weight``.
+            Other arguments of the ``fit`` of ``estimator``, such as ``sample_weight``.
 
         Returns
         -------
@@ -169,13 +163,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter of the constructor is not as described, or the index needs more samples to
-            be trained.
+            If an argument or a parameter of the constructor is not as described, or there are too few samples to train
+            the index.
         """
         self._check_parameters(fit_params)
         classifier = None
         if self.estimator is not None:
-            routed = process_routing(self, "fit", **fit_params).estimator.fit if _routes() else fit_params
+            is_routed = get_config()["enable_metadata_routing"]
+            routed = process_routing(self, "fit", **fit_params).estimator.fit if is_routed else fit_params
             classifier = clone(self.estimator).fit(X, y, **routed)
             y = classifier.predict(X)
         samples, targets = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
@@ -232,25 +227,23 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Parameters
         ----------
         X
-            Queries, (n_queries, n_features), dense or sparse; by default all fitted samples, each with the label it
-            was fitted with. A sample is never its own neighbour, since it is of its own class.
+            Queries, (n_queries, n_features), dense or sparse; by default all fitted samples with their labels.
         labels
-            Class that the model predicts for each query, (n_queries,), in the same terms as in ``fit``; for ``X``
-            only. By default what the ``estimator`` predicts; without one they must be given. A label that ``fit`` has
-            not seen leaves nothing out: all samples are of other classes.
+            Class that the model predicts for each query, (n_queries,), as numbers or strings like in ``fit``; for ``X``
+            only. Default: the predictions of ``estimator``, without which they are required. For a label that ``fit``
+            has not seen, all samples are of other classes.
         n_neighbors
-            Neighbours wanted for each query, >= 1; by default the ``n_neighbors`` of the constructor.
+            Neighbours per query, >= 1; by default the ``n_neighbors`` of the constructor.
         return_distance
-            Whether to return the distances too.
+            Whether to return the distances as well.
 
         Returns
         -------
         distances
-            Cosine distances, (n_queries, n_neighbors) float32, ascending. Where fewer samples than ``n_neighbors``
-            are of other classes, the rest is infinity. Left out if ``return_distance`` is False.
+            Cosine distances, (n_queries, n_neighbors) float32, ascending, padded with infinity if fewer samples than
+            ``n_neighbors`` are of other classes. Missing if ``return_distance`` is False.
         indices
-            Rows of the fitted ``X``, (n_queries, n_neighbors) int64; equal similarity: smaller index first. Where
-            the distance is infinity, -1.
+            Rows of the fitted ``X``, (n_queries, n_neighbors) int64; ties: smaller index first. Padding is -1.
 
         Raises
         ------
@@ -284,13 +277,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X, labels, n_neighbors
             As in :meth:`kneighbors`.
         mode
-            ``"connectivity"``: each neighbour is a 1. ``"distance"``: its cosine distance, where 0 is an entry, too.
+            ``"connectivity"``: entries are 1. ``"distance"``: entries are cosine distances; 0 is stored explicitly.
 
         Returns
         -------
         graph
             CSR array, (n_queries, n_samples_fit), float32; the entries of a row by ascending distance. A row has fewer
-            than ``n_neighbors`` where fewer samples are of other classes.
+            than ``n_neighbors`` entries if fewer samples are of other classes.
 
         Raises
         ------
@@ -323,25 +316,25 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ) -> tuple[NDArray[np.object_], NDArray[np.object_]] | NDArray[np.object_]:
         """Return all fitted samples of other classes within a distance of the query.
 
-        It is exact with every index, since all samples are compared: time grows with n_queries times n_samples_fit.
+        It compares all samples, so it is exact with every index. Time grows with n_queries times n_samples_fit.
 
         Parameters
         ----------
         X, labels
             As in :meth:`kneighbors`.
         radius
-            Largest cosine distance, >= 0 and itself included; by default the ``radius`` of the constructor.
+            Largest cosine distance, >= 0, inclusive; by default the ``radius`` of the constructor.
         return_distance
-            Whether to return the distances too.
+            Whether to return the distances as well.
 
         Returns
         -------
         distances
-            For each query an array of its cosine distances, float32, ascending: (n_queries,) of objects. Left out if
+            Array of objects, (n_queries,): the cosine distances of each query, float32, ascending. Missing if
             ``return_distance`` is False.
         indices
-            For each query an array of rows of the fitted ``X``, int64, in the same order; equal similarity: smaller
-            index first. (n_queries,) of objects.
+            Array of objects, (n_queries,): rows of the fitted ``X``, int64, in the same order; ties: smaller index
+            first.
 
         Raises
         ------
@@ -375,7 +368,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X, labels, radius
             As in :meth:`radius_neighbors`.
         mode
-            ``"connectivity"``: each neighbour is a 1. ``"distance"``: its cosine distance, where 0 is an entry, too.
+            ``"connectivity"``: entries are 1. ``"distance"``: entries are cosine distances; 0 is stored explicitly.
 
         Returns
         -------
@@ -398,14 +391,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Parameters
         ----------
         X, labels
-            As in :meth:`kneighbors`. In a pipeline ``labels`` are metadata, which are asked for with
-            ``set_transform_request(labels=True)``; with ``estimator`` they are not needed.
+            As in :meth:`kneighbors`. In a pipeline ``labels`` are metadata: request them with
+            ``set_transform_request(labels=True)``. With ``estimator`` they are not needed.
 
         Returns
         -------
         distances
-            (n_queries, n_neighbors) float32, ascending; infinity where fewer samples are of other classes. As a frame
-            after ``set_output``.
+            (n_queries, n_neighbors) float32, ascending, padded with infinity. A frame after ``set_output``.
 
         Raises
         ------
@@ -420,7 +412,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self.kneighbors(X, labels)[0]
 
     def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Distances:
-        """Fit, and return the distances of the fitted samples to the nearest samples of other classes.
+        """Fit the samples and return their distances to the nearest samples of other classes.
 
         Parameters
         ----------
@@ -430,7 +422,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            As :meth:`transform` returns them for ``X`` with the labels it was fitted with.
+            As from :meth:`transform` for ``X`` with the fitted labels.
 
         Raises
         ------
@@ -445,7 +437,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self.n_neighbors
 
     def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[NDArray[np.float32], NDArray[np.integer]]]:
-        """Yield the queries as dense vectors with encoded labels, a block at a time."""
+        """Yield blocks of queries as dense vectors and encoded labels."""
         if X is None:
             _check_no_labels(labels)
             ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels
@@ -457,26 +449,26 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             if self.estimator_ is None:
                 raise ValueError("labels must be given with X: the predicted class of each query, got None")
             labels = self.estimator_.predict(X)
-        codes = self._encoded(labels, queries.shape[0])
+        codes = self._encode(labels, queries.shape[0])
         for rows in _blocks(queries):
             yield _dense(queries[rows]), codes[rows]
 
-    def _encoded(self, labels: ArrayLike, n: int) -> Indices:
-        """Return the place of each label in ``classes_``, or one that no sample has where the label is new."""
+    def _encode(self, labels: ArrayLike, n: int) -> Indices:
+        """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
         array = np.asarray(labels)
         if array.shape != (n,):
             raise ValueError(f"labels must have shape ({n},), one label per query, got {array.shape}")
         assert_all_finite(array, input_name="labels")
-        known, asked = self.classes_.tolist(), array.tolist()
+        known, listed = self.classes_.tolist(), array.tolist()
         kind = str if isinstance(known[0], str) else Real
-        # "1" is not 1: such labels would all count as new, and every query's own class would come back.
-        if not all(isinstance(label, kind) for label in asked):
-            raise TypeError(f"labels must be {'strings' if kind is str else 'numbers'} as in fit, got {asked[:8]}")
+        # Texts for numbers ("1" for 1) would all be unknown, and a search would return samples of the query's class.
+        if not all(isinstance(label, kind) for label in listed):
+            raise TypeError(f"labels must be {'strings' if kind is str else 'numbers'} as in fit, got {listed[:8]}")
         codes = {label: code for code, label in enumerate(known)}
-        return np.array([codes.get(label, len(codes)) for label in asked], dtype=np.int64)
+        return np.array([codes.get(label, len(codes)) for label in listed], dtype=np.int64)
 
     def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Indices, Distances, Indices]:
-        """Return what lies within a distance, as FAISS's range search does: lims, distances, indices."""
+        """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
         most = as_number("radius", self.radius if radius is None else radius, 0, np.inf)
         counts, distances, indices = [], [], []
@@ -505,12 +497,8 @@ def _check_mode(mode: Mode) -> None:
         raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
 
 
-def _routes() -> bool:
-    return bool(get_config()["enable_metadata_routing"])
-
-
 def _blocks(X: Any) -> Iterator[slice]:
-    """Yield the rows of a matrix by blocks: all at once where they are dense already."""
+    """Yield the rows of a matrix in blocks; a dense matrix is one block."""
     n, d = X.shape
     yield from gen_batches(n, max(1, _BLOCK // d) if issparse(X) else n)
 

@@ -1,4 +1,4 @@
-"""Settings of an inverted file for a wanted recall, found by trying them."""
+"""Search for the fastest settings of an inverted file at a given recall."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, as it was measured on the sample.
+    """One setting and its measurements on the sample.
 
     Attributes
     ----------
     nlist, partitions, nprobe
         Parameters of the index and of the search.
     recall
-        Recall@k on the half of the vectors that was used to choose.
+        Recall@k on the half of the vectors that chooses.
     unseen_recall
         Recall@k on the other half.
     seconds
-        For the evidence of one vector, when that of all of them is searched: the shortest of three times, in seconds.
+        Time per vector of a search for all vectors, the shortest of three, in seconds.
     """
 
     nlist: int
@@ -49,18 +49,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What :func:`tune` found.
+    """Result of :func:`tune`.
 
     Attributes
     ----------
     best
-        The fastest setting that reaches the recall on the half used to choose, or the exact one where none does.
+        The fastest setting that reaches the recall on the choosing half; the last one tried probes all lists.
     curve
-        The Pareto curve: settings for which none is both faster and better, by ascending recall.
+        The Pareto curve: settings for which no other is both faster and better, by ascending recall.
     n
-        Vectors that the settings were measured on.
+        Number of vectors in the sample.
     k, wanted
-        The k and the recall asked for.
+        The requested k and recall.
     """
 
     best: Setting
@@ -72,10 +72,10 @@ class Tuning:
     __repr__ = summary
 
     def build(self, X: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> IndexEvidenceIVF:
-        """Return an index of vectors, (n, d), with labels, (n,), in the best setting; ``nprobe`` is measured anew.
+        """Return an index of vectors, (n, d), with labels, (n,), in the best setting.
 
-        Where there are more vectors than were tried, ``nlist`` grows as the square root of their number. ``nprobe`` is
-        the least that reaches the recall on a sample of the index itself.
+        For more vectors than in the sample, ``nlist`` grows as the square root of their number. ``nprobe`` is the
+        smallest value that reaches the recall on a sample of the new index.
         """
         vectors = as_unit_rows("X", X)
         nlist = max(1, min(len(vectors), round(self.best.nlist * math.sqrt(len(vectors) / self.n))))
@@ -89,11 +89,11 @@ class Tuning:
 def tune(
     X: ArrayLike, labels: ArrayLike, k: int = 10, recall: float = 0.95, *, sample: int = 50_000, seed: int = 0
 ) -> Tuning:
-    """Choose nlist, partitions and nprobe for the evidence of all vectors at a wanted recall.
+    """Choose nlist, partitions and nprobe for the evidence of all vectors at a given recall.
 
-    Indexes of 1/4, 1/2, 1 and 2 times the automatic number of lists with one and two partitions are built over a sample
-    of the vectors. The evidence of every vector in the sample is searched exactly, and with more and more lists. Half
-    of the vectors choose; the other half, which had no part in it, says what the choice is worth.
+    Indexes with 1/4, 1/2, 1 and 2 times the automatic number of lists, and one and two partitions, are built over a
+    sample of the vectors. The evidence of every vector in the sample is searched exactly, and with increasing nprobe.
+    One half of the vectors chooses the setting; the recall on the other half is unbiased.
 
     Parameters
     ----------
@@ -102,18 +102,18 @@ def tune(
     labels
         Predicted class of each, (n,).
     k
-        Results wanted for each vector, >= 1.
+        Results per vector, >= 1.
     recall
-        Recall@k wanted, in (0, 1].
+        Required recall@k, in (0, 1].
     sample
-        At most so many vectors are tried, >= 2, drawn at random.
+        Largest size of the random sample, >= 2.
     seed
-        Of the sample and of the halves, >= 0.
+        Seed of the sample and of the halves, >= 0.
 
     Returns
     -------
     Tuning
-        The best setting, the Pareto curve, and ``build(X, labels)``, which makes the index.
+        The best setting, the Pareto curve, and ``build(X, labels)`` for the index.
 
     Raises
     ------
@@ -122,8 +122,8 @@ def tune(
 
     Notes
     -----
-    Times are measured, so they and what is chosen by them depend on the machine and on what else it does; recalls do
-    not. A setting takes a training, an addition and about ten searches of all vectors of the sample.
+    Times, and so the choice, depend on the machine and its load; recalls do not. A setting takes one training, one
+    addition and about ten searches for all vectors of the sample.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def tune(
 
 
 def _tried(index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: NDArray[np.bool_]) -> list[Setting]:
-    """Measure more and more lists until the recall is reached, and the number between the last two that may do."""
+    """Double nprobe until the recall is reached, then bisect between the last two values."""
     tried = [_measured(index, k, 1, exact, first)]
     most = index.nlist * index.partitions
     while tried[-1].recall < wanted and tried[-1].nprobe < most:
@@ -188,7 +188,7 @@ def _measured(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, firs
 
 
 def _pareto(settings: list[Setting]) -> tuple[Setting, ...]:
-    """Return the settings for which no other is both faster and better, by ascending recall."""
+    """Return the settings of the Pareto curve, by ascending recall."""
     curve: list[Setting] = []
     for setting in sorted(settings, key=lambda one: (-one.recall, one.seconds)):
         if not curve or setting.seconds < curve[-1].seconds:

@@ -1,7 +1,12 @@
+import os
 import subprocess
 import sys
 from importlib.metadata import metadata, version
 from importlib.resources import files
+from pathlib import Path
+
+import faiss
+import pytest
 
 import cfe_faiss as cfe
 
@@ -10,7 +15,7 @@ def test_import_is_light() -> None:
     code = (
         "import sys, cfe_faiss\n"
         "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'networkx', 'sklearn', 'scipy.stats', 'rich'}\n"
-        "heavy |= {'pyarrow', 'langchain_core', 'llama_index', 'haystack'}\n"
+        "heavy |= {'pyarrow', 'langchain_core', 'llama_index', 'haystack', 'scipy.sparse', 'scipy.special'}\n"
         "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )
@@ -45,3 +50,30 @@ def test_metadata() -> None:
     assert version("cfe-faiss") == cfe.__version__
     assert metadata("cfe-faiss")["License-Expression"] == "MIT"
     assert files("cfe_faiss").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["faiss_cpu-1.15.1.dist-info"], None),
+        (["faiss_cpu-1.15.1.dist-info", "faiss_vectors-1.0.dist-info", "faiss_cpu.libs"], None),
+        (["faiss_cpu-1.15.1.dist-info", "faiss_gpu_cu12-1.13.0.dist-info"], ["faiss-cpu", "faiss-gpu-cu12"]),
+        (["faiss-1.14.0.dist-info", "faiss_cpu-1.15.1.dist-info"], ["faiss", "faiss-cpu"]),
+    ],
+)
+def test_two_distributions_of_faiss_are_warned_of(tmp_path: Path, folders: list[str], names: list[str] | None) -> None:
+    installed = Path(faiss.__file__).parents[1]
+    for package in ("faiss", "faiss_cpu.libs"):
+        if (installed / package).exists():
+            (tmp_path / package).symlink_to(installed / package)
+    for folder in folders:
+        (tmp_path / folder).mkdir(exist_ok=True)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", "import cfe_faiss"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if names is None:
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        remedy = f"pip uninstall -y {' '.join(names)}; pip install {names[-1]}"
+        assert f"{' and '.join(names)} are installed over each other in {tmp_path}" in done.stderr
+        assert done.stderr.rstrip().endswith(remedy)

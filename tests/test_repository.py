@@ -48,6 +48,16 @@ def test_what_is_installed_directly_is_pinned() -> None:
     assert {name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in pinned} == {"cfe-faiss"}
 
 
+def test_dependencies_without_faiss_are_documented() -> None:
+    dependencies = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
+    page = read("docs/getting_started/install.md")
+    documented = re.search(r"^pip install --no-deps cfe-faiss\npip install (.*)$", page, re.MULTILINE)
+    others = [requirement for requirement in dependencies if not requirement.startswith("faiss")]
+    assert documented is not None
+    assert re.findall(r'"([^"]+)"', documented[1]) == others
+    assert len(others) == len(dependencies) - 1
+
+
 def test_torch_that_runs_code_from_files_is_refused() -> None:
     """``weights_only=True`` holds from version 2.10 on (CVE-2026-24747)."""
     extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]

@@ -1,10 +1,11 @@
-"""Run FAISS's tests of one module in this process, and print a line of JSON before and after each.
+"""Run FAISS's tests of one module in this process, and print lines of JSON: before and after each test, and for each
+stock class that the test replaces, so that nothing is lost if the process crashes.
 
     python child.py FOLDER MODULE KIND DATA [TEST ...]
 
 FOLDER holds FAISS's tests. KIND is "ours" (evidence indexes in place of some stock ones), "stock", or "unit" (stock
-indexes that normalise what they are given). DATA is "raw", or "unit": the helpers that make the tests' data return unit
-vectors. TEST is the name of one that is to be run, by default all.
+indexes that normalise their vectors). DATA is "raw", or "unit": the helpers for the tests' data return unit vectors.
+TEST is the name of a test to run, by default all.
 """
 
 import contextlib
@@ -28,11 +29,11 @@ from faiss.contrib import datasets
 REACHES = re.compile(r"INNER_PRODUCT|IndexFlatIP|[\"']IP[\"']|faiss_metric")
 CONSTANT = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 LEVELS = re.compile(r"_(NONE|AVX2|AVX512|AVX512_SPR|ARM_NEON|ARM_SVE|RISCV_RVV)(?=\.)")
-"""What FAISS appends to the name of a class of tests that it runs once for each instruction set."""
+"""Suffix that FAISS appends to the name of a test class for each instruction set."""
 
 
 class Recorder(unittest.TestResult):
-    """Prints what came of each test."""
+    """Prints the outcome of each test."""
 
     def __init__(self, out: Any) -> None:
         super().__init__()
@@ -43,6 +44,7 @@ class Recorder(unittest.TestResult):
         stand_ins.made.clear()
         self.problem = ("ok", "", "")
         self.say(test=test.id(), state="started")
+        stand_ins.made.report = lambda name: self.say(test=test.id(), state="made", made=name)
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().stopTest(test)
@@ -81,7 +83,7 @@ def cases(suite: Any) -> Iterator[unittest.TestCase]:
 
 
 def can_reach(test: unittest.TestCase) -> bool:
-    """Return whether a test, or what it may use in its class and beside it, speaks of inner products."""
+    """Return whether a test, its class, or the functions and constants that it uses, mention inner products."""
     module, method = sys.modules[type(test).__module__], test.id().rpartition(".")[2]
     sources = [_without_other_tests(cls, method) for cls in type(test).__mro__]
     beside = {name: inspect.getsource(one) for name, one in vars(module).items() if inspect.isfunction(one)}
@@ -91,13 +93,13 @@ def can_reach(test: unittest.TestCase) -> bool:
 
 
 def _without_other_tests(cls: type, method: str) -> str:
-    """Return the source of a class of tests, where there is one, without all its tests but one."""
+    """Return the source of a test class without its other tests; "" if it is not a test class."""
     if not issubclass(cls, unittest.TestCase) or cls is unittest.TestCase:
         return ""
     functions = {name: inspect.getsource(one) for name, one in vars(cls).items() if inspect.isfunction(one)}
     try:
         source = inspect.getsource(cls)
-    except OSError:  # of a class that was made for an instruction set
+    except OSError:  # a generated class for an instruction set
         return "".join(text for name, text in functions.items() if name == method or not name.startswith("test"))
     for name, text in functions.items():
         if name.startswith("test") and name != method:
@@ -106,7 +108,7 @@ def _without_other_tests(cls: type, method: str) -> str:
 
 
 def at_one_level(tests: list[unittest.TestCase]) -> list[unittest.TestCase]:
-    """Return the tests without those that are there once more for another instruction set."""
+    """Return the tests without their repetitions for other instruction sets."""
     first = {LEVELS.sub("", test.id()): test for test in reversed(tests)}
     return [test for test in tests if first[LEVELS.sub("", test.id())] is test]
 
@@ -120,7 +122,7 @@ def unit(x: Any) -> Any:
 
 
 def unit_data(modules: list[Any]) -> None:
-    """Let the helpers that make the tests' data return unit vectors, wherever these modules name them."""
+    """Replace the helpers for the tests' data in these modules by ones that return unit vectors."""
     made = datasets.SyntheticDataset.__init__
 
     def of_unit_vectors(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -137,7 +139,7 @@ def unit_data(modules: list[Any]) -> None:
 
 
 def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None:
-    out = os.fdopen(os.dup(1), "w")  # whatever the tests print is not for whoever reads this
+    out = os.fdopen(os.dup(1), "w")  # output of the tests goes to standard error
     os.dup2(2, 1)
     sys.path.insert(0, folder)
     tests = importlib.import_module(name)

@@ -1,27 +1,34 @@
-"""Why a test of FAISS's fails with evidence indexes."""
+"""Reasons for failures of FAISS's tests with evidence indexes."""
 
 import re
 from typing import Any
 
 PASSES = "passes"
-UNIT = "passes where its data are unit vectors"
-BOTH = "fails with stock FAISS, too"
-LENGTHS = "needs vectors of other lengths than 1"
-REFUSED = "asks for what evidence indexes refuse, as documented"
-CLASS = "asks for exactly the stock class"
+UNIT = "passes on unit vectors"
+BOTH = "fails with stock FAISS"
+LENGTHS = "needs vectors of other lengths"
+REFUSED = "uses an operation that evidence indexes refuse, as documented"
+CLASS = "requires exactly the stock class"
+CRASH = "ends the process"
 OTHER = "another difference"
 UNEXPLAINED = "no reason known"
-VERDICTS = (PASSES, UNIT, BOTH, LENGTHS, REFUSED, CLASS, OTHER, UNEXPLAINED)
+VERDICTS = (PASSES, UNIT, BOTH, LENGTHS, REFUSED, CLASS, CRASH, OTHER, UNEXPLAINED)
 
 ABOUT = {
     UNIT: [
-        "Evidence indexes normalise what they are given, and FAISS's helpers give these tests longer and shorter ones.",
-        "Where the helpers make unit vectors, the tests pass.",
+        "Evidence indexes normalise their vectors, and FAISS's helpers generate other lengths for these tests.",
+        "If the helpers generate unit vectors, the tests pass.",
         "",
     ],
     LENGTHS: [
-        "These tests make vectors of other lengths themselves, or turn on the lengths: they fail with stock indexes,",
-        "too, where these normalise what they are given. The error is that of such stock indexes.",
+        "These tests create vectors of other lengths themselves, or depend on the lengths: they also fail with stock",
+        "indexes that normalise their vectors. The error is from such stock indexes.",
+        "",
+    ],
+    CRASH: [
+        "These tests end the process, or do not return, with evidence indexes only. The exact index is an",
+        "`IndexIDMap2`. FAISS's C++ code that expects an `IndexFlat` (coarse quantizers, graphs, `IndexRefine`) reads",
+        "it as one, or adds vectors without ids in a parallel section, which aborts.",
         "",
     ],
 }
@@ -49,16 +56,16 @@ ERRORS: tuple[tuple[str, str, str], ...] = (
         "the exact index is an `IndexIDMap2`, which has no `permute_entries`; its rows are in order of their classes",
     ),
 )
-"""An error of ours, the verdict, and what there is to say of it."""
+"""Pattern of an error, verdict, and reason."""
 
 TESTS: dict[str, tuple[str, str]] = {}
-"""A test without its module, the verdict, and the reason, which somebody has looked for."""
+"""Test without its module, verdict, and reason, found by inspection."""
 
 
 def verdict(test: str, ours: Any, stock: Any, on_unit: Any, normalising: Any) -> tuple[str, str]:
     """Return the verdict on a test, and the reason.
 
-    Outcomes: with evidence indexes; with stock ones; and, where only the former fail, with evidence indexes on unit
+    Outcomes: with evidence indexes; with stock indexes; and, if only the former fail, with evidence indexes on unit
     vectors, and with stock indexes that normalise.
     """
     if ours.state == "ok":
@@ -71,6 +78,8 @@ def verdict(test: str, ours: Any, stock: Any, on_unit: Any, normalising: Any) ->
     for pattern, kind, text in ERRORS:
         if re.search(pattern, ours.message):
             return kind, text
+    if ours.state == "not finished":
+        return CRASH, ", ".join(ours.made)
     if on_unit.state == "ok":
         return UNIT, ""
     if normalising.state != "ok":

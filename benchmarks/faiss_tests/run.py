@@ -1,13 +1,15 @@
-"""Which of FAISS's own Python tests pass with evidence indexes in place of stock ones, and why the others do not.
+"""Run FAISS's own Python tests with evidence indexes in place of stock ones, and name the cause of each failure.
 
     python benchmarks/faiss_tests/run.py CHECKOUT [--modules test_index ...] [--seconds 120]
 
-CHECKOUT is a copy of FAISS's repository, best of the version that is installed. A test counts if it makes at least one
-index over inner products that has an evidence index for it (:mod:`stand_ins`); of tests that FAISS runs once for each
-instruction set, one counts. Each is run with stock FAISS, too, and what fails with evidence indexes only is run twice
-more: on unit vectors, and with stock indexes that normalise. So it is known, not guessed, which tests need vectors of
-any length. Other failures are told apart by their error, and by :mod:`reasons`; a failure without a reason is one of
-ours, and ends the script with status 1. It writes results/faiss_own_tests.md.
+CHECKOUT is a copy of FAISS's repository, preferably of the installed version. A test counts if it creates at least one
+index over inner products that an evidence index replaces (:mod:`stand_ins`), also if it then crashes or stalls. Of
+tests that FAISS repeats for each instruction set, one counts.
+
+Each test also runs with stock FAISS. Tests that fail with evidence indexes only run twice more: on unit vectors, and
+with stock indexes that normalise. This measures which tests need vectors of any length. The other failures are
+classified by their error (:mod:`reasons`). A failure without a reason is our error, and ends the script with status 1.
+The script writes results/faiss_own_tests.md.
 """
 
 import argparse
@@ -32,7 +34,7 @@ SECONDS = 120
 
 
 class Outcome(NamedTuple):
-    """What came of a test: ok, failure, error, skipped, or not finished; its error, and which classes it made."""
+    """Outcome of a test: ok, failure, error, skipped, or not finished; its error, and the replaced classes."""
 
     state: str
     message: str = ""
@@ -41,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A test that makes an evidence index: what came of it, and why."""
+    """Verdict on a test that creates an evidence index, and its reason."""
 
     test: str
     verdict: str
@@ -52,14 +54,15 @@ class Row(NamedTuple):
 def run_module(
     checkout: Path, name: str, kind: str, data: str, wanted: list[str], seconds: float
 ) -> dict[str, Outcome]:
-    """Run some tests of a module (all for none); whatever ends or stalls the process counts for the test it was at."""
+    """Run tests of a module (all for none). A crash or a stall of the process is the outcome of the current test."""
     outcomes: dict[str, Outcome] = {}
     left = list(wanted)
     while True:
-        at, every = _run_until_it_stops(checkout, [name, kind, data, *left], outcomes, seconds)
+        at, made, every = _run_until_it_stops(checkout, [name, kind, data, *left], outcomes, seconds)
         if at is None:
             return outcomes
-        outcomes[at] = Outcome("not finished", f"the process ended or took more than {seconds:g} s")
+        message = f"the process ended or took more than {seconds:g} s"
+        outcomes[at] = Outcome("not finished", message, made=tuple(sorted(made)))
         left = [test for test in wanted or every or _names(checkout, name) if test not in outcomes]
         if not left:
             return outcomes
@@ -67,11 +70,11 @@ def run_module(
 
 def _run_until_it_stops(
     checkout: Path, arguments: list[str], outcomes: dict[str, Outcome], seconds: float
-) -> tuple[str | None, list[str]]:
-    """Return the test that the process did not come back from, if any, and the names of all tests if it told them."""
+) -> tuple[str | None, set[str], list[str]]:
+    """Return the test that ended the process, if any, its replaced classes, and the names of all tests if known."""
     env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # the tests ask for more threads than there may be cores
     command = [sys.executable, str(HERE / "child.py"), str(checkout / "tests"), *arguments]
-    at: str | None = None
+    at, made = None, set[str]()
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=env) as process,
@@ -79,18 +82,20 @@ def _run_until_it_stops(
         for text in _lines(process, seconds):
             line = json.loads(text)
             if line["state"] == "finished":
-                return None, line["tests"]
+                return None, set(), line["tests"]
             if line["state"] == "started":
-                at = line["test"]
+                at, made = line["test"], set()
+            elif line["state"] == "made":
+                made.add(line["made"])
             else:
                 outcomes[line["test"]] = Outcome(line["state"], line["message"], line["trace"], tuple(line["made"]))
                 at = None
         process.kill()
-    return (at, []) if at is not None else (None, [])
+    return at, made, []
 
 
 def _lines(process: Any, seconds: float) -> Any:
-    """Yield the lines that a process prints, until it has printed nothing for so long."""
+    """Yield the lines that a process prints, until it has been silent for some seconds."""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         rest, since = b"", time.monotonic()
@@ -108,14 +113,14 @@ def _lines(process: Any, seconds: float) -> Any:
 def _names(checkout: Path, name: str) -> list[str]:
     """Return the names of all tests of a module."""
     outcomes: dict[str, Outcome] = {}
-    return _run_until_it_stops(checkout, [name, "stock", "raw", "none"], outcomes, SECONDS)[1]
+    return _run_until_it_stops(checkout, [name, "stock", "raw", "none"], outcomes, SECONDS)[2]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
 def judge(checkout: Path, name: str, seconds: float) -> list[Row]:
-    """Return a row for each test of a module that makes an evidence index."""
+    """Return a row for each test of a module that creates an evidence index."""
     ours = run_module(checkout, name, "ours", "raw", [], seconds)
     reached = {test: outcome for test, outcome in ours.items() if outcome.made}
     stock = _again(checkout, name, "stock", "raw", list(reached), seconds)
@@ -143,9 +148,9 @@ def page(rows: list[Row], version: str, modules: list[str]) -> str:
         "",
         f"Written by `benchmarks/faiss_tests/run.py` with faiss-cpu {faiss.__version__} and tests of FAISS {version}.",
         "In FAISS's test modules `IndexFlatIP`, `IndexIVFFlat`, `IndexIVFScalarQuantizer` and `IndexIVFPQ` over",
-        "inner products make evidence indexes, in `index_factory`, too; FAISS's own code, `faiss.contrib` among it,",
-        "keeps its classes. Tests count that make at least one of them; of those that FAISS runs for each instruction",
-        "set, one.",
+        "inner products create evidence indexes, also by `index_factory`; FAISS's own code, including `faiss.contrib`,",
+        "keeps its classes. A test counts if it creates at least one of them, also if it then crashes. Of tests that",
+        "FAISS repeats for each instruction set, one counts.",
         "",
         f"Modules that were run: {', '.join(f'`{name}`' for name in modules)}.",
         "",

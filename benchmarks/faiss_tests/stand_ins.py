@@ -1,7 +1,7 @@
-"""What FAISS's tests see in place of the module ``faiss``: some of its classes make evidence indexes.
+"""Replacement of the module ``faiss`` in FAISS's tests: some of its classes create evidence indexes.
 
-Only indexes over inner products are replaced, as evidence indexes have no other metric; and only where the tests name
-them: FAISS's own code, the folder contrib among it, goes on with the stock classes.
+Only indexes over inner products are replaced, because evidence indexes have no other metric, and only in the tests
+themselves: FAISS's own code, including ``faiss.contrib``, uses the stock classes.
 """
 
 import types
@@ -14,12 +14,24 @@ import numpy as np
 import cfe_faiss as cfe
 
 IP = faiss.METRIC_INNER_PRODUCT
-made: set[str] = set()
-"""Names of the stock classes that were replaced since this was last emptied."""
+
+
+class Replaced(set[str]):
+    """Names of the stock classes that the current test has replaced. ``report`` is called for each new name."""
+
+    report: Callable[[str], None] | None = None
+
+    def add(self, name: str) -> None:
+        if name not in self and self.report is not None:
+            self.report(name)
+        super().add(name)
+
+
+made = Replaced()
 
 
 class StandIn(type):
-    """The kind of a class that is a stock class to whoever looks at it, and makes others of it when it is called."""
+    """Metaclass of classes that compare equal to a stock class, and create other objects when called."""
 
     _stock: Any
     _make: Callable[..., Any]
@@ -38,7 +50,7 @@ class StandIn(type):
 
 
 def module(kind: str) -> types.ModuleType:
-    """Return what stands for the module: with evidence indexes ("ours"), or stock ones of unit vectors ("unit")."""
+    """Return the replacement: with evidence indexes ("ours"), or with stock indexes of unit vectors ("unit")."""
     classes = EVIDENCE if kind == "ours" else UNIT
     stand_in = types.ModuleType("faiss")
     stand_in.__getattr__ = lambda name: getattr(faiss, name)  # type: ignore[method-assign]
@@ -60,12 +72,6 @@ def module(kind: str) -> types.ModuleType:
 # --- evidence indexes -------------------------------------------------------------------------------------------------
 
 
-def _filled_as(index: Any, stock: Any) -> Any:
-    """Return an evidence index after it took over what a stock one was set to."""
-    index.nprobe = stock.nprobe
-    return index
-
-
 EVIDENCE: dict[str, Callable[..., Any]] = {
     "flat": cfe.IndexEvidenceFlat,
     "ivf": lambda d, nlist: cfe.IndexEvidenceIVF(d, nlist),
@@ -84,7 +90,7 @@ def _unit(x: Any) -> Any:
 
 
 def _of_unit_vectors(stock: Any) -> Any:
-    """Return a stock class whose methods normalise what they are given."""
+    """Return a stock class whose methods normalise their vectors."""
 
     def on_unit(name: str) -> Any:
         method = getattr(stock, name)
@@ -125,7 +131,7 @@ def flat(classes: dict[str, Any], *args: Any) -> Any:
 
 
 def id_map(classes: dict[str, Any], stock: Any, index: Any) -> Any:
-    """The exact evidence index is an id map already."""
+    """Return an exact evidence index unchanged, because it is an id map already."""
     if isinstance(index, cfe.IndexEvidenceFlat):
         made.add("IndexIDMap")
         return index
@@ -155,7 +161,7 @@ def ivf_pq(classes: dict[str, Any], *args: Any) -> Any:
 
 
 def factory(classes: dict[str, Any], *args: Any) -> Any:
-    """Return what ``faiss.index_factory`` does, or an evidence index in place of one of the classes above."""
+    """Return the index of ``faiss.index_factory``, or an evidence index in place of one of the classes above."""
     index = faiss.index_factory(*args)
     if index.metric_type != IP:
         return index

@@ -1,4 +1,4 @@
-"""Predicted classes from what users keep them in: numbers, texts, probabilities or logits, as arrays or frames."""
+"""Predicted classes from numbers, texts, probabilities or logits, in arrays or frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import as_array, as_ids, as_labels
 
 _TEXTS = "OSTU"
-"""The kinds of arrays that may hold texts."""
+"""Kinds of arrays that may hold texts."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Predictions:
-    """What a model predicts for n nodes.
+    """Predictions of a model for n nodes.
 
     Attributes
     ----------
     labels
         The class of each node, (n,) int32.
     scores
-        Probabilities or logits, (n, C), column c for class c; None where only classes are known.
+        Probabilities or logits, (n, C), column c for class c; None if only classes are known.
     class_names
-        Name of each class; None where classes have numbers only.
+        Name of each class; None if classes have numbers only.
     """
 
     labels: NDArray[np.int32]
@@ -39,19 +39,19 @@ class Predictions:
 
 
 def class_names_of(data: Any) -> tuple[str, ...] | None:
-    """Return ``data.class_names``, or None where it has none."""
+    """Return ``data.class_names``, or None without names."""
     names = getattr(data, "class_names", None)
     return None if names is None or len(names) == 0 else tuple(map(str, names))
 
 
 def node_count(data: Any) -> int:
-    """Return the number of nodes that have features, or else true classes."""
+    """Return the number of nodes with features, or without features of those with true classes."""
     rows = data.y if getattr(data, "x", None) is None else data.x
     return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)  # sparse matrices have no length
 
 
 def check_names(predictions: Predictions, data: Any) -> None:
-    """Raise ValueError if texts are predicted, and ``data.y`` holds numbers without saying which text each is."""
+    """Raise ValueError if texts are predicted, and ``data.y`` holds numbers without class names."""
     if predictions.class_names is not None and class_names_of(data) is None and getattr(data, "y", None) is not None:
         some = ", ".join(predictions.class_names[:8])
         raise ValueError(f"data must have class_names, the text of each class of data.y: the model predicts {some}")
@@ -60,7 +60,7 @@ def check_names(predictions: Predictions, data: Any) -> None:
 def as_predictions(
     values: Any, n: int, class_names: Sequence[str] | None = None, name: str = "predictions"
 ) -> Predictions:
-    """Return ready predictions of n nodes in one form.
+    """Return predictions for n nodes in one form.
 
     Parameters
     ----------
@@ -69,24 +69,24 @@ def as_predictions(
 
         - classes, (n,): integers, or texts, which are ``class_names`` (without these, the texts in ascending order
           become classes 0, 1, ...);
-        - probabilities or logits, (n, C), C at least 2; the largest counts, of equal ones the first;
+        - probabilities or logits, (n, C), C at least 2; the first of the largest values gives the class;
 
         as an array, a tensor, lists, or a Series or DataFrame of pandas or polars. The index of a pandas object holds
         node ids 0..n-1, in any order. The columns of a DataFrame are classes: 0..C-1 or all of ``class_names``, in any
-        order; without ``class_names``, other columns are classes 0, 1, ... in the order that they have.
+        order; without ``class_names``, other columns are classes 0, 1, ... in column order.
     n
         Number of nodes.
     class_names
-        Names of the classes, where they are known.
+        Names of the classes, if known.
     name
-        What errors call the values.
+        Name of the argument in errors.
 
     Raises
     ------
     TypeError
-        If they are something else, floats of shape (n,) for example.
+        If the values have another type, floats of shape (n,) for example.
     ValueError
-        If the shape is wrong, a value missing or NaN, a class negative, or a text no class name.
+        If the shape is wrong, a value is missing or NaN, a class negative, or a text not a class name.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def as_predictions(
 
 
 def _array(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | None]:
-    """Return the values as an array, row i for node i, and the columns' names where they have names."""
+    """Return the values as an array, row i for node i, and the column names if there are any."""
     kind = type(values).__module__.partition(".")[0]
     columns = list(values.columns) if kind in ("pandas", "polars") and hasattr(values, "columns") else None
     if kind == "pandas" and hasattr(values, "index"):
@@ -134,14 +134,14 @@ def _array(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | No
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if values.is_floating_point():
-            values = values.float()  # NumPy knows no bfloat16
+            values = values.float()  # NumPy has no bfloat16
         return as_array(name, values), None
     try:
         array = np.asarray(values)
     except ValueError:
-        return as_array(name, values), None  # which says what is wrong
+        return as_array(name, values), None  # raises an error
     if array.dtype.kind in _TEXTS and array.ndim == 1:
-        # from lists NumPy makes texts of whatever stands among texts
+        # NumPy converts every value of a list with texts to a text
         return (array if isinstance(values, np.ndarray) else np.array(values, object)), None
     return as_array(name, array), None
 
@@ -151,7 +151,7 @@ def _as_floats(frame: Any, kind: str, name: str) -> NDArray[np.float64]:
         floats: NDArray[np.float64] = (
             frame.to_numpy(dtype=np.float64, na_value=np.nan) if kind == "pandas" else frame.cast(float).to_numpy()
         )
-    except Exception as error:  # each library has its own
+    except Exception as error:  # the type depends on the library
         raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
     return floats
 
@@ -186,7 +186,7 @@ def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> l
     """Return the column of each class."""
     texts = [str(column) for column in columns]
     numbers = [str(number) for number in range(len(texts))]
-    wanted = numbers if sorted(texts) == sorted(numbers) else texts if names is None else list(names)
-    if sorted(texts) != sorted(wanted):
-        raise ValueError(f"{name} must have the class names as columns ({', '.join(wanted)}), got {', '.join(texts)}")
-    return [texts.index(text) for text in wanted]
+    classes = numbers if sorted(texts) == sorted(numbers) else texts if names is None else list(names)
+    if sorted(texts) != sorted(classes):
+        raise ValueError(f"{name} must have the class names as columns ({', '.join(classes)}), got {', '.join(texts)}")
+    return [texts.index(text) for text in classes]

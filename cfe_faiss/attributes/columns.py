@@ -1,4 +1,4 @@
-"""Which columns of the features hold an attribute, and which others give it away."""
+"""Columns of the features that hold an attribute, and proxies from which it can be predicted."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import as_dense, as_matrix, as_names
+from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct
 
 DUPLICATE = 0.99
-"""From this strength on, a column is taken for the attribute itself."""
+"""Least strength of a column that counts as the attribute itself."""
 PROXY = 0.5
-"""From this strength on, a column is named as a proxy of the attribute."""
+"""Least strength of a column that is reported as a proxy."""
 
 _CHANCE = 1e-3
 _SHOWN = 5
@@ -24,16 +23,16 @@ _SEPARATOR = re.compile(r"[=:_.\-/ \[(|]+")
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A column, or the columns of one attribute, from which another attribute can be told.
+    """A column, or the columns of one attribute, from which another attribute can be predicted.
 
     Attributes
     ----------
     column
-        Name of the column, or of the attribute that has one column for each of its values.
+        Name of the column, or of an attribute with one column per value.
     attribute
-        Name of the attribute that it tells.
+        Name of the predicted attribute.
     strength
-        How well, in [0, 1], see :func:`proxies`.
+        Strength of the association, in [0, 1], see :func:`proxies`.
     """
 
     column: str
@@ -46,18 +45,18 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Removed:
-    """What the KS vectors were made without.
+    """Attributes that were left out of the features, and their columns.
 
     Attributes
     ----------
     attributes
-        The names asked for.
+        The requested names.
     columns
-        Names of the columns of the features that were left out, duplicates included.
+        Names of the removed columns, duplicates included.
     duplicates
-        What was left out because it is one of the attributes again: strength 0.99 and more.
+        Removed columns that repeat one of the attributes: strength 0.99 or more.
     proxies
-        What was kept, though it partly tells one of the attributes: strength 0.5 and more, strongest first.
+        Columns that remain and predict one of the attributes in part: strength 0.5 or more, strongest first.
     """
 
     attributes: tuple[str, ...]
@@ -80,25 +79,25 @@ class Removed:
 
 
 def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
-    """Return the columns of ``data.x`` that tell an attribute, strongest first.
+    """Return the columns of ``data.x`` that predict an attribute, strongest first.
 
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x``, (n, d). Where it has ``feature_names``, d of them, columns such as
-        "Purpose=car" and "Purpose=tv" (or with any of ``= : _ . - / [ ( |`` or a space between) are taken together as
-        one attribute "Purpose", if all that begin so have two values and no two are high in one row (one-hot), or each
-        is high only where the one before is ("Balance_geq_0" and "Balance_geq_200"). Where it has
-        ``feature_attributes``, d names, these say which columns belong together.
+        PyG ``Data`` or any object with ``x``, (n, d). ``feature_names``, d names, combine columns such as "Purpose=car"
+        and "Purpose=tv" (separated by any of ``= : _ . - / [ ( |`` or a space) to one attribute "Purpose". All columns
+        with this prefix must have two values, and be one-hot (at most one is high in each row) or nested (each is high
+        only if the previous one is: "Balance_geq_0" and "Balance_geq_200"). ``feature_attributes``, d names, give the
+        attribute of each column explicitly.
     attribute
-        Its name: one of ``features``, a column, or what several columns have been taken together as.
+        Name of one of ``features``, of a column, or of combined columns.
     features
-        Attributes of all n nodes, see :func:`cfe_faiss.attributes.table.as_attributes`; by default those of ``data``.
+        Attributes of all n nodes, see :func:`cfe_faiss.attributes.table.as_attributes`; by default from ``data``.
 
     Returns
     -------
     list of Proxy
-        Those of a strength of 0.5 and more, without the attribute's own columns (of its name).
+        Columns of strength 0.5 or more, without the columns that have the attribute's name.
 
     Raises
     ------
@@ -107,17 +106,17 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
 
     Notes
     -----
-    The strength is the square root of the share of the variance of one of the two that the other explains: with R**2 =
-    1 - (variance within the groups of equal values) / (variance), adjusted for the number of groups k to
-    1 - (1 - R**2) (n - 1) / (n - k). The variance of numbers is the usual one, and the share Pearson's correlation
-    ratio (1905); that of texts is Gini's impurity, and the share Goodman and Kruskal's tau (1954). Numbers of more than
-    n / 4 values are put into groups of equal size. Of both directions, and between numbers also of the correlation and
-    the rank correlation (squared), the largest counts. So it is 1 for any column scaled, shifted, or renamed one to
-    one, and for one that determines the attribute or that the attribute determines; between two columns of two values
-    it is the absolute correlation phi. What could come by chance (an F test's p of 0.001 and more) is 0.
+    The strength is the square root of the share of variance that one variable explains of the other. With R**2 =
+    1 - (variance within groups of equal values) / (variance), the share is 1 - (1 - R**2) (n - 1) / (n - k) for k
+    groups. For numbers it is Pearson's correlation ratio (1905). For texts the variance is Gini's impurity, and the
+    share is Goodman and Kruskal's tau (1954). Numbers with more than n / 4 values form groups of equal size. The
+    strength is the largest of both directions, and for two numeric variables also of the squared correlation and rank
+    correlation. It is 1 for a column that is scaled, shifted or renamed one to one, and for a column that determines
+    the attribute or is determined by it. For two columns of two values it is the absolute correlation phi. Strengths
+    that may occur by chance (p >= 0.001 in an F test) are set to 0.
 
-    Each column is judged by itself: what several tell together only, and what the edges tell, is not found. A strong
-    column may stand for something of its own; whether it does is not a question of statistics.
+    Each column is tested separately. Combinations of columns, and edges, may reveal an attribute unnoticed. A strong
+    column may have a meaning independent of the attribute; statistics cannot decide that.
 
     Takes O(n log n) time for each column.
 
@@ -136,56 +135,57 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     known = (
         None if features is None and columns.names is None else as_attributes(data if features is None else features)
     )
-    own, values = columns.of(attribute, known, "attribute")
-    found = columns.that_tell(attribute, values, own)
-    return [proxy for proxy, _ in found]
+    members, values = columns.of(attribute, known, "attribute")
+    return [proxy for proxy, _ in columns.predictors(attribute, values, members)]
 
 
 def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) -> tuple[NDArray[Any], Removed]:
-    """Return the features without the columns of some attributes, and what was left out.
+    """Return the features without the columns of some attributes, and a description of the removed columns.
 
     Parameters
     ----------
     data
         As in :func:`proxies`.
     attributes
-        Of all nodes, row i those of node i, or None.
+        Attributes of all nodes, row i for node i, or None.
     without
         Names of attributes or of columns of ``data.x``.
 
     Raises
     ------
     TypeError
-        If ``without`` is no sequence, or a text.
+        If ``without`` is not a sequence, or a single text.
     ValueError
-        If a name is unknown, no column holds it, or no column would be left.
+        If a name is unknown, no column holds it, or no column would remain.
     """
-    asked = as_names("without", without)
+    names = as_names("without", without)
     columns = _Columns(data)
-    owned, told = np.zeros(columns.d, bool), []
-    for name in asked:
-        own, values = columns.of(name, attributes, "without")
-        found = columns.that_tell(name, values, own)
-        if not own.any() and not any(proxy.strength >= DUPLICATE for proxy, _ in found):
+    named, predictors = np.zeros(columns.d, bool), []
+    for name in names:
+        members, values = columns.of(name, attributes, "without")
+        found = columns.predictors(name, values, members)
+        if not members.any() and not any(proxy.strength >= DUPLICATE for proxy, _ in found):
             nearest = f"the nearest is {found[0][0]}" if found else "none comes near it"
             raise ValueError(f"without must name what data.x holds, got {name!r}, which no column equals: {nearest}")
-        owned |= own
-        told += found
-    gone = owned.copy()
-    for proxy, its_own in told:
-        if proxy.strength >= DUPLICATE:
-            gone |= its_own
-    if gone.all():
-        raise ValueError(f"without must leave some of the {columns.d} columns of data.x, got {', '.join(asked)}")
-    order = sorted(told, key=lambda one: -one[0].strength)
-    duplicates = [proxy for proxy, its_own in order if proxy.strength >= DUPLICATE and not owned[its_own].all()]
-    kept = [proxy for proxy, its_own in order if proxy.strength < DUPLICATE and not gone[its_own].all()]
-    names = tuple(columns.name(column) for column in np.flatnonzero(gone).tolist())
-    return columns.x[:, ~gone], Removed(asked, names, tuple(duplicates), tuple(kept))
+        named |= members
+        predictors += found
+    predictors.sort(key=lambda one: -one[0].strength)
+    duplicates = [one for one in predictors if one[0].strength >= DUPLICATE]
+    removed = np.any([named, *(members for _, members in duplicates)], axis=0)
+    if removed.all():
+        raise ValueError(f"without must leave some of the {columns.d} columns of data.x, got {', '.join(names)}")
+    others = predictors[len(duplicates) :]
+    result = Removed(
+        names,
+        tuple(columns.name(column) for column in np.flatnonzero(removed).tolist()),
+        tuple(proxy for proxy, members in duplicates if not named[members].all()),
+        tuple(proxy for proxy, members in others if not removed[members].all()),
+    )
+    return columns.x[:, ~removed], result
 
 
 class _Columns:
-    """The columns of ``data.x``, those of one attribute taken together.
+    """Columns of ``data.x``, combined by attribute.
 
     Parameters
     ----------
@@ -198,9 +198,7 @@ class _Columns:
         values = as_matrix("data.x", self.x)
         self.d = values.shape[1]
         self.names = _names(data, "feature_names", self.d)
-        if self.names is not None and len(set(self.names)) < self.d:
-            twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise ValueError(f"data.feature_names must be distinct, got {twice!r} more than once")
+        check_distinct("data.feature_names must be distinct", self.names or ())
         self._single = as_attributes({self.name(column): values[:, column] for column in range(self.d)})
         owners = _names(data, "feature_attributes", self.d)
         if owners is None:
@@ -212,47 +210,48 @@ class _Columns:
         return f"feature {column}" if self.names is None else self.names[column]
 
     def of(self, name: str, attributes: Attributes | None, argument: str) -> tuple[NDArray[np.bool_], list[Attribute]]:
-        """Return which columns have the name of an attribute, (d,), and the attribute's values."""
-        own = self._groups.get(name, np.zeros(self.d, bool)) | np.array([text == name for text in self._single])
+        """Return a mask of the columns with the name of an attribute, (d,), and the attribute's values."""
+        members = self._groups.get(name, np.zeros(self.d, bool)) | np.array([text == name for text in self._single])
         if attributes is not None and name in attributes:
             values = [attributes[name]]
-            if len(values[0].codes) != len(self.x):
-                raise ValueError(
-                    f"{name} must have a value for each of {len(self.x)} nodes, got {len(values[0].codes)}"
-                )
-        elif own.any():
-            values = self._values(name, own)
+            if len(values[0]) != len(self.x):
+                raise ValueError(f"{name} must have a value for each of {len(self.x)} nodes, got {len(values[0])}")
+        elif members.any():
+            values = self._values(name, members)
         else:
             known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
             some = ", ".join(list(known)[:20])
             raise ValueError(f"{argument} must name attributes or columns of data.x ({some}), got {name!r}")
-        return own, values
+        return members, values
 
-    def that_tell(
-        self, attribute: str, values: list[Attribute], own: NDArray[np.bool_]
+    def predictors(
+        self, attribute: str, values: list[Attribute], members: NDArray[np.bool_]
     ) -> list[tuple[Proxy, NDArray[np.bool_]]]:
-        """Return what tells an attribute, strongest first, and the columns of each, (d,), without its ``own``."""
+        """Return the proxies of an attribute, strongest first, and a mask of the columns of each, (d,).
+
+        Columns in the mask ``members``, which belong to the attribute itself, are skipped.
+        """
         found = []
-        for name, members in self._groups.items():
-            others = members & ~own
-            if others.any():
-                told_by = self._values(name, others)
-                strength = max(association(one, other) for one in values for other in told_by)
-                if strength >= PROXY:
-                    alone = others.sum() == 1 < members.sum()
-                    called = self.name(int(np.argmax(others))) if alone else name
-                    found.append((Proxy(called, attribute, strength), others))
+        for name, group in self._groups.items():
+            others = group & ~members
+            if not others.any():
+                continue
+            strength = max(association(one, other) for one in values for other in self._values(name, others))
+            if strength >= PROXY:
+                is_single = others.sum() == 1 < group.sum()
+                column = self.name(int(np.argmax(others))) if is_single else name
+                found.append((Proxy(column, attribute, strength), others))
         return sorted(found, key=lambda one: -one[0].strength)
 
     def _values(self, name: str, members: NDArray[np.bool_]) -> list[Attribute]:
-        """Return the values of some columns of one attribute: one for each, or where they say which value, together."""
+        """Return the values of some columns of one attribute, combined if all columns have two values."""
         singles = [self._single[self.name(column)] for column in np.flatnonzero(members).tolist()]
         if len(singles) == 1 or any(len(single.values) > 2 for single in singles):
             return singles
         codes = np.zeros(len(self.x), np.int64)
         for single in singles:
             codes = np.unique(2 * codes + single.codes, return_inverse=True)[1]
-        return [Attribute(name, codes.astype(np.int32), tuple(range(codes.max() + 1)), None)]
+        return [Attribute(name, None, (codes.astype(np.int32), tuple(range(codes.max() + 1))))]
 
 
 def _names(data: Any, field: str, d: int) -> list[str] | None:
@@ -265,7 +264,7 @@ def _names(data: Any, field: str, d: int) -> list[str] | None:
 
 
 def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
-    """Return the attribute of each column: what the names of a one-hot group begin with, or the column's own name."""
+    """Return the attribute of each column: the common prefix of a one-hot group, or the column's name."""
     low = values == values.min(axis=0)
     two_valued = (low | (values == values.max(axis=0))).all(axis=0)
     starts: dict[str, list[int]] = {}
@@ -284,13 +283,13 @@ def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
 
 
 def _are_one(high: NDArray[np.bool_]) -> bool:
-    """Return whether columns are those of one attribute: at most one is high in each row, or they are nested."""
+    """Return whether columns may encode one attribute: at most one is high in each row, or they are nested."""
     ordered = high[:, np.argsort(-high.sum(axis=0), kind="stable")]
     return bool((high.sum(axis=1) <= 1).all() or (ordered[:, 1:] <= ordered[:, :-1]).all())
 
 
 def association(one: Attribute, other: Attribute) -> float:
-    """Return how well one of two attributes can be told from the other, in [0, 1]; see :func:`proxies`."""
+    """Return the strength of the association of two attributes, in [0, 1]; see :func:`proxies`."""
     both = ~(one.missing | other.missing)
     a, b = _Values.of(one, both), _Values.of(other, both)
     shares = [_explained(a, b), _explained(b, a)]
@@ -301,7 +300,7 @@ def association(one: Attribute, other: Attribute) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """The known values of an attribute: numbers or None, distinct values as codes 0..k-1."""
+    """Known values of an attribute: numbers or None, and distinct values as codes 0..k-1."""
 
     numbers: NDArray[np.float64] | None
     codes: NDArray[np.int64]
@@ -314,7 +313,7 @@ class _Values:
         return cls(numbers, (np.cumsum(np.bincount(codes) > 0) - 1)[codes])
 
     def groups(self) -> NDArray[np.int64]:
-        """Return the group of each row: equal values, or a range of numbers where there are too many values."""
+        """Return the group of each row: equal values, or a range of numbers if there are too many values."""
         n = len(self.codes)
         if self.numbers is None or self.codes.max(initial=0) < max(2, n // 4):
             return self.codes
@@ -363,6 +362,8 @@ def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 def _beyond_chance(share: float, adjusted: float, n: int, k: int) -> float:
-    """Return the adjusted share, or 0 if k groups of n rows could explain the share by chance: F, written as a beta."""
+    """Return the adjusted share, or 0 if k groups of n rows may explain the share by chance (F test as a beta)."""
+    from scipy.special import betainc
+
     p = 1.0 - float(betainc((k - 1) / 2, (n - k) / 2, share))
     return max(0.0, adjusted) if p < _CHANCE else 0.0

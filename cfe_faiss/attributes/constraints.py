@@ -1,4 +1,4 @@
-"""Conditions on the two nodes of a pair, in the words of matching: what ``where=`` takes."""
+"""Conditions on the two nodes of a pair, for the argument ``where=``."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +17,10 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, repr=False)
 class Constraints:
-    """Conditions that both nodes of a pair, or the evidence alone, must meet besides having different classes.
+    """Conditions on both nodes of a pair, or on the evidence alone, in addition to different classes.
 
-    The words are those of MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete: it returns the
-    best pairs of all that meet the conditions, and a short row means that no more exist.
+    The names follow MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete: it returns the best
+    pairs that meet the conditions, and a short row means that no more exist.
 
     Parameters
     ----------
@@ -29,44 +29,43 @@ class Constraints:
     antiexact
         Attributes in each of which they have different values.
     caliper
-        By numeric attribute: how far apart the values may be at most, in the attribute's own unit; at least so far
-        where the number is negative. Differences are those of float64, without a tolerance.
+        By numeric attribute: largest difference of the values, in the unit of the attribute; a negative number is the
+        least difference. Differences are computed in float64, without a tolerance.
     std_caliper
         The same in standard deviations of the attribute (n - 1 in the denominator) over all nodes of the index.
     permitted
-        By attribute: which values the evidence may have, as a range ``(low, high)``, both included (a tuple of two
-        numbers; ``-np.inf`` and ``np.inf`` leave a side open), or as a collection of values (a list or set).
+        By attribute: permitted values of the evidence, as a closed range ``(low, high)`` (a tuple of two numbers;
+        ``-np.inf`` and ``np.inf`` leave a side open), or as a collection of values (a list or set).
     target
-        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` that knows them) by name.
+        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` with class names) by name.
     max_changed
-        In how many attributes the nodes may differ at most, of all attributes that the table has.
+        Largest number of attributes in which the nodes differ, of all attributes of the table.
     min_hops
-        Least distance of the nodes in the graph, >= 2: 2 leaves out neighbours. Where no path leads from one to the
-        other, the distance is infinite. A path may take edges against their direction.
+        Least distance of the nodes in the graph, >= 2; 2 excludes neighbours. Without a path the distance is infinite.
+        Paths ignore the direction of edges.
     common_neighbors
-        False: the nodes have no neighbour in common, whatever the directions of the edges.
+        False: the nodes have no common neighbour. The direction of edges is ignored.
     ratio
-        In how many pairs each node may be, at most. Pairs are chosen greedily: the most similar first, of equal ones
-        that with the smaller ids, and each only if neither node is in as many pairs already. Of the evidence of given
-        queries it limits how often each evidence is used, over all of them; the query that was given first comes first
-        where similarities are equal.
+        Largest number of pairs per node. Pairs are chosen greedily by similarity (ties: smaller ids first), and only if
+        neither node has reached the limit. In a search for given queries, it limits how often each evidence is used
+        over all queries; ties go to the query that comes first.
     replace
         False is ``ratio=1``: matching without replacement.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, would have no effect, or contradicts another one. What depends on the table
-        (unknown attributes, a caliper of texts) is raised where the constraints are used.
+        If an argument is not as described, would have no effect, or contradicts another one. Errors that depend on the
+        table (unknown attributes, a caliper of texts) are raised in the search.
 
     Notes
     -----
     *Pairs have no direction* in ``top_pairs``, ``global_evidence`` and ``evidence_pairs``: there, ``permitted`` and
-    ``target`` must hold for at least one of the two nodes, the same one for both, in the role of the evidence.
+    ``target`` must hold together for at least one of the two nodes, in the role of the evidence.
 
-    *Missing values.* A node whose value is missing in an attribute of ``exact``, ``antiexact``, ``caliper`` or
-    ``std_caliper`` is in no pair, and with a value missing in ``permitted`` it is no evidence; results say how many
-    nodes that concerns (``missing``). For ``max_changed`` a missing value differs from every other one.
+    *Missing values.* A node with a missing value in an attribute of ``exact``, ``antiexact``, ``caliper`` or
+    ``std_caliper`` is in no pair. A node with a missing value in an attribute of ``permitted`` is no evidence. Results
+    count these nodes (``missing``). For ``max_changed`` a missing value differs from every other value.
 
     References
     ----------
@@ -142,7 +141,7 @@ class Constraints:
         return f"Constraints({', '.join(f'{name}={value!r}' for name, value in self._given().items())})"
 
     def _given(self) -> dict[str, Any]:
-        """Return the arguments that are not as by default."""
+        """Return the arguments that differ from their defaults."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value
@@ -152,7 +151,7 @@ class Constraints:
 
     @property
     def uses(self) -> int | None:
-        """In how many pairs each node may be; None for any number."""
+        """Largest number of pairs per node; None for any number."""
         return self.ratio if self.replace else 1
 
     @property
@@ -172,7 +171,7 @@ class Constraints:
         return self.needs_graph or self.max_changed is not None or bool(attributes)
 
     def numbered(self, class_names: Sequence[str] | None) -> "Constraints":
-        """Return the same conditions with the numbers of the classes that ``target`` names.
+        """Return the same conditions with class numbers in place of the class names of ``target``.
 
         Raises
         ------
@@ -191,7 +190,7 @@ class Constraints:
         return dataclasses.replace(self, target=labels)
 
     def named(self) -> dict[str, str]:
-        """Return the attributes that conditions name, and the first argument that names each."""
+        """Return the attributes in the conditions, and the first argument with each."""
         named: dict[str, str] = {}
         for argument in ("exact", "antiexact", "caliper", "std_caliper", "permitted"):
             for name in getattr(self, argument):

@@ -1,4 +1,4 @@
-"""The attributes of nodes, as users keep them: a DataFrame of pandas or polars, PyG ``Data``, or a matrix."""
+"""Attributes of nodes from a DataFrame of pandas or polars, PyG ``Data``, a mapping or a matrix."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,50 +7,91 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, check_distinct, did_you_mean
+from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.text import summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _Texts: TypeAlias = tuple[NDArray[np.int32], tuple[str, ...]]
-_Column: TypeAlias = NDArray[Any] | _Texts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Attribute:
     """One attribute of n nodes.
 
     Attributes
     ----------
     name
-        Of the attribute.
-    codes
-        Value of each node, a position in ``values``, (n,) int32; -1 where it is missing.
-    values
-        The distinct values, ascending: numbers (as NumPy scalars) or texts. Some may belong to no node.
+        Name of the attribute.
     numbers
-        The values of a numeric attribute, (n,) float32 or float64, NaN where missing; None for any other attribute.
+        Values of a numeric attribute, (n,) float32 or float64, NaN if missing; None for any other attribute.
+    codes
+        Value of each node as a position in ``values``, (n,) int32; -1 if missing.
+    values
+        The distinct values, ascending: numbers (as NumPy scalars) or texts. Some may occur at no node.
     """
 
     name: str
-    codes: NDArray[np.int32]
-    values: tuple[Any, ...]
     numbers: NDArray[Any] | None
+    coded: tuple[NDArray[np.int32], tuple[Any, ...]] | None = None
+    """Codes and values of an attribute that is not numeric."""
 
-    __repr__ = summary
+    def __repr__(self) -> str:
+        return f"Attribute({self.name!r}, {len(self):,} nodes, {len(self.values):,} values)"
+
+    def __len__(self) -> int:
+        return len(self.coded[0] if self.numbers is None else self.numbers)  # type: ignore[index]
+
+    @derived
+    def _factorised(self) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+        if self.coded is not None:
+            return self.coded
+        numbers: Any = self.numbers
+        known = ~np.isnan(numbers)
+        values, positions = np.unique(numbers[known], return_inverse=True)
+        codes = np.full(len(numbers), UNKNOWN, np.int32)
+        codes[known] = positions
+        return codes, tuple(values)
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """Value of each node as a position in ``values``, (n,) int32; -1 if missing."""
+        return self._factorised[0]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The distinct values, ascending."""
+        return self._factorised[1]
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Which nodes have no value, (n,)."""
+        """Whether the value of a node is missing, (n,)."""
         missing: NDArray[np.bool_] = self.codes == UNKNOWN
         return missing
 
     def of(self, row: int) -> Any:
-        """Return the value of one node; None where it is missing."""
+        """Return the value of one node; None if it is missing."""
         code = int(self.codes[row])
         return None if code == UNKNOWN else self.values[code]
+
+    def take(self, rows: NDArray[np.int64]) -> "Attribute":
+        """Return the attribute of the nodes in some rows."""
+        if self.numbers is not None:
+            return Attribute(self.name, self.numbers[rows])
+        return Attribute(self.name, None, (self.codes[rows], self.values))
+
+    def followed_by(self, other: "Attribute", argument: str) -> "Attribute":
+        """Return the values of this attribute, then the values of another one, named ``argument`` in errors."""
+        kinds = [("texts", "numbers")[each.numbers is not None] for each in (self, other)]
+        if kinds[0] != kinds[1]:
+            raise TypeError(f"{argument} must hold {kinds[0]} for {self.name!r}, got {kinds[1]}")
+        if self.numbers is not None:
+            return Attribute(self.name, np.concatenate([self.numbers, other.numbers]))
+        codes = np.where(other.missing, UNKNOWN, other.codes + len(self.values))
+        texts = [*self.values, *other.values]
+        return Attribute(self.name, None, _texts(np.concatenate([self.codes, codes]), texts))
 
 
 class Attributes(Mapping[str, Attribute]):
@@ -59,14 +100,13 @@ class Attributes(Mapping[str, Attribute]):
     Parameters
     ----------
     columns
-        By name: numbers, (n,) float, NaN where missing; or codes, (n,) int32, -1 where missing, and their texts.
+        By name: an attribute; numbers, (n,) float, NaN if missing; or codes, (n,) int32, -1 if missing, and texts.
     ids
         Node of each row, (n,) int64, distinct.
     """
 
-    def __init__(self, columns: Mapping[str, _Column], ids: NDArray[np.int64]) -> None:
-        self._columns = dict(columns)
-        self._made: dict[str, Attribute] = {}
+    def __init__(self, columns: Mapping[str, Attribute | NDArray[Any] | _Texts], ids: NDArray[np.int64]) -> None:
+        self._attributes = {name: _attribute(name, column) for name, column in columns.items()}
         self.ids = ids
 
     def __repr__(self) -> str:
@@ -74,32 +114,30 @@ class Attributes(Mapping[str, Attribute]):
         return f"Attributes({len(self.ids):,} nodes, {len(self)} attributes: {some})"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._attributes)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._attributes)
 
     def __getitem__(self, name: str) -> Attribute:
-        if name not in self._made:
-            self._made[name] = _attribute(name, self._columns[name])
-        return self._made[name]
+        return self._attributes[name]
 
     def known(self, argument: str, name: Any) -> str:
-        """Return a name that ``argument`` gives, as text.
+        """Return the name of an attribute as text; ``argument`` is its origin in errors.
 
         Raises
         ------
         ValueError
             If there is no such attribute.
         """
-        if str(name) not in self._columns:
+        if str(name) not in self._attributes:
             some = ", ".join(list(self)[:20])
             raise ValueError(f"{argument} must name attributes ({some}), got {name!r}{did_you_mean(str(name), self)}")
         return str(name)
 
     def select(self, names: Iterable[str]) -> Self:
-        """Return these attributes only."""
-        return type(self)({name: self._columns[name] for name in names}, self.ids)
+        """Return a table of some attributes."""
+        return type(self)({name: self[name] for name in names}, self.ids)
 
     def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, (nq,).
@@ -109,14 +147,9 @@ class Attributes(Mapping[str, Attribute]):
         ValueError
             If an id has no row.
         """
-        n = len(self.ids)
-        if n and self.ids[0] == 0 and self.ids[-1] == n - 1 and (np.diff(self.ids) == 1).all():
-            rows, absent = ids, (ids < 0) | (ids >= n)
-        else:
-            order = np.argsort(self.ids)
-            places = np.minimum(np.searchsorted(self.ids, ids, sorter=order), max(n - 1, 0))
-            rows = order[places] if n else np.zeros(len(ids), np.int64)
-            absent = self.ids[rows] != ids if n else np.ones(len(ids), bool)
+        order = np.argsort(self.ids, kind="stable")  # linear time for ascending ids
+        rows: NDArray[np.int64] = np.append(order, -1)[np.searchsorted(self.ids, ids, sorter=order)]
+        absent = np.append(self.ids, -1)[rows] != ids
         if absent.any():
             raise ValueError(f"the attributes must describe every node, got no row for {ids[absent][0]}")
         return rows
@@ -124,53 +157,38 @@ class Attributes(Mapping[str, Attribute]):
     def take(self, ids: NDArray[np.int64]) -> Self:
         """Return the attributes of some nodes, row i that of ``ids[i]``; ValueError if an id has no row."""
         rows = self.rows(ids)
-        columns = {
-            name: column[rows] if isinstance(column, np.ndarray) else (column[0][rows], column[1])
-            for name, column in self._columns.items()
-        }
-        return type(self)(columns, ids)
+        return type(self)({name: attribute.take(rows) for name, attribute in self.items()}, ids)
 
     def followed_by(self, other: "Attributes", argument: str) -> Self:
-        """Return these rows, then those of another table, which ``argument`` gave, with the attributes of this one.
+        """Return the rows of this table, then the rows of another one, with the attributes of this table.
 
-        Rows are numbered anew, from 0.
+        Ids are 0..n-1. Errors call the other table ``argument``.
 
         Raises
         ------
         TypeError, ValueError
-            If the other table lacks an attribute, or one is of numbers in only one of both.
+            If the other table lacks an attribute, or an attribute is numeric in one table only.
         """
-        columns: dict[str, _Column] = {}
-        for name, mine in self._columns.items():
+        for name in self:
             if name not in other:
                 raise ValueError(f"{argument} must have the attribute {name!r}, got {', '.join(list(other)[:20])}")
-            theirs = other._columns[name]
-            if isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
-                columns[name] = np.concatenate([mine, theirs])
-            elif isinstance(mine, tuple) and isinstance(theirs, tuple):
-                codes = np.where(theirs[0] == UNKNOWN, UNKNOWN, theirs[0] + len(mine[1]))
-                columns[name] = _texts(np.concatenate([mine[0], codes]), [*mine[1], *theirs[1]])
-            else:
-                kinds = [("texts", "numbers")[isinstance(column, np.ndarray)] for column in (mine, theirs)]
-                raise TypeError(f"{argument} must hold {kinds[0]} for {name!r}, got {kinds[1]}")
+        columns = {name: attribute.followed_by(other[name], argument) for name, attribute in self.items()}
         return type(self)(columns, np.arange(len(self.ids) + len(other.ids)))
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a DataFrame, one line for each node, indexed by node: numbers, and texts with None where missing."""
+        """Return a DataFrame with one row per node, indexed by node: numbers, and texts with None if missing."""
         with extra("audit"):
             import pandas as pd
 
-        columns = {}
-        for name, column in self._columns.items():
-            if isinstance(column, np.ndarray):
-                columns[name] = column
-            else:
-                columns[name] = np.array([*column[1], None], dtype=object)[column[0]]
+        columns = {
+            name: np.array([*one.values, None], dtype=object)[one.codes] if one.numbers is None else one.numbers
+            for name, one in self.items()
+        }
         return pd.DataFrame(columns, index=pd.Index(self.ids, name="node"))
 
 
 def as_attributes(features: Any, name: str = "features") -> Attributes:
-    """Return the attributes of nodes from what users keep them in.
+    """Return the attributes of nodes from a table of any supported form.
 
     Parameters
     ----------
@@ -179,18 +197,18 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
 
         - a pandas ``DataFrame`` whose index holds node ids, of numbers, texts, categories or booleans;
         - a polars ``DataFrame``, whose row i describes node i;
-        - PyG ``Data`` (or alike), whose row i describes node i: ``x_raw``, or else ``x``, with ``feature_names``, and
-          ``sensitive`` with ``sensitive_name`` where it is not among the features already; or its ``attributes``, where
-          it has some that this function made;
+        - PyG ``Data`` or a similar object, whose row i describes node i: its ``attributes``, if this function made
+          them; otherwise ``x_raw`` (or ``x``) with ``feature_names``, and ``sensitive`` with ``sensitive_name`` unless
+          that is one of the features;
         - a mapping from names to arrays (n,), or a matrix (n, d), whose columns are called "feature 0" and so on;
-        - ``Attributes``, which come back as they are.
+        - ``Attributes``, which are returned unchanged.
     name
-        What errors call it.
+        Name of the argument in errors.
 
     Raises
     ------
     TypeError
-        If it is something else.
+        If ``features`` has another type.
     ValueError
         If names or ids are not distinct, or shapes do not fit.
 
@@ -209,7 +227,7 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     if kind == "pandas" and hasattr(features, "columns"):
         return _of_pandas(features, name)
     if kind == "polars" and hasattr(features, "get_columns"):
-        return _of_columns({column.name: _of_polars(column) for column in features.get_columns()}, name)
+        return _of_columns({column.name: _of_values(column) for column in features.get_columns()}, name)
     if isinstance(features, Mapping):
         return _of_columns({str(key): _of_values(values) for key, values in features.items()}, name)
     if getattr(features, "x", None) is not None or getattr(features, "x_raw", None) is not None:
@@ -224,40 +242,35 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
 
 
 def attributes_of(features: Any, n: int, name: str = "features") -> Attributes:
-    """Return the attributes of nodes 0..n-1, row i those of node i; ValueError if they are of other nodes."""
+    """Return the attributes of nodes 0..n-1, row i for node i; ValueError if they describe other nodes."""
     attributes = as_attributes(features, name)
     if len(attributes.ids) > n:
         raise ValueError(f"{name} must describe the nodes 0..{n - 1}, got {len(attributes.ids)} rows")
     return attributes.take(np.arange(n))
 
 
-def _attribute(name: str, column: _Column) -> Attribute:
-    if not isinstance(column, np.ndarray):
-        return Attribute(name, column[0], column[1], None)
-    missing = np.isnan(column)
-    values, places = np.unique(column[~missing], return_inverse=True)
-    codes = np.full(len(column), UNKNOWN, np.int32)
-    codes[~missing] = places
-    return Attribute(name, codes, tuple(values), column)
+def _attribute(name: str, column: Attribute | NDArray[Any] | _Texts) -> Attribute:
+    if isinstance(column, Attribute):
+        return column
+    return Attribute(name, column) if isinstance(column, np.ndarray) else Attribute(name, None, column)
 
 
 def _of_pandas(frame: "pd.DataFrame", name: str) -> Attributes:
     names = [str(column) for column in frame.columns]
-    _check_distinct(names, name)
+    check_distinct(f"{name} must have distinct column names", names)
     if not frame.index.is_unique:
         raise ValueError(f"{name} must describe a node once, got {frame.index[frame.index.duplicated()][0]} again")
     ids = as_ids(f"the index of {name}", frame.index.to_numpy())
-    columns = {text: _of_series(frame.iloc[:, place]) for place, text in enumerate(names)}
-    return Attributes(columns, ids)
+    return Attributes({text: _of_series(frame.iloc[:, j]) for j, text in enumerate(names)}, ids)
 
 
-def _of_series(series: "pd.Series[Any]") -> _Column:
+def _of_series(series: "pd.Series[Any]") -> NDArray[Any] | _Texts:
     with extra("audit"):
         import pandas as pd
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if is_numeric_dtype(series) and not is_bool_dtype(series):
-        # float32 stays, as its values have shorter names
+        # float32 values print shorter, so they are not converted
         kind = series.dtype if series.dtype == np.float32 else np.float64
         numbers: NDArray[Any] = series.to_numpy(dtype=kind, na_value=np.nan)
         return numbers
@@ -265,22 +278,20 @@ def _of_series(series: "pd.Series[Any]") -> _Column:
     return _texts(codes, [str(value) for value in found])
 
 
-def _of_polars(series: Any) -> _Column:
-    if series.dtype.is_numeric():
-        return _as_float(series.cast(float).to_numpy() if series.null_count() else series.to_numpy())
-    return _of_values(series.to_list())
-
-
-def _of_values(values: Any) -> _Column:
-    array = values if hasattr(values, "detach") else np.asarray(values)
-    if hasattr(values, "detach") or array.dtype.kind in "iuf":
-        return _as_float(as_array("an attribute", values))
+def _of_values(values: Any) -> NDArray[Any] | _Texts:
+    """Return the values of an array, a tensor, a list or a polars Series as numbers, or as codes and texts."""
+    if hasattr(values, "null_count") and hasattr(values, "to_list"):
+        is_numeric = values.dtype.is_numeric()
+        values = (values.cast(float) if values.null_count() else values).to_numpy() if is_numeric else values.to_list()
+    array = as_array("an attribute", values) if hasattr(values, "detach") else np.asarray(values)
+    if array.dtype.kind in "iuf" or hasattr(values, "detach"):
+        return _as_float(array)
     listed = array.tolist()
     if array.ndim != 1:
         raise ValueError(f"an attribute must have shape (n,), got {array.shape}")
-    given = [None if value is None or value != value else str(value) for value in listed]
-    distinct = {text: code for code, text in enumerate(dict.fromkeys(text for text in given if text is not None))}
-    codes = np.array([UNKNOWN if text is None else distinct[text] for text in given], np.int32)
+    texts = [None if value is None or value != value else str(value) for value in listed]
+    distinct = {text: code for code, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
+    codes = np.array([UNKNOWN if text is None else distinct[text] for text in texts], np.int32)
     return _texts(codes, list(distinct))
 
 
@@ -291,43 +302,37 @@ def _as_float(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _texts(codes: NDArray[Any], texts: list[str]) -> _Texts:
-    """Return codes for the distinct texts in ascending order; equal texts of different values become one."""
-    values, places = np.unique(np.array(texts, dtype=str), return_inverse=True)
-    return np.append(places, UNKNOWN)[codes].astype(np.int32), tuple(values.tolist())
+    """Return codes for the distinct texts in ascending order; different values with equal texts become one."""
+    values, positions = np.unique(np.array(texts, dtype=str), return_inverse=True)
+    return np.append(positions, UNKNOWN)[codes].astype(np.int32), tuple(values.tolist())
 
 
 def _of_data(data: Any, name: str) -> Attributes:
-    given = "x" if getattr(data, "x_raw", None) is None else "x_raw"
-    matrix = as_array(f"{name}.{given}", getattr(data, given))
+    field = "x" if getattr(data, "x_raw", None) is None else "x_raw"
+    matrix = as_array(f"{name}.{field}", getattr(data, field))
     if matrix.ndim != 2:
-        raise ValueError(f"{name}.{given} must have shape (n, d), got {matrix.shape}")
+        raise ValueError(f"{name}.{field} must have shape (n, d), got {matrix.shape}")
     n, d = matrix.shape
     names = getattr(data, "feature_names", None)
     if names is None:
         names = [f"feature {column}" for column in range(d)]
     if len(names) != d:
         raise ValueError(f"{name}.feature_names must hold {d} names, one per feature, got {len(names)}")
-    _check_distinct([str(column) for column in names], name)
-    columns: dict[str, _Column] = {str(column): _as_float(matrix[:, j]) for j, column in enumerate(names)}
-    sensitive, called = getattr(data, "sensitive", None), str(getattr(data, "sensitive_name", "sensitive"))
-    if sensitive is not None and called not in columns:
+    check_distinct(f"{name} must have distinct column names", [str(column) for column in names])
+    columns = {str(column): _as_float(matrix[:, j]) for j, column in enumerate(names)}
+    sensitive, sensitive_name = getattr(data, "sensitive", None), str(getattr(data, "sensitive_name", "sensitive"))
+    if sensitive is not None and sensitive_name not in columns:
         values = as_array(f"{name}.sensitive", sensitive)
         if values.shape != (n,):
             raise ValueError(f"{name}.sensitive must have shape ({n},), got {values.shape}")
-        columns[called] = _as_float(values)
+        columns[sensitive_name] = _as_float(values)
     return Attributes(columns, np.arange(n))
 
 
-def _of_columns(columns: dict[str, _Column], name: str) -> Attributes:
-    lengths = {text: len(c) if isinstance(c, np.ndarray) else len(c[0]) for text, c in columns.items()}
-    n = next(iter(lengths.values()), 0)
-    for text, length in lengths.items():
-        if length != n:
-            raise ValueError(f"{name} must have columns of one length, got {n} and {length} in {text!r}")
-    return Attributes(columns, np.arange(n))
-
-
-def _check_distinct(names: list[str], name: str) -> None:
-    if len(set(names)) < len(names):
-        twice = next(text for text in names if names.count(text) > 1)
-        raise ValueError(f"{name} must have distinct column names, got {twice!r} more than once")
+def _of_columns(columns: Mapping[str, NDArray[Any] | _Texts], name: str) -> Attributes:
+    attributes = [_attribute(text, column) for text, column in columns.items()]
+    n = len(attributes[0]) if attributes else 0
+    for one in attributes:
+        if len(one) != n:
+            raise ValueError(f"{name} must have columns of one length, got {n} and {len(one)} in {one.name!r}")
+    return Attributes({one.name: one for one in attributes}, np.arange(n))

@@ -1,4 +1,4 @@
-"""Values that are derived from an object when they are first asked for, once, whichever threads ask."""
+"""Values derived from an object at first use, once, also if several threads ask."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 def once(values: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
-    """Return ``values[key]``, which the first caller makes while others wait. After an error the next one tries.
+    """Return ``values[key]``. The first caller makes it while others wait; after an error the next caller tries again.
 
-    Each value has its own lock, so one value may be made from another. A circle is a RuntimeError.
+    Each value has a separate lock, so one value may be made from another. A circle is a RuntimeError.
     """
     if key not in values:
         name = f"lock of {key!r}"
@@ -25,7 +25,7 @@ def once(values: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
 
 
 class derived(cached_property[T]):  # noqa: N801 - a decorator
-    """A ``functools.cached_property`` that several threads compute once, as Python 3.12 and later do not."""
+    """``functools.cached_property`` with a lock, which that of Python 3.12 and later lacks."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...

@@ -1,4 +1,4 @@
-"""Imports of what the optional extras bring, with an error that says what to install."""
+"""Imports of optional dependencies, with an error that names the extra to install."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Wrap the imports that need the extra ``name`` ("gnn" or "plot").
+    """Wrap the imports that need the extra ``name`` ("gnn", "plot", ...).
 
     Raises
     ------
     ImportError
-        If a module is missing, with the ``pip install`` that brings it.
+        If a module is missing; the message has the ``pip install`` command.
     """
     try:
         with warnings.catch_warnings():
-            # PyG applies torch.jit.script to its own classes while it is imported, which newer torch deprecates.
+            # PyG applies torch.jit.script to its classes at import, which newer torch deprecates.
             warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=DeprecationWarning)
             yield
     except ModuleNotFoundError as error:

@@ -1,36 +1,35 @@
-"""Loads the compiled core, before everything else: it may be missing, or refuse what ``CFE_SIMD`` asks for."""
+"""Import of the compiled core, and checks of the installation, before any other module is imported."""
 
+import re
 import sys
+import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
+_FAISS = re.compile(r"(faiss(?:[-_][cg]pu\w*)?)-\d.*\.(?:dist|egg)-info")
 
-def _load_core() -> None:
+
+def load_core() -> None:
     """Import ``cfe_faiss._native``.
 
-    The handler of the command line's errors lies behind this import, so here is what it would do: one line, status 2.
+    The error handler of the command line imports this package, so errors of the command are reported here: one line,
+    exit status 2.
 
     Raises
     ------
     ImportError
-        If the core is missing, or ``CFE_SIMD`` names what this machine cannot run.
+        If the core is missing, or this machine cannot run the level in ``CFE_SIMD``.
     """
     try:
-        _import_core()
+        import cfe_faiss._native  # noqa: F401
     except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "cfe_faiss._native":
+            text = "the compiled core of cfe_faiss is missing: install the package, from a clone by `pip install .`"
+            error = ImportError(text, name=error.name)
         if not _is_command_line():
-            raise
+            raise error from None
         sys.stderr.write(f"cfe-faiss: error: {error}\n")
         raise SystemExit(2) from None
-
-
-def _import_core() -> None:
-    try:
-        import cfe_faiss._native  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "cfe_faiss._native":
-            raise
-        text = "the compiled core of cfe_faiss is missing: install the package, from a clone by `pip install .`"
-        raise ImportError(text, name=error.name) from None
 
 
 def _is_command_line() -> bool:
@@ -39,4 +38,19 @@ def _is_command_line() -> bool:
     return Path(command).stem == "cfe-faiss" or (command == "-m" and "cfe_faiss" in sys.orig_argv)
 
 
-_load_core()
+def warn_of_two_faiss() -> None:
+    """Warn if two distributions of FAISS are in the folder of the module: one has overwritten files of the other."""
+    spec = find_spec("faiss")
+    folder = Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path()
+    matches = [_FAISS.fullmatch(path.name) for path in folder.iterdir()]
+    names = sorted(match[1].replace("_", "-") for match in matches if match)
+    if len(names) > 1:
+        text = (
+            f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash or load the wrong "
+            f"library. Remove all and install one again: pip uninstall -y {' '.join(names)}; pip install {names[-1]}"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+load_core()
+warn_of_two_faiss()

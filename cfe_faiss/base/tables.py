@@ -1,4 +1,4 @@
-"""Plain tables in files: matrices and graphs of users, and texts that are safe in a spreadsheet."""
+"""Readers of matrices and graphs in plain files, and text that is safe in a spreadsheet."""
 
 import re
 import unicodedata
@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 _DELIMITERS = {".csv": ",", ".txt": None}
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?"
 _PLAIN = re.compile(f"{_NUMBER}( (to|-|–) {_NUMBER})?", re.IGNORECASE)
 _FORMULA = tuple("=+-@＝＋－＠")
-"""Signs that start a formula, also in their full width."""
+"""Characters that start a formula, full-width forms included."""
 
 
 def csv_text(text: str) -> str:
     r"""Return a text that no spreadsheet takes for a formula, without control characters and lone surrogates.
 
-    OWASP, "CSV injection": a text that starts as a formula does gets an apostrophe. Numbers and ranges of numbers stay.
+    A text that starts like a formula gets an apostrophe (OWASP, "CSV injection"). Numbers and number ranges stay.
 
     Examples
     --------
@@ -35,21 +34,21 @@ def csv_text(text: str) -> str:
 
 
 def read_matrix(path: Path) -> NDArray[Any]:
-    """Read a matrix, one row per node: .npy (mapped into memory, not read), .csv or .txt with a header or without.
+    """Read a matrix, one row per node: .npy (memory-mapped), .csv or .txt with or without a header line.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     ValueError
-        If it is of another kind, or does not hold numbers.
+        If the suffix is another one, or the file does not hold numbers.
     """
-    _check_suffix(path, ".npy", ".csv", ".txt")
-    return _read_npy(path) if path.suffix == ".npy" else _read_text(path)
+    matrix: NDArray[Any] = _read(path, ".npy", ".csv", ".txt")
+    return matrix
 
 
 def read_graph(path: Path) -> Any:
-    """Read a graph that :func:`cfe_faiss.graph.as_graph` takes.
+    """Read a graph in a form that :func:`cfe_faiss.graph.as_graph` takes.
 
     An edge_index of shape (2, E) from .npy, one edge per line from .csv or .txt, a SciPy sparse matrix from .npz.
 
@@ -58,44 +57,40 @@ def read_graph(path: Path) -> Any:
     OSError
         If the file cannot be read.
     ValueError
-        If it is of another kind, or does not hold a graph.
+        If the suffix is another one, or the file does not hold a graph.
     """
-    _check_suffix(path, ".npy", ".csv", ".txt", ".npz")
-    if path.suffix == ".npz":
-        return _read_npz(path)
-    if path.suffix == ".npy":
-        return _read_npy(path)
-    pairs = _read_text(path)
-    if pairs.shape[1] != 2:
-        raise ValueError(f"{path} must hold two node numbers per line, got {pairs.shape[1]} columns")
-    return _whole(path, pairs).T
+    graph = _read(path, ".npy", ".csv", ".txt", ".npz")
+    if path.suffix not in _DELIMITERS:
+        return graph
+    if graph.shape[1] != 2:
+        raise ValueError(f"{path} must hold two node numbers per line, got {graph.shape[1]} columns")
+    # Above 2**53, float64 no longer separates neighbouring integers.
+    wrong = ~((np.abs(graph) <= 2**53) & (graph == np.floor(graph)))
+    if wrong.any():
+        raise ValueError(f"{path} must hold whole numbers, got {graph[wrong][0]:g}")
+    return graph.astype(np.int64).T
 
 
-def _check_suffix(path: Path, *known: str) -> None:
-    if path.suffix not in known:
-        raise ValueError(f"{path} must be a file of the kind {', '.join(known[:-1])} or {known[-1]}")
-
-
-def _read_npy(path: Path) -> NDArray[Any]:
+def _read(path: Path, *suffixes: str) -> Any:
+    if path.suffix not in suffixes:
+        raise ValueError(f"{path} must be a file of the kind {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+    if path.suffix in _DELIMITERS:
+        return _read_text(path)
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} must be a NumPy array of numbers: {error}") from error
-    return array
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        from scipy.sparse import load_npz
 
-
-def _read_npz(path: Path) -> Any:
-    try:
-        return scipy.sparse.load_npz(path)
+        return load_npz(path)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} must be a matrix that scipy.sparse.save_npz wrote: {error}") from error
+        expected = "a NumPy array of numbers" if path.suffix == ".npy" else "a matrix that scipy.sparse.save_npz wrote"
+        raise ValueError(f"{path} must be {expected}: {error}") from error
 
 
 def _read_text(path: Path) -> NDArray[np.float64]:
     delimiter = _DELIMITERS[path.suffix]
     with path.open(encoding="utf-8-sig") as file, warnings.catch_warnings():
-        # An empty file gets an error of ours instead.
-        warnings.filterwarnings("ignore", message="loadtxt: input contained no data")
+        warnings.filterwarnings("ignore", message="loadtxt: input contained no data")  # an error follows below
         try:
             if _are_numbers(file.readline().partition("#")[0].split(delimiter)):
                 file.seek(0)
@@ -112,12 +107,3 @@ def _are_numbers(fields: list[str]) -> bool:
         return len([float(field) for field in fields]) > 0
     except ValueError:
         return False
-
-
-def _whole(path: Path, table: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return numbers that were written as integers, or like them ("3.0")."""
-    # Beyond 2**53 a float no longer tells neighbouring integers apart.
-    wrong = ~((np.abs(table) <= 2**53) & (table == np.floor(table)))
-    if wrong.any():
-        raise ValueError(f"{path} must hold whole numbers, got {table[wrong][0]:g}")
-    return table.astype(np.int64)

@@ -1,9 +1,9 @@
-"""Arrays that lie in files, so that they may be larger than memory."""
+"""Memory-mapped arrays, which may be larger than memory."""
 
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 
 def release(*arrays: Any) -> None:
-    """Give back the memory that memory maps, or views of them, take; their values stay as they are, in their files.
+    """Free the memory of memory maps and of views of them. Their values stay in the files.
 
-    Reading a map keeps what was read in memory until the system runs short of it. Other arrays are left alone.
+    Pages of a map that were read stay in memory until the system runs short of it. Other arrays are ignored.
 
     Examples
     --------
@@ -27,15 +27,21 @@ def release(*arrays: Any) -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def releasing(*arrays: Any) -> Callable[[], None] | None:
+    """Return a function that releases the memory maps among ``arrays``; None without any."""
+    mapped = [array for array in arrays if is_mapped(array)]
+    return (lambda: release(*mapped)) if mapped else None
+
+
 def is_mapped(array: Any) -> bool:
-    """Return whether :func:`release` would give back the memory of an array."""
+    """Return whether :func:`release` frees memory of an array."""
     return _map_of(array) is not None
 
 
 def _map_of(array: Any) -> mmap.mmap | None:
     base, private = array, False
     while isinstance(base, np.ndarray):
-        # Changes to a copy-on-write map have no file to go to: they would be lost.
+        # Changes to a copy-on-write map exist in memory only and would be lost.
         private = private or getattr(base, "mode", None) == "c"
         base = base.base
     return base if isinstance(base, mmap.mmap) and not private else None
@@ -43,12 +49,12 @@ def _map_of(array: Any) -> mmap.mmap | None:
 
 @contextmanager
 def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) -> Iterator[list[NDArray[np.float32]]]:
-    """Provide ``count`` float32 matrices in temporary files of ``folder``, which are removed at the end.
+    """Yield ``count`` float32 matrices in temporary files of ``folder``, and remove the files at the end.
 
     Raises
     ------
     OSError
-        If the folder does not exist, or has no room for them.
+        If the folder does not exist or its disk is full.
     """
     with tempfile.TemporaryDirectory(prefix="cfe-faiss-", dir=folder) as place:
         yield [_create(Path(place) / f"{number}.f32", shape) for number in range(count)]
@@ -57,7 +63,7 @@ def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) 
 def _create(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
     size = 4 * shape[0] * shape[1]
     with path.open("wb") as file:
-        # Without reserved room, a full disk would end the process in the middle of a write to the map.
+        # Reserve the space: a write to a map on a full disk ends the process.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:

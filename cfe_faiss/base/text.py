@@ -1,4 +1,4 @@
-"""Texts for a reader: similarities with the digits that are known, and one line about a record."""
+"""Text for readers: similarities with their significant digits, and one-line summaries of records."""
 
 import math
 from dataclasses import fields
@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 _VECTOR_ERROR = 2.0**-22
-"""How far a KS vector is from that of exact arithmetic: 1.6e-7 at most was measured on the paper's graphs (L = 3)."""
+"""Bound on the error of a KS vector; the largest measured error on the paper's graphs is 1.6e-7 (L = 3)."""
 
 _PLACES_OF_FLOAT32 = 6
 _LONGEST = 60
 
 
 def similarity_error(similarity: float) -> float:
-    """Return how far a similarity of :func:`cfe_faiss.ks_similarity` in float64 may be from that of exact arithmetic.
+    """Return a bound on the rounding error of a float64 similarity of :func:`cfe_faiss.ks_similarity`.
 
-    Vectors are float32: each lies within e = 2**-22 of the exact one, as measured (1.6e-7 at most, over German, Bail,
-    Cora, Facebook and the patients, with the default ``num_layers``). For unit vectors, 1 - s = r**2 / 2 with r their
-    distance, which two such errors change by 2 e at most; so s changes by r 2 e + 2 e**2 at most. The nearer two
-    vectors are, the more digits of their similarity are known.
+    Vectors are float32 and within e = 2**-22 of the exact ones (measured: at most 1.6e-7 on German, Bail, Cora,
+    Facebook and the patients, with the default ``num_layers``). For unit vectors at distance r, 1 - s = r**2 / 2. Two
+    errors of e change r by at most 2 e, and so s by at most 2 e r + 2 e**2. Similarities of closer vectors have more
+    significant digits.
 
     Parameters
     ----------
@@ -36,19 +36,19 @@ def similarity_error(similarity: float) -> float:
 
 
 def format_similarity(similarity: float) -> str:
-    """Return a similarity as text, with the decimals that are known.
+    """Return a similarity as text with its significant decimals.
 
     Parameters
     ----------
     similarity
-        A float64, of :func:`cfe_faiss.ks_similarity` in float64, which is 1 for equal vectors only; or the float32 that
-        a search returns, of which six decimals are known, and which is 1 for many a pair of different vectors.
+        A float64 of :func:`cfe_faiss.ks_similarity`, which is 1 for equal vectors only; or a float32 of a search, which
+        has six significant decimals and may be 1 for different vectors.
 
     Returns
     -------
     str
-        "1" only for a float64 that is 1. What would be rounded to 1 is cut off instead; a float32 that near is said to
-        be more than 0.999999. NaN, where there is no similarity, is "".
+        "1" only for a float64 of 1. Values that would round to 1 are truncated; a float32 in this range is
+        "> 0.999999". NaN (no similarity) is "".
 
     Examples
     --------
@@ -72,7 +72,7 @@ def format_similarity(similarity: float) -> str:
 
 
 def summary(record: Any) -> str:
-    """Return a dataclass object as text: arrays and tables by their size, floats to four digits, the rest as it is.
+    """Return a dataclass object as text: arrays and tables by size, floats with four digits, other values by repr.
 
     It is the ``__repr__`` of the dataclasses that hold arrays, tables or measured numbers.
 

@@ -1,15 +1,17 @@
-"""Running kernels and BLAS calls side by side on plain Python threads.
+"""Kernels and BLAS calls in parallel on plain Python threads.
 
-The kernels of this package and NumPy's BLAS release the GIL, so ordinary threads give the whole machine; unlike an
-OpenMP runtime they may be started from any number of callers at once, and a keyboard interrupt ends them cleanly.
+The kernels of this package and NumPy's BLAS release the GIL, so Python threads use the whole machine. Several callers
+may start them at once, and a keyboard interrupt ends them cleanly; neither holds for an OpenMP runtime.
 """
 
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
 import faiss
@@ -23,24 +25,20 @@ from cfe_faiss import _native
 Task = TypeVar("Task")
 
 
-# Two threads take about a millisecond to start and to stop: as long as one core takes for so many multiplications.
+# Starting and stopping two Python threads takes about 1 ms: one core does this many multiplications in that time.
 _WORTH_THREADS = 1 << 25
-# The core's threads start in a tenth of the time that Python's take: they are worth it for less work.
+# The core's threads start ten times as fast as Python's, so they pay for a tenth of the work.
 _NATIVE = 10
+# Progress bars abbreviate longer counts (1.2M).
+_LARGE = 1_000_000
 
-
-class _NoTask:
-    """What comes after the last task."""
-
-
-_NO_TASK = _NoTask()
 _lock = threading.Lock()
 _callers = 0
 _before: list[int] = []
 
 
 def num_threads(work: float = math.inf) -> int:
-    """Return how many threads to use for so many multiplications: FAISS's own setting, or 1 where it is not worth it.
+    """Return the number of threads for ``work`` multiplications: 1 for little work, else FAISS's setting.
 
     FAISS's setting is that of ``faiss.omp_set_num_threads``.
     """
@@ -48,12 +46,12 @@ def num_threads(work: float = math.inf) -> int:
 
 
 def num_native_threads(work: float) -> int:
-    """Return how many threads of the core to use for so many multiplications, as :func:`num_threads`."""
+    """Return the number of threads of the core for ``work`` multiplications, see :func:`num_threads`."""
     return num_threads(_NATIVE * work)
 
 
 def use_threads(number: int) -> None:
-    """Let the calling thread's FAISS calls, and BLAS in the whole process, use so many threads from now on."""
+    """Set the number of threads of FAISS for the calling thread, and of BLAS for the process."""
     faiss.omp_set_num_threads(number)
     for library in _blas().lib_controllers:
         library.set_num_threads(number)
@@ -61,10 +59,10 @@ def use_threads(number: int) -> None:
 
 @contextmanager
 def faiss_threads(work: float) -> Iterator[None]:
-    """Let the calling thread's FAISS calls use :func:`num_threads` of ``work``.
+    """Limit the calling thread's FAISS calls to ``num_threads(work)`` threads.
 
-    Where one thread is enough this is much faster, too, on a machine that others use: between two parallel steps
-    FAISS's OpenMP threads wait actively, and each step waits for the slowest.
+    One thread is much faster for little work on a busy machine: FAISS's OpenMP threads wait actively between two
+    parallel steps, and each step waits for the slowest thread.
     """
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(num_threads(work))
@@ -76,14 +74,14 @@ def faiss_threads(work: float) -> Iterator[None]:
 
 @cache
 def _blas() -> ThreadpoolController:
-    # FAISS may bring a BLAS of its own, whose threads are FAISS's: setting them would change the caller's FAISS.
+    # FAISS may bring its own BLAS; a limit on that one would change the caller's FAISS.
     libraries = ThreadpoolController().select(user_api="blas")
-    own = [library.filepath for library in libraries.lib_controllers if "faiss" not in library.filepath]
-    return libraries.select(filepath=own)
+    paths = [library.filepath for library in libraries.lib_controllers if "faiss" not in library.filepath]
+    return libraries.select(filepath=paths)
 
 
 def _set_blas_threads(number: int | None) -> None:
-    """Set the number of BLAS threads of the process, or with None what it was before."""
+    """Set the number of BLAS threads of the process; None restores the previous numbers."""
     libraries = _blas().lib_controllers
     numbers = [number] * len(libraries)
     if number is None:
@@ -94,15 +92,15 @@ def _set_blas_threads(number: int | None) -> None:
         for library, threads in zip(libraries, numbers, strict=True):
             library.set_num_threads(threads)
 
-    # threadpoolctl lets one living thread set the limit of a process. The thread that ends the limit may be another
-    # one than began it, so each time it is a thread that lives no longer than that.
+    # threadpoolctl accepts limits from one living thread of a process only. Another thread may end the limit than began
+    # it, so a new thread sets it each time and ends at once.
     thread = threading.Thread(target=set_all)
     thread.start()
     thread.join()
 
 
 def _after_fork_in_child() -> None:
-    """Forget what other threads of the parent held: they are no more, nor are the threads of FAISS's OpenMP."""
+    """Drop the locks and limits of the parent's other threads: they do not exist in the child."""
     global _lock, _callers
     _native.after_fork_in_child()
     faiss.omp_set_num_threads(1)  # with more, OpenMP would wait for the parent's threads
@@ -122,17 +120,17 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def product(X: NDArray[Any], Y: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Return ``X @ Y``. A fork waits for it: during a product on several threads of OpenBLAS a fork would never end."""
+    """Return ``X @ Y`` and delay forks meanwhile: a fork during a parallel OpenBLAS product never returns."""
     with _native.Unforked():
         return np.matmul(X, Y, out=out)
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Keep BLAS to one thread while at least one caller is inside.
+    """Limit BLAS to one thread while at least one caller is inside.
 
-    The limit belongs to the process, so nested and concurrent callers share one: the first sets it, the last one out
-    restores what was there before.
+    The limit belongs to the process, so nested and concurrent callers share it: the first sets it, the last restores
+    the previous number.
     """
     global _callers
     with _lock:
@@ -156,69 +154,61 @@ def run(
     progress: str | None = None,
     blas: bool = True,
 ) -> None:
-    """Call ``function`` once for every task, on up to :func:`num_threads` threads, of which one is the caller's.
+    """Call ``function`` once for every task, on up to :func:`num_threads` threads including the calling one.
 
     Parameters
     ----------
     function
         Must release the GIL for most of its time and write only where no other task writes.
     tasks
-        One argument each, taken in order. A single task runs in the calling thread: nothing is started.
+        One argument each, taken in order. A single task runs in the calling thread and starts no other.
     work
-        About how many multiplications all tasks take together: little work runs in the calling thread, too.
+        Estimated multiplications of all tasks together. Little work runs in the calling thread.
     progress
-        What a progress bar on standard error is called; None for no bar. The bar is quiet when it is not a terminal.
+        Title of a progress bar on standard error; None for no bar. The bar is hidden if that is not a terminal.
     blas
-        Whether tasks call BLAS, which is then kept to one thread for each of them.
+        Whether tasks call BLAS, which is then limited to one thread per task.
 
     Raises
     ------
     BaseException
-        The first exception of a task, or a keyboard interrupt; tasks that have not started by then never do.
+        The first exception of a task, or a keyboard interrupt. Tasks that have not started by then are dropped.
     """
     workers = min(num_threads(work), len(tasks))
-    if workers <= 1 and progress is None:
-        for task in tasks:
-            function(task)
-        return
-    pending, taking, stop = iter(tasks), threading.Lock(), threading.Event()
-    with tqdm(total=len(tasks), desc=progress, disable=True if progress is None else None, leave=False) as bar:
-
-        def take_tasks() -> None:
-            while not stop.is_set():
-                with taking:
-                    task = next(pending, _NO_TASK)
-                if isinstance(task, _NoTask):
-                    return
-                try:
-                    function(task)
-                except BaseException:
-                    stop.set()
-                    raise
-                with taking:
-                    bar.update()
-
+    with native_progress(progress, len(tasks)) as report:
         if workers <= 1:
-            take_tasks()
+            for done, task in enumerate(tasks, 1):
+                function(task)
+                if report is not None:
+                    report(done)
             return
+        pending, lock, finished = deque(tasks), threading.Lock(), count(1)
         errors: list[BaseException] = []
 
-        def take_tasks_in_thread() -> None:
-            # FAISS's own thread setting is per calling thread: one each, as the threads already fill the machine.
-            faiss.omp_set_num_threads(1)
+        def take_tasks() -> None:
+            faiss.omp_set_num_threads(1)  # FAISS has one setting per thread, and these threads fill the machine
             try:
-                take_tasks()
+                while True:
+                    with lock:
+                        if not pending:
+                            return
+                        task = pending.popleft()
+                    function(task)
+                    if report is not None:
+                        with lock:
+                            report(next(finished))
             except BaseException as error:
                 errors.append(error)
+                pending.clear()
 
-        others = [threading.Thread(target=take_tasks_in_thread, name="cfe") for _ in range(workers - 1)]
+        others = [threading.Thread(target=take_tasks, name="cfe") for _ in range(workers - 1)]
         with single_threaded_blas() if blas else nullcontext(), faiss_threads(0):
             try:
                 for thread in others:
                     thread.start()
                 take_tasks()
             finally:
-                stop.set()
+                pending.clear()  # after an interrupt no further task starts
                 for thread in others:
                     if thread.ident is not None:  # it was started
                         thread.join()
@@ -227,15 +217,15 @@ def run(
 
 
 @contextmanager
-def native_progress(title: str | None, tasks: int) -> Iterator[Callable[[int], None] | None]:
-    """Yield what a call of the core is handed as ``progress``: it moves a bar; None where there is no bar to be seen.
+def native_progress(title: str | None, total: int, unit: str = "it") -> Iterator[Callable[[int], None] | None]:
+    """Yield a callback that moves a progress bar to a number of steps done; None if no bar is visible.
 
-    The bar, on standard error, is called ``title``; None for no bar. It is quiet when it is not a terminal.
+    The bar is on standard error and called ``title``; None for no bar. It is hidden if that is not a terminal.
     """
     if title is None:
         yield None
         return
-    with tqdm(total=tasks, desc=title, disable=None, leave=False) as bar:
+    with tqdm(total=total, desc=title, unit=unit, unit_scale=total > _LARGE, disable=None, leave=False) as bar:
 
         def report(done: int) -> None:
             bar.update(done - bar.n)

@@ -1,47 +1,47 @@
-"""What a report of an error or of a timing should say about the machine and the packages."""
+"""Versions and settings for a report of an error or of a timing."""
 
 import os
 import platform
+import re
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Any
 
 import faiss
 from threadpoolctl import threadpool_info
 
 from cfe_faiss import _native
 
-_DEPENDENCIES = (
-    "faiss-cpu",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "threadpoolctl",
-    "nanobind-backend",
-    "torch",
-    "torch_geometric",
-    "pandas",
-    "matplotlib",
-    "networkx",
-    "pyarrow",
-    "langchain-core",
-    "llama-index-core",
-    "haystack-ai",
-)
+_NOT_IN_USE = re.compile(r"extra == .(test|docs|dev|benchmarks)|^cfe-faiss")
 
 
 def show_versions() -> None:
-    """Print what matters for a report of an error or of a timing.
+    """Print what a report of an error or of a timing needs.
 
-    That is: Python, the platform and the model of the processor; the version of this package and of those that it uses;
-    the instruction set in use, those that this machine has, and what the environment variable ``CFE_SIMD`` asked for;
-    and how many threads FAISS and each BLAS may use.
+    Python, the platform and the processor model; the versions of this package and of its dependencies; the instruction
+    set in use, the available ones, and the environment variable ``CFE_SIMD``; and the number of threads of FAISS and
+    of each BLAS.
     """
-    sections = {
-        "System": _system(),
-        "cfe_faiss": {"version": version("cfe-faiss"), **_instruction_sets()},
-        "Dependencies": _dependencies(),
-        "Threads": _threads(),
+    threads = {"faiss": faiss.omp_get_max_threads()}
+    for library in threadpool_info():
+        threads[f"{library['internal_api']} ({Path(library['filepath']).name})"] = library["num_threads"]
+    sections: dict[str, dict[str, Any]] = {
+        "System": {
+            "python": " ".join(sys.version.split()),
+            "executable": sys.executable,
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        },
+        "cfe_faiss": {
+            "version": version("cfe-faiss"),
+            "instruction set": _native.level(),
+            "available": ", ".join(_native.available_levels()),
+            "CFE_SIMD": os.environ.get("CFE_SIMD") or "not set",
+        },
+        "Dependencies": {name: _version(name) for name in _dependencies()},
+        "Threads": threads,
     }
     for title, fields in sections.items():
         width = max(map(len, fields))
@@ -49,18 +49,8 @@ def show_versions() -> None:
         sys.stdout.write("\n".join(["", title, *lines, ""]))
 
 
-def _system() -> dict[str, str]:
-    return {
-        "python": " ".join(sys.version.split()),
-        "executable": sys.executable,
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": f"{os.cpu_count()}",
-    }
-
-
 def _processor() -> str:
-    """Return the model of the processor, or as much as the platform tells."""
+    """Return the model of the processor, or the most precise name that the platform gives."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not on Linux
@@ -69,27 +59,14 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-def _instruction_sets() -> dict[str, str]:
-    return {
-        "instruction set": _native.level(),
-        "available": ", ".join(_native.available_levels()),
-        "CFE_SIMD": os.environ.get("CFE_SIMD") or "not set",
-    }
+def _dependencies() -> list[str]:
+    """Return the names of the dependencies of the package and of its extras for users."""
+    used = [requirement for requirement in requires("cfe-faiss") or () if not _NOT_IN_USE.search(requirement)]
+    return list(dict.fromkeys(re.split(r"[^\w.-]", requirement)[0] for requirement in used))
 
 
-def _dependencies() -> dict[str, str]:
-    found = {}
-    for name in _DEPENDENCIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-def _threads() -> dict[str, str]:
-    threads = {"faiss": f"{faiss.omp_get_max_threads()}"}
-    for library in threadpool_info():
-        name = f"{library['internal_api']} ({Path(library['filepath']).name})"
-        threads[name] = f"{library['num_threads']}"
-    return threads
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,4 +1,4 @@
-"""Graphs of every form as one; and the graph of one node type along a meta-path."""
+"""Graphs in one form, KS vectors, and graphs along a meta-path."""
 
 from cfe_faiss.graph.csr import Graph, as_graph, native_graph
 

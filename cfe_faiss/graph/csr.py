@@ -1,4 +1,4 @@
-"""One graph for the whole package: the neighbours of every node in compressed sparse rows (CSR)."""
+"""The graph class of the package: the neighbours of every node in compressed sparse rows (CSR)."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.base.temporary import is_mapped, release
+from cfe_faiss.base.temporary import releasing
 from cfe_faiss.base.text import summary
 from cfe_faiss.graph.edges import Edges, check_num_nodes, edges_of
 
@@ -26,19 +26,18 @@ class Graph:
     indices
         Shape (num_edges,), int32: node numbers, ascending within each node, without v itself, each once.
     weights
-        Shape (num_edges,), float32, all positive and finite: ``weights[i]`` is that of the edge to ``indices[i]``. It
-        may be a memory map, too. None: edges have no weights.
+        Shape (num_edges,), float32, positive and finite: ``weights[i]`` belongs to the edge to ``indices[i]``. It may
+        be a memory map. None: edges have no weights.
     directed
-        Whether N(v) holds only the sources of the edges that point to v, as :func:`as_graph` makes it with
-        ``directed=True``. Conditions on pairs of nodes, such as ``min_hops``, and pictures take edges in both
-        directions all the same.
+        Whether N(v) holds only the sources of the edges that point to v (``directed=True`` in :func:`as_graph`).
+        Conditions on pairs of nodes, such as ``min_hops``, and pictures use edges in both directions anyway.
 
     Raises
     ------
     TypeError
-        If one of the arrays has another dtype.
+        If an array has another dtype.
     ValueError
-        If the arrays do not describe a graph: a kernel would read outside of them.
+        If the arrays do not describe a graph, so that a kernel would read out of bounds.
 
     Examples
     --------
@@ -69,7 +68,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes, those without a neighbour included."""
+        """Number of nodes, isolated nodes included."""
         return len(self.indptr) - 1
 
     @property
@@ -90,7 +89,7 @@ class Graph:
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
     def undirected(self) -> Self:
-        """Return the graph whose edges count in both directions: itself, or if it is directed another, unweighted."""
+        """Return the graph with edges in both directions: itself, or for a directed graph a new one without weights."""
         if not self.directed:
             return self
         targets = np.repeat(np.arange(self.num_nodes, dtype=np.int32), np.diff(self.indptr))
@@ -105,7 +104,7 @@ def as_graph(
     edge_weight: ArrayLike | bool | None = None,
     directed: bool = False,
 ) -> Graph:
-    """Return the graph in the form that this package computes with.
+    """Return a graph of any supported form as a :class:`Graph`.
 
     Self-loops are dropped and repeated edges merged. A graph may have no edges at all.
 
@@ -119,37 +118,35 @@ def as_graph(
           (n, n). It is transposed: an entry (i, j) other than zero is an edge from j to i;
         - a PyTorch Geometric ``Data`` object, or any object with ``edge_index`` or else ``adj_t`` of these forms;
         - a SciPy sparse matrix of any format: an entry (i, j) other than zero is an edge from i to j;
-        - a NetworkX graph: its nodes become 0..n-1 in the order in which it yields them;
-        - a :class:`Graph`, which is returned as it is, whatever ``directed`` says; with ``edge_weight=False`` without
-          its weights.
+        - a NetworkX graph: its nodes become 0..n-1 in iteration order;
+        - a :class:`Graph`, which is returned unchanged (``directed`` is ignored); with ``edge_weight=False`` without
+          weights.
     num_nodes
-        Number of nodes. Default: what the graph says itself; for an edge_index, its largest number plus one.
+        Number of nodes. Default: that of the graph; for an edge_index, its largest number plus one.
     edge_weight
-        None or False: edges have no weights, whatever the graph says. True: they have those that the graph holds
-        itself, which are the values of a sparse matrix or adj_t, ``edge_weight`` of ``Data`` (else the values of its
-        ``adj_t``) or the attribute "weight" of NetworkX (1 where an edge has none). An array, (E,): the weights of the
-        edges of an edge_index. A weight is 0, which is no edge, or positive and finite in float32. The weights of
-        repeated edges are summed; of an edge whose two directions are given and count both (see ``directed``), the
-        weight is the mean of the two.
+        None or False: edges have no weights. True: the weights that the graph holds: the values of a sparse matrix or
+        adj_t, ``edge_weight`` of ``Data`` (without it, the values of its ``adj_t``), or the attribute "weight" of
+        NetworkX (default 1). An array, (E,): the weights of an edge_index. A weight is positive and finite in float32,
+        or 0, which removes the edge. Weights of repeated edges are summed. If both directions of an edge are given and
+        count (see ``directed``), its weight is their mean.
     directed
-        False: edges count in both directions, whichever of them are given. True: N(v) holds the sources of the edges
-        that point to v, which is the way messages flow in PyTorch Geometric. An undirected NetworkX graph stays
-        undirected.
+        False: every edge counts in both directions. True: N(v) holds the sources of the edges that point to v, the
+        direction of messages in PyTorch Geometric. An undirected NetworkX graph stays undirected.
 
     Returns
     -------
     Graph
-        Built in O(E log(largest degree)) time, with 8 bytes per given edge (4 if directed) of passing memory beyond
-        the result; with weights 16 (8 if directed), and 4 for the weights. It does not depend on the order of edges.
+        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of temporary memory; with
+        weights 20 bytes (12 if directed). The result does not depend on the order of edges.
 
     Raises
     ------
     TypeError
-        If node numbers are not integers, or weights no real numbers.
+        If node numbers are not integers, or weights not real numbers.
     ValueError
-        If the shape is wrong, a node number lies outside 0..num_nodes-1, the number of nodes is not ``num_nodes``, or
-        unknown, as that of an edge_index without edges; if a weight is negative, NaN or infinite, the number of weights
-        is not that of edges, or ``edge_weight=True`` is said of what holds none.
+        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is not ``num_nodes`` or
+        unknown (an empty edge_index without ``num_nodes``); if a weight is negative, NaN or infinite, the numbers of
+        weights and edges differ, or ``edge_weight=True`` is given for a graph without weights.
 
     Examples
     --------
@@ -164,28 +161,23 @@ def as_graph(
         num_nodes = as_count("num_nodes", num_nodes)
     if isinstance(graph, Graph):
         check_num_nodes(graph.num_nodes, num_nodes)
-        return _with_weights_as_wanted(graph, edge_weight)
-    return _built(edges_of(graph, num_nodes, edge_weight), directed)
-
-
-def _with_weights_as_wanted(graph: Graph, edge_weight: Any) -> Graph:
-    if edge_weight is None or (edge_weight is True and graph.weights is not None):
+        if edge_weight is False and graph.weights is not None:
+            return replace(graph, weights=None)
+        if edge_weight is not None and edge_weight is not False and (edge_weight is not True or graph.weights is None):
+            raise ValueError(f"edge_weight must be left out for a Graph without weights of its own, got {graph!r}")
         return graph
-    if edge_weight is False:
-        return graph if graph.weights is None else replace(graph, weights=None)
-    raise ValueError(f"edge_weight must be left out for a Graph without weights of its own, got {graph!r}")
+    return _build(edges_of(graph, num_nodes, edge_weight), directed)
 
 
 def native_graph(graph: Graph) -> _native.CsrGraph:
-    """Return the graph as the core sees it, which checks its arrays: they must not change while it is in use."""
+    """Return the graph as an object of the core, which checks the arrays: they must not change during its use."""
     indptr, indices = np.ascontiguousarray(graph.indptr), np.ascontiguousarray(graph.indices)
     weights = None if graph.weights is None else np.ascontiguousarray(graph.weights)
-    mapped = [array for array in (graph.indices, graph.weights) if array is not None and is_mapped(array)]
-    free = (lambda: release(*mapped)) if mapped else None
-    return _native.CsrGraph(indptr, indices, threads.num_threads(len(indices)), weights, free)
+    release = releasing(graph.indices, graph.weights)
+    return _native.CsrGraph(indptr, indices, threads.num_threads(len(indices)), weights, release)
 
 
-def _built(edges: Edges, directed: bool) -> Graph:
+def _build(edges: Edges, directed: bool) -> Graph:
     """Sort the edges by node (a counting sort), then sort and merge within every node."""
     builder = _native.GraphBuilder(edges.num_nodes, directed, edges.weighted)
     for block, _ in edges.blocks():
@@ -193,5 +185,5 @@ def _built(edges: Edges, directed: bool) -> Graph:
     for block, weights in edges.blocks():
         builder.place(block, weights)
     indptr, indices, summed = builder.finish(threads.num_threads(builder.num_counted))
-    # Of two integers of 64 bits NumPy prints one without its name.
+    # NumPy has two 64-bit integer types. This view prints without a dtype.
     return Graph(indptr.view(np.int64), indices, summed if edges.weighted else None, directed)

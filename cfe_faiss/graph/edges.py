@@ -1,4 +1,4 @@
-"""The edges of a graph, whatever it was given as: blocks of sources above targets, and their weights."""
+"""Edges of a graph of any supported form: blocks of sources above targets, and their weights."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import as_array, is_sparse
 
-# Edges are read in blocks, so that no int64 copy of a large edge list is ever made.
+# Edges are read in blocks, to avoid an int64 copy of a large edge list.
 _EDGES_PER_BLOCK = 1 << 20
 
 Block: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]
@@ -20,7 +19,7 @@ Block: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The edges of a graph of ``num_nodes`` nodes; ``blocks`` yields them, as often as it is called."""
+    """Edges of a graph of ``num_nodes`` nodes. Each call of ``blocks`` yields all of them."""
 
     num_nodes: int
     weighted: bool
@@ -28,14 +27,12 @@ class Edges:
 
 
 def edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
-    """Return the edges of a graph; see :func:`cfe_faiss.graph.as_graph` for what it may be, and for errors."""
+    """Return the edges of a graph; see :func:`cfe_faiss.graph.as_graph` for its forms and for errors."""
     own = edge_weight is True
-    if scipy.sparse.issparse(graph):
+    if _is_matrix(graph):
         _refuse_array(edge_weight, "sparse matrix")
-        return _of_matrix(graph, num_nodes, own, transposed=False)
-    if is_torch_sparse(graph):
-        _refuse_array(edge_weight, "sparse matrix")
-        return _of_matrix(as_scipy(graph, weighted=own), num_nodes, own, transposed=True)
+        matrix = graph if is_sparse(graph) else as_scipy(graph, weighted=own)
+        return _of_matrix(matrix, num_nodes, own, transposed=matrix is not graph)
     if hasattr(graph, "edge_index") or hasattr(graph, "adj_t"):
         return _of_data(graph, num_nodes, edge_weight)
     if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
@@ -47,7 +44,7 @@ def edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
 
 
 def is_torch_sparse(graph: Any) -> bool:
-    """Return whether a graph is what PyG calls ``adj_t``: a sparse tensor of torch, or a SparseTensor of torch_sparse.
+    """Return whether a graph is an ``adj_t`` of PyG: a sparse tensor of torch, or a SparseTensor of torch_sparse.
 
     Its rows are the targets of edges.
     """
@@ -55,7 +52,7 @@ def is_torch_sparse(graph: Any) -> bool:
 
 
 def parts_for_the_model(data: Any) -> tuple[str, ...]:
-    """Return which values of edges ``data`` has, in words: KS vectors are made of none of them, unless asked to.
+    """Return the names of the edge values in ``data``, which KS vectors ignore by default.
 
     O(E) time for the values of an ``adj_t``.
     """
@@ -63,16 +60,18 @@ def parts_for_the_model(data: Any) -> tuple[str, ...]:
     for name in ("edge_index", "adj_t"):
         given = getattr(data, name, None)
         if given is not None and _is_matrix(given):
-            matrix: Any = given if scipy.sparse.issparse(given) else as_scipy(given, weighted=False)
+            matrix: Any = given if is_sparse(given) else as_scipy(given, weighted=False)
             found += [f"values of {name}"] if (matrix.tocsr().data != 1).any() else []
     return tuple(found)
 
 
 def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
-    """Return an ``adj_t`` (see :func:`is_torch_sparse`) as a SciPy matrix, which need not be square: rows are targets.
+    """Return an ``adj_t`` (see :func:`is_torch_sparse`) as a SciPy matrix of any shape, with targets as rows.
 
-    Without values, or where ``weighted`` is False and each entry has several, they are 1.
+    Entries without values are 1; also entries with several values, if ``weighted`` is False.
     """
+    import scipy.sparse
+
     kind: Any = scipy.sparse.csr_array
     if hasattr(adj_t, "sparse_sizes"):
         shape, parts = adj_t.sparse_sizes(), adj_t.csr()
@@ -82,9 +81,9 @@ def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
         shape, parts = adj_t.shape, (adj_t.ccol_indices(), adj_t.row_indices(), adj_t.values())
         kind = scipy.sparse.csc_array
     elif str(adj_t.layout) == "torch.sparse_coo":
-        places = as_array("graph", adj_t._indices())  # indices() would refuse repeated entries
-        values = _values(adj_t._values(), places.shape[1], weighted)
-        return scipy.sparse.coo_array((values, tuple(places[:2])), shape=tuple(adj_t.shape[:2]))
+        ends = as_array("graph", adj_t._indices())  # indices() raises for repeated entries
+        values = _values(adj_t._values(), ends.shape[1], weighted)
+        return scipy.sparse.coo_array((values, tuple(ends[:2])), shape=tuple(adj_t.shape[:2]))
     else:
         raise TypeError(f"graph must be a sparse tensor in COO, CSR or CSC format, got {adj_t.layout}")
     indptr, indices = as_array("graph", parts[0]), as_array("graph", parts[1])
@@ -97,7 +96,7 @@ def _values(values: Any, size: int, weighted: bool) -> NDArray[Any]:
         if weighted:
             raise ValueError(f"graph must hold one weight for each edge, got values of shape {array.shape}")
         return np.ones(size, np.float32)
-    return array.astype(np.float32) if array.dtype == np.float16 else array  # which SciPy does not know
+    return array.astype(np.float32) if array.dtype == np.float16 else array  # SciPy has no float16
 
 
 def _refuse_array(edge_weight: Any, kind: str) -> None:
@@ -115,8 +114,8 @@ def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> 
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"edge_index must hold integers, got dtype {array.dtype}")
     n = _number_of_nodes(array, num_nodes)
-    wanted = edge_weight is not None and edge_weight is not False
-    weights = as_weights("edge_weight", edge_weight, array.shape[1]) if wanted else None
+    weighted = edge_weight is not None and edge_weight is not False
+    weights = as_weights("edge_weight", edge_weight, array.shape[1]) if weighted else None
 
     def blocks() -> Iterator[Block]:
         for first in range(0, array.shape[1], _EDGES_PER_BLOCK):
@@ -124,7 +123,7 @@ def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> 
             edges = np.ascontiguousarray(array[:, some], dtype=np.int64)
             yield (edges, None) if weights is None else _without(edges, weights[some], weights[some] == 0)
 
-    return Edges(n, wanted, blocks)
+    return Edges(n, weighted, blocks)
 
 
 def _number_of_nodes(array: NDArray[Any], num_nodes: int | None) -> int:
@@ -165,7 +164,7 @@ def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
 
 
 def _is_matrix(graph: Any) -> bool:
-    return bool(scipy.sparse.issparse(graph)) or is_torch_sparse(graph)
+    return is_sparse(graph) or is_torch_sparse(graph)
 
 
 def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> Edges:
@@ -175,14 +174,14 @@ def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> Edges:
     check_num_nodes(len(number), num_nodes)
     ends = np.fromiter((number[node] for edge in graph.edges() for node in edge), np.int64).reshape(-1, 2).T
     weights = [edge[2] for edge in graph.edges(data="weight", default=1.0)] if weighted else None
-    if not graph.is_directed():  # it stays undirected, whatever the caller says of directions
+    if not graph.is_directed():  # it stays undirected for any value of `directed`
         ends = np.concatenate([ends, ends[::-1]], axis=1)
         weights = None if weights is None else weights * 2
     return _of_edge_index(ends, len(number), weights)
 
 
 def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed: bool) -> Edges:
-    """Return the edges of a SciPy matrix: from rows to columns, or where it is transposed from columns to rows."""
+    """Return the edges of a SciPy matrix: from rows to columns, or from columns to rows if it is transposed."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"graph must be a square sparse matrix, got shape {matrix.shape}")
     n = matrix.shape[0]
@@ -190,9 +189,9 @@ def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed
         raise ValueError("graph must have at least one node, got a matrix of shape (0, 0)")
     check_num_nodes(n, num_nodes)
     if matrix.format == "csc":
-        matrix, transposed = matrix.T, not transposed  # is CSR, without a copy
+        matrix, transposed = matrix.T, not transposed  # CSR without a copy
     rows = matrix.tocsr()
-    # SciPy takes the indices of a CSR matrix unseen.
+    # SciPy does not check the indices of a CSR matrix.
     if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < n:
         wrong = rows.indices.min() if rows.indices.min() < 0 else rows.indices.max()
         raise ValueError(f"graph must have column indices in 0..{n - 1}, got {wrong}")
@@ -235,6 +234,6 @@ def _without(edges: NDArray[np.int64], weights: NDArray[np.float32] | None, left
 
 
 def check_num_nodes(n: int, num_nodes: int | None) -> None:
-    """Raise ValueError unless a graph of n nodes has as many as it should; None is any number."""
+    """Raise ValueError if ``num_nodes`` is given and is not n."""
     if num_nodes is not None and n != num_nodes:
         raise ValueError(f"graph must have {num_nodes} nodes, got {n}")

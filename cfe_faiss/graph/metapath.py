@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
@@ -13,42 +12,43 @@ from cfe_faiss.graph.edges import as_scipy
 from cfe_faiss.graph.node_types import is_heterogeneous
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
     from torch_geometric.data import Data
 
 
 def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: bool = False) -> "Data":
-    """Return the graph that a meta-path makes of the nodes of one type.
+    """Return the graph of the nodes of one type along a meta-path.
 
-    An edge leads from v to u where some path of these edge types leads from v to u, once for all such paths. It is the
-    graph that PyG's ``AddMetaPaths`` adds to ``data``, as ``Data`` of its own. An edge from a node to itself (an author
-    is joined to herself by each of her papers) is kept, as there; KS vectors take no notice of it.
+    An edge leads from v to u if at least one path of these edge types leads from v to u. It is the graph that PyG's
+    ``AddMetaPaths`` adds to ``data``, as separate ``Data``. Self-loops (each paper joins an author to herself) are kept
+    as in PyG; KS vectors ignore them.
 
     Parameters
     ----------
     data
         PyG ``HeteroData``.
     metapath
-        Edge types of ``data``, in the order in which they are walked: triples of source, relation and target, or pairs
-        of source and target where only one relation joins these. Each has an ``edge_index`` or ``adj_t``, and goes on
-        from the node type where the one before ends; the last one ends at the type where the first one starts.
+        Edge types of ``data`` in walking order: triples of source, relation and target, or pairs of source and target
+        if a single relation joins these. Each has an ``edge_index`` or ``adj_t`` and starts at the node type where the
+        previous one ends. The last one ends at the type where the first one starts.
     weighted
-        Whether the result has ``edge_weight``, (E,) float32: the number of paths from v to u; where edge types have an
-        ``edge_weight`` or an ``adj_t`` with values, the sum over the paths of the products of their weights.
+        Whether the result has ``edge_weight``, (E,) float32: the number of paths from v to u; for edge types with
+        ``edge_weight`` or with an ``adj_t`` with values, the sum over the paths of the products of their weights.
 
     Returns
     -------
     torch_geometric.data.Data
-        With all that ``data`` knows of the node type (``x``, ``y``, masks, names, ...), and ``edge_index``, (2, E)
-        int64, sorted by source and target. A product of sparse matrices on the CPU: time and memory grow with the
-        number of paths, and a node that very many run through (a conference, a country) makes very many edges.
+        The values of the node type in ``data`` (``x``, ``y``, masks, names, ...) and ``edge_index``, (2, E) int64,
+        sorted by source and target. It is a product of sparse matrices on the CPU. Time and memory grow with the number
+        of paths; a node on many paths (a conference, a country) produces many edges.
 
     Raises
     ------
     TypeError
-        If ``data`` is no ``HeteroData``, or an argument is not as described.
+        If ``data`` is not ``HeteroData``, or an argument is not as described.
     ValueError
-        If ``data`` has no such edge type, the meta-path is broken or does not come back to the type where it starts,
-        no path exists, or edges lead to nodes that are not there.
+        If ``data`` lacks an edge type, the meta-path is broken or does not return to its first type, no path exists,
+        or an edge leads to a missing node.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: 
     for step in steps[1:]:
         reached = reached @ _adjacency(data, step, weighted)
         if not weighted:
-            reached.data[:] = 1  # otherwise the number of paths, which outgrows every integer
+            reached.data[:] = 1  # the number of paths may overflow
     reached.eliminate_zeros()
     if reached.nnz == 0:
         raise ValueError(f"metapath must join nodes, got no path along {_text(steps)}")
@@ -112,11 +112,13 @@ def _step(data: Any, step: Any) -> tuple[str, str, str]:
     raise ValueError(f"metapath must be of edge types of data ({some}), got {step!r}")
 
 
-def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> scipy.sparse.csr_array:
+def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_array":
     """Return the edges of a type as a matrix of sources by targets, of weights or ones."""
+    from scipy.sparse import csr_array
+
     store, shape = data[step], (_num_nodes(data, step[0]), _num_nodes(data, step[2]))
     if "edge_index" not in store and "adj_t" in store:
-        matrix = scipy.sparse.csr_array(as_scipy(store.adj_t, weighted=weighted).T.astype(np.float64))
+        matrix = csr_array(as_scipy(store.adj_t, weighted=weighted).T.astype(np.float64))
         if matrix.shape != shape:
             raise ValueError(f"adj_t of {step} must have shape {shape[::-1]}, got {matrix.shape[::-1]}")
         return matrix if weighted else _ones(matrix)
@@ -134,12 +136,12 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> scipy.s
         values = as_array(f"edge_weight of {step}", weights).astype(np.float64)
         if values.shape != (ends.shape[1],) or not np.isfinite(values).all():
             raise ValueError(f"edge_weight of {step} must be finite, one for each edge, got shape {values.shape}")
-    matrix = scipy.sparse.csr_array((values, (ends[0], ends[1])), shape=shape)
+    matrix = csr_array((values, (ends[0], ends[1])), shape=shape)
     return matrix if weighted else _ones(matrix)
 
 
-def _ones(matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Return the places of a matrix: an edge that is given twice is one, and an entry of 0 is none."""
+def _ones(matrix: "csr_array") -> "csr_array":
+    """Replace the entries of a matrix by ones: repeated edges count once, and entries of 0 are dropped."""
     matrix.sum_duplicates()
     matrix.data = (matrix.data != 0).astype(np.float64)
     return matrix

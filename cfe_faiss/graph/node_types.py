@@ -1,10 +1,10 @@
-"""Graphs with nodes of several types: which they are, and what one type knows of its nodes."""
+"""Node types of heterogeneous graphs."""
 
 from typing import Any
 
 
 def is_heterogeneous(data: Any) -> bool:
-    """Return whether ``data`` has nodes of several types, as PyG's ``HeteroData`` does (which is not imported here)."""
+    """Return whether ``data`` has node types, like PyG's ``HeteroData`` (which is not imported here)."""
     return hasattr(data, "node_types") and hasattr(data, "edge_types")
 
 
@@ -14,7 +14,7 @@ def as_node_type(name: str, data: Any, node_type: Any) -> str:
     Raises
     ------
     ValueError
-        If there is no such type; ``name`` is what the error calls it.
+        If there is no such type; the message starts with ``name``.
     """
     if not isinstance(node_type, str) or node_type not in data.node_types:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, data.node_types))}, got {node_type!r}")
@@ -22,12 +22,12 @@ def as_node_type(name: str, data: Any, node_type: Any) -> str:
 
 
 def nodes_of(data: Any, node_type: str | None) -> Any:
-    """Return what holds ``x``, ``y`` and the like of the nodes: ``data`` itself, or its store of one node type.
+    """Return the object with ``x``, ``y`` and other node values: ``data`` itself, or its store of one node type.
 
     Raises
     ------
     ValueError
-        If ``data`` has several node types and none of them is given, or only one and another is given.
+        If ``node_type`` is missing for ``HeteroData``, unknown, or given for another graph.
     """
     if is_heterogeneous(data):
         return data[as_node_type("node_type", data, node_type)]

@@ -1,23 +1,19 @@
-"""Node classifiers: building, training, predicting, judging. The first use of a name loads torch."""
+"""Node classifiers: building, training, prediction, evaluation. The first use of a name loads torch."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cfe_faiss.models.checkpoint import load, save
     from cfe_faiss.models.evaluation import Evaluation, evaluate
     from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
-    from cfe_faiss.models.loop import TrainingReport
+    from cfe_faiss.models.loop import TrainingReport, load, save, train
     from cfe_faiss.models.prediction import predict
-    from cfe_faiss.models.training import train
 
 _MODULES = {
-    "checkpoint": ("load", "save"),
     "evaluation": ("Evaluation", "evaluate"),
     "gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
-    "loop": ("TrainingReport",),
+    "loop": ("TrainingReport", "load", "save", "train"),
     "prediction": ("predict",),
-    "training": ("train",),
 }
 
 __all__ = [
@@ -39,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # `models.estimators` and `models.predictions` serve tables as well, without torch.
+    # Tables use `models.estimators` and `models.predictions`, which need no torch.
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

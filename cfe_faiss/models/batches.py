@@ -1,6 +1,7 @@
-"""Predictions batch by batch, for graphs and models that are too large for one call."""
+"""Predictions in batches, for graphs and models that are too large for one call."""
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from cfe_faiss.models.inference import inference, output_of
 with extra("gnn"):
     import torch
 
-_PARTS = "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give the predictions"
+_CUT = "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give the predictions"
 
 
 def called_by_batches(
@@ -23,12 +24,12 @@ def called_by_batches(
 ) -> Predictions:
     """Return the class of every node of ``data``, without scores, from a call of ``model`` for each batch.
 
-    Each batch is moved to the model's device. Besides the batch only the classes are kept, 4 bytes a node.
+    Each batch is moved to the model's device. Memory: one batch, and 4 bytes per node for the classes.
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`cfe_faiss.models.predict` says.
+        As for :func:`cfe_faiss.models.predict`.
     """
     if isinstance(loader, str) or not isinstance(loader, Iterable):
         raise TypeError(f"loader must yield batches of the graph, got {type(loader).__name__}")
@@ -52,24 +53,20 @@ def called_by_batches(
 
 
 def _device(model: Any) -> torch.device | None:
-    """Return where the weights of a module are; None for what has no weights, which takes batches as they come."""
-    if not isinstance(model, torch.nn.Module):
-        return None
-    for tensors in (model.parameters(), model.buffers()):
-        for tensor in tensors:
-            return tensor.device
-    return None
+    """Return the device of a module's weights; None without weights: its batches are not moved."""
+    tensors = chain(model.parameters(), model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    return next((tensor.device for tensor in tensors), None)
 
 
 def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDArray[np.int64], int]:
-    """Return the nodes that a batch was made for, which are its first ones, and the number of all of its nodes."""
+    """Return the seed nodes of a batch, which come first, and the number of all of its nodes."""
     nodes = nodes_of(batch, node_type)
     n_id, size = getattr(nodes, "n_id", None), getattr(nodes, "batch_size", None)
     if n_id is None or size is None:
         lacking = " and ".join(name for name, value in (("n_id", n_id), ("batch_size", size)) if value is None)
         raise ValueError(
             f"loader must yield batches with n_id and batch_size, as NeighborLoader does, got {type(batch).__name__} "
-            f"without {lacking} in batch {number}. {_PARTS} that the whole graph gives"
+            f"without {lacking} in batch {number}. {_CUT} that the whole graph gives"
         )
     ids = as_ids(f"n_id of batch {number}", n_id)
     if not 0 <= int(size) <= len(ids):
@@ -90,7 +87,7 @@ def _refuse_repeats(seeds: NDArray[np.int64], labels: NDArray[np.int32]) -> None
 def _classes(
     output: Any, seeds: NDArray[np.int64], rows: int, names: tuple[str, ...] | None, number: int
 ) -> NDArray[np.int32]:
-    """Return the class of each seed of a batch, from an output for all of its nodes or for the seeds alone."""
+    """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only."""
     name = f"the model's output for batch {number}"
     count = len(output) if hasattr(output, "__len__") else None
     if count not in (rows, len(seeds)):

@@ -1,4 +1,4 @@
-"""Fitted scikit-learn estimators: what they predict from the features of the nodes."""
+"""Predictions of fitted scikit-learn estimators from the features of the nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from cfe_faiss.base.extras import extra
 
 
 def is_estimator(model: Any) -> bool:
-    """Return whether a model predicts as scikit-learn's do, and is not called."""
+    """Return whether a model has the ``predict`` of scikit-learn and is not callable."""
     return hasattr(model, "predict") and not callable(model)
 
 
@@ -22,7 +22,7 @@ def predictions_of_estimator(model: Any, data: Any, features: Any = None) -> Pre
 
 
 def predictions_of_input(model: Any, X: Any, n: int, class_names: Sequence[str] | None) -> Predictions:
-    """Return what a fitted estimator predicts for the n rows of what it was fitted on, a matrix or a frame."""
+    """Return the predictions of a fitted estimator for n rows of a matrix or a frame."""
     found = as_predictions(model.predict(X), n, class_names, "the model's output")
     if found.scores is not None:
         raise ValueError(f"the model's output must be classes of shape ({n},), got shape {found.scores.shape}")
@@ -36,12 +36,12 @@ def predictions_of_input(model: Any, X: Any, n: int, class_names: Sequence[str] 
 
 
 def _input(model: Any, data: Any, features: Any) -> Any:
-    """Return what the estimator was fitted on: columns of ``features`` or ``data.x`` by name, or ``data.x``."""
+    """Return the input of an estimator: columns of ``features`` or of ``data.x`` by name, or ``data.x``."""
     x = as_dense("data.x", data.x)
     if not hasattr(model, "feature_names_in_"):
-        wanted = getattr(model, "n_features_in_", x.shape[1])
-        if wanted != x.shape[1]:
-            raise ValueError(f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on {wanted}")
+        width = getattr(model, "n_features_in_", x.shape[1])
+        if width != x.shape[1]:
+            raise ValueError(f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on {width}")
         return x
     names = [str(name) for name in model.feature_names_in_]
     given = [] if features is None else list(as_attributes(features))
@@ -62,7 +62,7 @@ def _input(model: Any, data: Any, features: Any) -> Any:
 
 
 def _columns(features: Any, names: list[str], n: int) -> Any:
-    """Return columns as the frame has them (with its dtypes, which encoders look at), row i for node i."""
+    """Return columns with the dtypes of the frame, which encoders depend on, row i for node i."""
     kind = type(features).__module__.partition(".")[0]
     if kind == "pandas":
         return features.loc[np.arange(n), names]

@@ -1,4 +1,4 @@
-"""How good a classifier is, and how alike it treats the two values of a sensitive attribute."""
+"""Accuracy of a classifier, and its differences between the two values of a sensitive attribute."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cfe_faiss.attributes.classes import check_names
 from cfe_faiss.base.checks import as_array, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
-from cfe_faiss.models.prediction import predictions
+from cfe_faiss.models.predictions import predictions_of
 
 with extra("gnn"):
     from scipy.special import softmax
@@ -20,20 +20,20 @@ with extra("gnn"):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate` found; NaN is what cannot be said of these nodes."""
+    """Result of :func:`evaluate`. Measures that are undefined for these nodes are NaN."""
 
     n: int
-    """Nodes that were judged; every number below is about them alone."""
+    """Number of evaluated nodes. All measures refer to these."""
     accuracy: float
-    """Share of right predictions, in [0, 1]."""
+    """Share of correct predictions, in [0, 1]."""
     f1: float
-    """Two classes: F1 of class 1. More: the mean of the F1 of every class that is true or predicted of a node."""
+    """Two classes: F1 of class 1. More: mean F1 of the classes that occur in the truth or in the predictions."""
     auc: float
-    """Area under the ROC curve. More than two classes: the mean of each class against the rest."""
+    """Area under the ROC curve. More than two classes: mean over one-vs-rest curves."""
     group_sizes: tuple[int, ...]
-    """Nodes whose sensitive attribute is 0, and 1; empty where there is no such attribute."""
+    """Numbers of nodes whose sensitive attribute is 0, and 1; empty without such an attribute."""
     positive_group_sizes: tuple[int, ...]
-    """Those of them whose true class is 1: the cases of ``opportunity_difference``."""
+    """Numbers of nodes of both groups whose true class is 1: the cases of ``opportunity_difference``."""
     parity_difference: float
     """Statistical parity: ``|P(ŷ=1 | s=0) - P(ŷ=1 | s=1)|``, in [0, 1]."""
     opportunity_difference: float
@@ -43,26 +43,26 @@ class Evaluation:
 
 
 def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -> Evaluation:
-    """Compare what a model predicts with the true classes.
+    """Compare the predictions of a model with the true classes.
 
     Parameters
     ----------
     model
-        A model as :func:`cfe_faiss.models.predict` takes it, a fitted scikit-learn estimator, or the predictions for
-        every node: logits or probabilities, (n, C), or classes, (n,), as numbers or texts.
+        A model for :func:`cfe_faiss.models.predict`, a fitted scikit-learn estimator, or the predictions for every
+        node: logits or probabilities, (n, C), or classes, (n,), as numbers or texts.
     data
         The graph, PyG ``Data`` with ``y``, and with ``sensitive`` (n,), 0 or 1, for the two differences.
     mask
-        The nodes to judge, (n,) bool; default: ``data.test_mask``.
+        The nodes to evaluate, (n,) bool; default: ``data.test_mask``.
     features
         Attributes of the nodes, for estimators that were fitted on a DataFrame.
 
     Returns
     -------
     Evaluation
-        ``auc`` is NaN where only classes are given, or a class in ``y`` has no node, or all nodes, in the mask. The
-        two differences are NaN where there is no sensitive attribute, more than two classes (there is no favourable
-        one), or a group without a node.
+        ``auc`` is NaN for predictions without scores, or if a class in ``y`` has no node, or all nodes, in the mask.
+        Both differences are NaN without a sensitive attribute, for more than two classes (none is favourable), and for
+        a group without nodes.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     n = len(data.y)
     mask = _mask(data.test_mask if mask is None else mask, n)
     truth = as_labels("data.y", data.y, n)
-    found = predictions(model, data, features)
+    found = predictions_of(model, data, features)
     check_names(found, data)
     predicted, scores = found.labels, found.scores
     num_classes = int(max(truth.max(), predicted.max())) + 1 if scores is None else scores.shape[1]
@@ -99,8 +99,8 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
         accuracy=float(accuracy_score(truth, predicted)),
         f1=float(f1_score(truth, predicted, average="binary" if binary else "macro", zero_division=0)),
         auc=math.nan if scores is None else _auc(truth, scores[mask]),
-        group_sizes=_sizes(groups),
-        positive_group_sizes=_sizes(positive),
+        group_sizes=tuple(int(group.sum()) for group in groups),
+        positive_group_sizes=tuple(int(group.sum()) for group in positive),
         parity_difference=_difference(predicted, groups) if binary else math.nan,
         opportunity_difference=_difference(predicted, positive) if binary else math.nan,
     )
@@ -121,12 +121,8 @@ def _groups(sensitive: NDArray[np.int32]) -> tuple[NDArray[np.bool_], ...]:
     return sensitive == 0, sensitive == 1
 
 
-def _sizes(groups: tuple[NDArray[np.bool_], ...]) -> tuple[int, ...]:
-    return tuple(int(group.sum()) for group in groups)
-
-
 def _difference(predicted: NDArray[np.int32], groups: tuple[NDArray[np.bool_], ...]) -> float:
-    """Return how far the two groups' shares of class 1 are apart."""
+    """Return the absolute difference of the two groups' shares of class 1."""
     if not groups or not all(group.any() for group in groups):
         return math.nan
     shares = [float((predicted[group] == 1).mean()) for group in groups]
@@ -134,10 +130,10 @@ def _difference(predicted: NDArray[np.int32], groups: tuple[NDArray[np.bool_], .
 
 
 def _auc(truth: NDArray[np.int32], scores: NDArray[Any]) -> float:
-    """Return the mean over the classes (one, of two) of the area under the curve of each against the rest."""
+    """Return the mean area under the one-vs-rest curves; with two classes that of class 1."""
     scores = scores.astype(np.float64)
     are_shares = (scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-4)
-    # Logits rank nodes by their differences, not by one of them.
+    # Nodes are ranked by differences of logits, so a single column of logits is not enough.
     shares = scores if are_shares else softmax(scores, axis=1)
     classes = (1,) if shares.shape[1] == 2 else range(shares.shape[1])
     areas = [

@@ -1,20 +1,19 @@
-"""Graph neural networks for the nodes of one graph: PyG's own, and message passing with a learnt edge function."""
+"""Graph neural networks for node classification: models of PyG, and message passing with a learnt edge function."""
 
 from collections.abc import Callable
 from typing import Any
 
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.extras import extra
-from cfe_faiss.models.matrix import OnMatrix
-from cfe_faiss.models.message import MPNN
-from cfe_faiss.models.rng import seeded
+from cfe_faiss.models.call import seeded
+from cfe_faiss.models.matrix import MPNN, OnMatrix
 
 with extra("gnn"):
     import torch
     from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 NAMES = ("gcn", "gat", "gin", "mpnn", "sage")
-"""The names that :func:`build` knows: the functions of this module."""
+"""Names for :func:`build`: the functions of this module."""
 
 
 def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Module:
@@ -23,16 +22,16 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
     Parameters
     ----------
     name
-        Of the function here that makes the model.
+        Name of a function of this module.
     data, seed
         As for :func:`gcn`.
     **options
-        That function's other arguments.
+        Other arguments of the function.
 
     Raises
     ------
     TypeError, ValueError
-        If the name is unknown, or an argument is of the wrong kind or out of its range.
+        If the name is unknown, or an argument has a wrong type or is out of range.
 
     Examples
     --------
@@ -41,10 +40,10 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
     >>> [build(name, data, hidden=8)(data.x, data.edge_index).shape[1] for name in NAMES]
     [2, 2, 2, 2, 2]
     """
-    makers: dict[str, Callable[..., torch.nn.Module]] = {"gcn": gcn, "gat": gat, "gin": gin, "mpnn": mpnn, "sage": sage}
-    if name not in makers:
+    if name not in NAMES:
         raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
-    return makers[name](data, seed=seed, **options)
+    model: torch.nn.Module = globals()[name](data, seed=seed, **options)
+    return model
 
 
 def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
@@ -55,13 +54,13 @@ def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, 
     data
         The graph, PyG ``Data``; only the number of features in ``x`` and the largest class in ``y`` are used.
     hidden
-        Width of the hidden layers, at least 1; 16 is that of the GCN paper and of NIFTY.
+        Width of the hidden layers, at least 1; 16 as in the GCN paper and in NIFTY.
     num_layers
         Number of graph convolutions, at least 1.
     dropout
         Share of hidden values dropped in training, in [0, 1].
     seed
-        Of the first weights, at least 0; the global random state stays as it is.
+        Seed of the initial weights, at least 0. The global random state does not change.
 
     Returns
     -------
@@ -71,7 +70,7 @@ def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind or out of its range.
+        If an argument has a wrong type or is out of range.
 
     Examples
     --------
@@ -91,14 +90,14 @@ def gat(
     Parameters
     ----------
     data, hidden, num_layers, dropout, seed
-        As for :func:`gcn`; attention coefficients are dropped, too.
+        As for :func:`gcn`. Dropout applies to attention coefficients as well.
     heads
-        Attention heads side by side, a divisor of ``hidden``. A head costs as much time as a whole GCN.
+        Number of attention heads, a divisor of ``hidden``. A head takes as much time as a whole GCN.
 
     Returns
     -------
     torch.nn.Module
-        As of :func:`gcn`.
+        As for :func:`gcn`.
     """
     heads = as_count("heads", heads)
     if as_count("hidden", hidden) % heads:
@@ -110,7 +109,7 @@ def gin(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, 
     """Return an untrained graph isomorphism network (Xu et al., ICLR 2019), PyG's ``GIN``, on the CPU.
 
     Its layers normalise over the nodes (batch normalisation), as in its paper: sums over neighbours grow with degree.
-    Parameters, result and errors are those of :func:`gcn`.
+    Parameters, result and errors are as for :func:`gcn`.
     """
     return OnMatrix(_network(GIN, data, hidden, num_layers, dropout, seed, norm="batch_norm"))
 
@@ -118,15 +117,15 @@ def gin(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, 
 def mpnn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
     """Return an untrained message passing network with a learnt edge function, :class:`MPNN`, on the CPU.
 
-    Parameters, result and errors are those of :func:`gcn`.
+    Parameters, result and errors are as for :func:`gcn`.
     """
     return _network(MPNN, data, hidden, num_layers, dropout, seed)
 
 
 def sage(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
-    """Return an untrained GraphSAGE (Hamilton et al., NeurIPS 2017), mean aggregator, PyG's own, on the CPU.
+    """Return an untrained GraphSAGE (Hamilton et al., NeurIPS 2017), PyG's with mean aggregation, on the CPU.
 
-    Parameters, result and errors are those of :func:`gcn`.
+    Parameters, result and errors are as for :func:`gcn`.
     """
     return OnMatrix(_network(GraphSAGE, data, hidden, num_layers, dropout, seed))
 

@@ -1,4 +1,4 @@
-"""One call of a model for its output: in evaluation mode, without gradients, and leaving no trace."""
+"""One call of a model for its output: in evaluation mode, without gradients, and without side effects."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -7,68 +7,68 @@ from typing import Any
 
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import is_heterogeneous, nodes_of
-from cfe_faiss.models.call import call
-from cfe_faiss.models.hetero import call_hetero
-from cfe_faiss.models.rng import seeded
+from cfe_faiss.models.call import call, seeded
 
 with extra("gnn"):
     import torch
 
 
 def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None) -> Any:
-    """Return what a model gives for the nodes of ``data``, or of one of its node types, in one call.
+    """Return the output of a model for the nodes of ``data``, or of one of its node types, in one call.
 
     Raises
     ------
     TypeError
-        If the model gives several things, or one that holds the logits with others.
+        If the output has several parts.
     ValueError
-        If ``data`` lacks features, edges or what else the model requires, has values of edges that it does not take, or
-        the model gives nothing for the node type.
+        If ``data`` lacks features, edges or another value that the model requires, has edge values that the model does
+        not accept, or the output lacks the node type.
     """
     if getattr(nodes_of(data, node_type), "x", None) is None:
         of_type = "" if node_type is None else f" of node type {node_type!r}"
         raise ValueError(f"data must have x{of_type}, got {type(data).__name__}")
-    if is_heterogeneous(data):
-        output = call_hetero(model, data)
-        if isinstance(output, Mapping):
-            output = _of_type(output, node_type)
-    else:
-        if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
-            raise ValueError(f"data must have edge_index or adj_t, got {type(data).__name__}")
-        output = call(model, data)
+    is_typed = is_heterogeneous(data)
+    if not is_typed and getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        raise ValueError(f"data must have edge_index or adj_t, got {type(data).__name__}")
+    output = call(model, data)
+    if is_typed and isinstance(output, Mapping):
+        if output.get(node_type) is None:
+            some = ", ".join(repr(key) for key, value in output.items() if value is not None)
+            raise ValueError(f"the model's output must have the node type {node_type!r}, got {some or 'nothing'}")
+        output = output[node_type]
     _refuse_parts(output)
     return output
 
 
 @contextmanager
 def inference(model: Any, device: torch.device) -> Iterator[None]:
-    """Let ``model`` be called inside in evaluation mode, without gradients and with random numbers from seed 0.
+    """Set ``model`` to evaluation mode, disable gradients, and seed the random numbers with 0.
 
-    Afterwards the mode of every part and the random state of the CPU and of ``device`` are as they were found.
+    At the end, restore the mode of every submodule and the random state of the CPU and of ``device``.
 
     Raises
     ------
     TypeError
-        If it cannot be called, or is a class.
+        If the model is not callable, or a class.
     """
     if not callable(model):
         raise TypeError(f"model must be callable as model(x, edge_index), got {type(model).__name__}")
     if isinstance(model, type):
         raise TypeError(f"model must be a model, got the class {model.__name__}")
-    with _evaluating(model), torch.no_grad(), seeded(0, device):
-        yield
-
-
-def _of_type(output: Mapping[Any, Any], node_type: str | None) -> Any:
-    if output.get(node_type) is None:
-        some = ", ".join(repr(key) for key, value in output.items() if value is not None)
-        raise ValueError(f"the model's output must have the node type {node_type!r}, got {some or 'nothing'}")
-    return output[node_type]
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules[:1]:
+            module.eval()
+        with torch.no_grad(), seeded(0, device):
+            yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
 
 
 def _refuse_parts(output: Any) -> None:
-    """Raise TypeError for what holds several things: which of them are the logits is for the user to say."""
+    """Raise TypeError for an output with several parts: only the user knows which one holds the logits."""
     if isinstance(output, Mapping):
         parts = [f"{key}={_kind(value)}" for key, value in output.items()]
     elif isinstance(output, tuple | list) and any(_is_whole(part, isinstance(output, tuple)) for part in output):
@@ -87,24 +87,10 @@ def _refuse_parts(output: Any) -> None:
 
 
 def _is_whole(part: Any, of_tuple: bool) -> bool:
-    """Return whether a part is an output of its own, and not a class or a row of numbers of a list."""
+    """Return whether a part is a complete output, and not the class or the numbers of one node."""
     return part is None or isinstance(part, Mapping) or getattr(part, "ndim", 0) >= (1 if of_tuple else 2)
 
 
 def _kind(value: Any) -> str:
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} {tuple(shape)}"
-
-
-@contextmanager
-def _evaluating(model: object) -> Iterator[None]:
-    """Put a module into evaluation mode, and afterwards every part of it back into the mode that this part was in."""
-    parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-    modes = [part.training for part in parts]
-    try:
-        for part in parts[:1]:
-            part.eval()
-        yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode

@@ -1,38 +1,44 @@
-"""The epochs of a training: early stopping, the best weights, and going on after an interruption."""
+"""Training of node classifiers: epochs with early stopping, weights and checkpoints in files."""
 
+import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+import pickle
+import zipfile
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
-from cfe_faiss.models import checkpoint as files
-from cfe_faiss.models.call import arguments, call
-from cfe_faiss.models.rng import random_state, seeded, set_random_state
+from cfe_faiss.base.threads import native_progress
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import MARK, check_outputs
+from cfe_faiss.models.call import arguments, call, seeded
 
 with extra("gnn"):
     import torch
+    from torch.nn.functional import cross_entropy, pad
 
 _EPOCHS_PER_CHECKPOINT = 10
+_SAFE_TORCH = (2, 10)
+_MASKS = ("train_mask", "val_mask", "test_mask")
+_PARTS = ("x", "edge_index", "y", *_MASKS)
 
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """How a training went; the accuracies are those of the best weights, in [0, 1], NaN for a mask without nodes."""
+    """Report of a training. Accuracies belong to the best weights, in [0, 1]; NaN for an empty mask."""
 
     epochs: int
-    """Epochs run."""
+    """Number of epochs."""
     best_epoch: int
-    """The epoch, from 1, whose weights the model has now."""
+    """Epoch, from 1, of the weights that the model has now."""
     val_loss: float
-    """The validation loss of that epoch, the smallest of all."""
+    """Validation loss of that epoch, the smallest of all."""
     train_accuracy: float
     val_accuracy: float
     test_accuracy: float
@@ -40,35 +46,143 @@ class TrainingReport:
     __repr__ = summary
 
 
+def train(  # noqa: PLR0913
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 5e-4,
+    patience: int = 50,
+    class_weights: bool = False,
+    seed: int = 0,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> TrainingReport:
+    """Train ``model`` in place with full batches: Adam on the cross-entropy of the training nodes.
+
+    Training stops early if the loss of the validation nodes has not fallen for ``patience`` epochs. At the end, also
+    after an interrupt, the model is in evaluation mode with the weights of the smallest validation loss.
+
+    Parameters
+    ----------
+    model
+        Called as ``model(x, edge_index)`` (or with more, see :func:`cfe_faiss.models.predict`), it returns logits of
+        shape (n, C), with C larger than every class in ``y``.
+    data
+        The graph, PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on
+        the device of the model.
+    epochs
+        Largest number of epochs, at least 1.
+    lr, weight_decay
+        Learning rate and L2 penalty of Adam, at least 0.
+    patience
+        Epochs without a better validation loss before training stops, at least 1.
+    class_weights
+        Whether each class has the same weight in the loss, instead of each node.
+    seed
+        Seed of dropout, at least 0. On the CPU, equal initial weights and seeds give equal results. The global random
+        state does not change.
+    progress
+        Whether to show a progress bar on standard error, if that is a terminal.
+    checkpoint
+        A file for the state of training, written atomically every 10 epochs and at the end. If it exists, training
+        resumes from it and ends (on the CPU) with the same weights and report as without an interruption; a completed
+        training is not repeated. It holds tensors and numbers only.
+
+    Returns
+    -------
+    TrainingReport
+        Epochs, validation loss and accuracies.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If a number is out of its range, ``data`` lacks a value, there is no training or validation node, the logits
+        have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is not a checkpoint of the same model,
+        initial weights, graph and arguments.
+    OSError
+        If the checkpoint cannot be read or written.
+
+    Examples
+    --------
+    >>> from cfe_faiss.datasets import load
+    >>> from cfe_faiss.models import gcn
+    >>> data = load("patients")
+    >>> report = train(gcn(data), data, epochs=50)
+    >>> report.epochs, report.test_accuracy > 0.9
+    (50, True)
+    """
+    check(model, data)
+    lr = as_number("lr", lr, 0, math.inf)
+    weight_decay = as_number("weight_decay", weight_decay, 0, math.inf)
+    weight = _class_weights(data) if class_weights else None
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+
+    def loss(mask: torch.Tensor) -> torch.Tensor:
+        logits = logits_of(model, data)
+        # The logits may have columns for classes that do not occur in y.
+        padded = None if weight is None else pad(weight, (0, logits.shape[1] - len(weight)))
+        return cross_entropy(logits[mask], data.y[mask], weight=padded)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.autograd.backward(loss(data.train_mask))
+        optimizer.step()
+
+    settings = {"lr": lr, "weight_decay": weight_decay, "class_weights": bool(class_weights)}
+    training = Training(model, data, [optimizer], step, lambda: float(loss(data.val_mask)), settings)
+    return run(training, Schedule(epochs, patience, seed, progress, checkpoint))
+
+
 def check(model: torch.nn.Module, data: Any) -> None:
-    """Raise TypeError or ValueError where ``model`` is no module, or ``data`` not a graph to train it on."""
+    """Raise TypeError or ValueError if ``model`` is not a module, or ``data`` not a graph to train it on."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    for name in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask"):
+    for name in _PARTS:
         if getattr(data, name, None) is None:
             raise ValueError(f"data must have {name}, got {data!r}")
-    for name in ("train_mask", "val_mask"):
+    for name in _MASKS[:2]:
         if not data[name].any():
             raise ValueError(f"{name} must hold at least one node, got none of {len(data.x)}")
     arguments(model, data)
 
 
+def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
+    """Return the model's logits of every node, (n, C); ValueError if they have another shape."""
+    logits, n, classes = call(model, data), len(data.x), int(data.y.max()) + 1
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if not isinstance(logits, torch.Tensor) or len(shape) != 2 or len(logits) != n or logits.shape[1] < classes:
+        raise ValueError(f"model must return logits of shape ({n}, C) with C >= {classes}, got {shape}")
+    return logits
+
+
+def _class_weights(data: Any) -> torch.Tensor:
+    """Return a weight per class, inverse to its number of training nodes; 0 for a class without training nodes."""
+    counts = torch.bincount(data.y[data.train_mask], minlength=int(data.y.max()) + 1)
+    present = counts > 0
+    weight = counts.sum() / (present.sum() * counts.clamp(min=1))
+    return torch.where(present, weight, 0)
+
+
 @dataclass(frozen=True)
 class Training:
-    """A checked model, and how one epoch trains it.
+    """A checked model and the function for one epoch.
 
     Attributes
     ----------
     model, data
-        As in :func:`cfe_faiss.models.train`.
+        As in :func:`train`.
     optimizers
-        Whose state belongs into the checkpoint.
+        Optimizers whose state belongs to the checkpoint.
     step
-        Trains for one epoch; the model is in training mode.
+        Trains for one epoch. The model is in training mode.
     validate
-        Returns the loss to make small; the model is in evaluation mode, and there are no gradients.
+        Returns the loss to minimise. The model is in evaluation mode, without gradients.
     settings
-        All that the result follows from, beside the schedule: a checkpoint made with other settings is refused.
+        Everything that determines the result, except the schedule. Checkpoints with other settings are refused.
     """
 
     model: torch.nn.Module
@@ -81,7 +195,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a training goes on, and what is kept and shown of it; as in :func:`cfe_faiss.models.train`."""
+    """Length, seed, progress bar and checkpoint of a training, as in :func:`train`."""
 
     epochs: int
     patience: int
@@ -90,45 +204,9 @@ class Schedule:
     checkpoint: str | os.PathLike[str] | None
 
 
-def run(training: Training, schedule: Schedule) -> TrainingReport:
-    """Train a model in place, and leave it in evaluation mode with its best weights."""
-    model, data, seed = training.model, training.data, schedule.seed
-    epochs, patience = as_count("epochs", schedule.epochs), as_count("patience", schedule.patience)
-    settings = {**training.settings, "epochs": epochs, "patience": patience, "seed": seed}
-    file = None if schedule.checkpoint is None else _Checkpoint(schedule.checkpoint, training, settings)
-    now = _Progress(0, 0, math.inf, deepcopy(model.state_dict()))
-    try:
-        with seeded(seed, data.x.device):
-            if file is not None and file.path.exists():
-                now = file.resume()
-            ended = now.epoch - now.best_epoch >= patience
-            for epoch in _shown(range(now.epoch + 1, 1 + (now.epoch if ended else epochs)), epochs, schedule.progress):
-                model.train()
-                training.step()
-                model.eval()
-                with torch.no_grad():
-                    loss = training.validate()
-                if not math.isfinite(loss):
-                    raise ValueError(f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr")
-                if loss < now.best_loss:
-                    now = _Progress(epoch, epoch, loss, deepcopy(model.state_dict()))
-                now = replace(now, epoch=epoch)
-                ended = epoch == epochs or epoch - now.best_epoch >= patience
-                if file is not None and (ended or epoch % _EPOCHS_PER_CHECKPOINT == 0):
-                    file.keep(now)
-                if ended:
-                    break
-    finally:
-        model.load_state_dict(now.best_weights)
-        model.eval()
-        for optimizer in training.optimizers:
-            optimizer.zero_grad()
-    return _report(model, data, now, seed)
-
-
 @dataclass(frozen=True)
-class _Progress:
-    """Where a training stands after an epoch."""
+class _State:
+    """State of a training after an epoch."""
 
     epoch: int
     best_epoch: int
@@ -136,67 +214,161 @@ class _Progress:
     best_weights: dict[str, torch.Tensor]
 
 
+def run(training: Training, schedule: Schedule) -> TrainingReport:
+    """Train a model in place, and leave it in evaluation mode with its best weights."""
+    model, data, seed = training.model, training.data, schedule.seed
+    epochs, patience = as_count("epochs", schedule.epochs), as_count("patience", schedule.patience)
+    settings = {**training.settings, "epochs": epochs, "patience": patience, "seed": seed}
+    file = None if schedule.checkpoint is None else _Checkpoint(Path(schedule.checkpoint), training, settings)
+    state = _State(0, 0, math.inf, deepcopy(model.state_dict()))
+    title = "Training" if schedule.progress else None
+    try:
+        with seeded(seed, data.x.device), native_progress(title, epochs, "epoch") as report:
+            if file is not None and file.path.exists():
+                state = file.resume()
+            while state.epoch < epochs and state.epoch - state.best_epoch < patience:
+                state = _next(training, state)
+                ends = state.epoch == epochs or state.epoch - state.best_epoch >= patience
+                if file is not None and (ends or state.epoch % _EPOCHS_PER_CHECKPOINT == 0):
+                    file.write(state)
+                if report is not None:
+                    report(state.epoch)
+    finally:
+        model.load_state_dict(state.best_weights)
+        model.eval()
+        for optimizer in training.optimizers:
+            optimizer.zero_grad()
+    with torch.no_grad(), seeded(seed, data.x.device):
+        right = logits_of(model, data).argmax(dim=1) == data.y
+    accuracies = (float(right[data[name]].double().mean()) for name in _MASKS)
+    return TrainingReport(state.epoch, state.best_epoch, state.best_loss, *accuracies)
+
+
+def _next(training: Training, state: _State) -> _State:
+    """Train for one epoch and return the new state."""
+    epoch = state.epoch + 1
+    training.model.train()
+    training.step()
+    training.model.eval()
+    with torch.no_grad():
+        loss = training.validate()
+    if not math.isfinite(loss):
+        raise ValueError(f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr")
+    if loss < state.best_loss:
+        return _State(epoch, epoch, loss, deepcopy(training.model.state_dict()))
+    return replace(state, epoch=epoch)
+
+
 class _Checkpoint:
-    """The file that a training goes on from; to be made before the training's first step."""
+    """Checkpoint file of a training. Create it before the first step: the initial weights identify the training."""
 
-    def __init__(self, path: str | os.PathLike[str], training: Training, settings: dict[str, Any]) -> None:
-        self.path, self._is_read = Path(path), False
-        self._model = training.model
-        self._optimizers = training.optimizers
-        self._device = training.data.x.device
-        self._training = files.fingerprint(training.model, training.data, settings)
+    def __init__(self, path: Path, training: Training, settings: dict[str, Any]) -> None:
+        self.path, self._is_read, self._training = path, False, training
+        gpu = training.data.x.device
+        self._gpus = [gpu] if gpu.type == "cuda" else []
+        digest = hashlib.sha256()
+        parts = training.model.state_dict() | {name: training.data[name] for name in _PARTS} | settings
+        for name, value in parts.items():
+            if isinstance(value, torch.Tensor):
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+                digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            else:
+                digest.update(f"{name} {value!r}".encode())
+        self._identity = digest.hexdigest()
 
-    def keep(self, now: _Progress) -> None:
-        """Write all that the next epoch depends on."""
+    def write(self, state: _State) -> None:
+        """Write everything that the next epoch depends on."""
         content = {
-            "training": self._training,
-            "progress": vars(now),
-            "weights": self._model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
-            "random": random_state(self._device),
+            "training": self._identity,
+            "progress": vars(state),
+            "weights": self._training.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self._training.optimizers],
+            "random": [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._gpus)],
         }
-        files.write(self.path, content, overwrite=self._is_read)
+        _write(self.path, content, overwrite=self._is_read)
 
-    def resume(self) -> _Progress:
-        """Bring model, optimizers and random numbers to where the file has them."""
-        content = files.read(self.path)
-        if content.get("training") != self._training:
+    def resume(self) -> _State:
+        """Load model, optimizers and random state from the file, and return the state of the training."""
+        content = _read(self.path)
+        if content.get("training") != self._identity:
             raise ValueError(
                 f"checkpoint {self.path} must come from the same training (model, first weights, graph and arguments), "
                 "got that of another one: remove it, or name another file"
             )
-        self._model.load_state_dict(content["weights"])
-        for optimizer, state in zip(self._optimizers, content["optimizers"], strict=True):
+        self._training.model.load_state_dict(content["weights"])
+        for optimizer, state in zip(self._training.optimizers, content["optimizers"], strict=True):
             optimizer.load_state_dict(state)
-        set_random_state(self._device, content["random"])
+        torch.set_rng_state(content["random"][0])
+        for gpu, state in zip(self._gpus, content["random"][1:], strict=True):
+            torch.cuda.set_rng_state(state, gpu)
         self._is_read = True
-        return _Progress(**content["progress"])
+        return _State(**content["progress"])
 
 
-def _shown(rounds: range, epochs: int, progress: bool) -> Iterable[int]:
-    quiet = None if progress else True
-    return tqdm(
-        rounds, desc="Training", unit="epoch", leave=False, initial=rounds.start - 1, total=epochs, disable=quiet
-    )
+def save(model: torch.nn.Module, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write the weights of ``model`` to a file atomically.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    path
+        Path of the file. A file of this function is replaced.
+    overwrite
+        Whether to replace a file that this package has not written.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    ValueError
+        If the file is memory-mapped; or if this package has not written it, and ``overwrite`` is False.
+    """
+    check_outputs([Path(path)], overwrite=overwrite)
+    _write(path, model.state_dict(), overwrite=overwrite)
 
 
-def _report(model: torch.nn.Module, data: Any, now: _Progress, seed: int) -> TrainingReport:
-    with torch.no_grad(), seeded(seed, data.x.device):
-        right = logits_of(model, data).argmax(dim=1) == data.y
-    accuracies = (float(right[data[name]].double().mean()) for name in ("train_mask", "val_mask", "test_mask"))
-    return TrainingReport(now.epoch, now.best_epoch, now.best_loss, *accuracies)
+def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
+    """Read the weights that :func:`save` wrote into a model of the same kind, on the model's device.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is not such a file, or holds weights of another kind of model. The model does not change then.
+    ImportError
+        If torch is older than 2.10: such versions run code from files.
+    """
+    weights = _read(path)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = {name: tuple(getattr(value, "shape", ())) for name, value in weights.items()}
+    if found != shapes:
+        name, expected = next(iter(shapes.items() - found.items()), (None, None))
+        detail = f"{name} {found.get(name)}, expected {expected}" if name else f"also {sorted(found.keys() - shapes)}"
+        raise ValueError(f"{Path(path)} must hold the weights of a model of this kind, got {detail}")
+    model.load_state_dict(weights)
 
 
-def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
-    """Return the model's logits of every node, (n, C); ValueError where they are of another shape."""
-    logits = call(model, data)
-    classes = int(data.y.max()) + 1
-    if (
-        not isinstance(logits, torch.Tensor)
-        or logits.ndim != 2
-        or len(logits) != len(data.x)
-        or logits.shape[1] < classes
-    ):
-        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise ValueError(f"model must return logits of shape ({len(data.x)}, C) with C >= {classes}, got {got}")
-    return logits
+def _write(path: str | os.PathLike[str], content: Any, *, overwrite: bool) -> None:
+    with new_file(Path(path).resolve(), overwrite=overwrite) as file:
+        torch.save(content, file)
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = MARK.encode()
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a file of :func:`_write` onto the CPU, without running code from it.
+
+    Earlier versions of torch run code despite ``weights_only=True``: CVE-2025-32434 and CVE-2026-24747.
+    """
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
+        raise ImportError(f'torch {torch.__version__} loads files unsafely: pip install "cfe-faiss[gnn]"', name="torch")
+    with Path(path).open("rb") as file:
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
+            raise ValueError(f"{Path(path)} must be a file that this package saved: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{Path(path)} must be a file that this package saved, got {type(content).__name__}")
+    return content

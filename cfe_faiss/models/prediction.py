@@ -1,4 +1,4 @@
-"""The class that a model predicts for each node."""
+"""Predicted classes of the nodes of a graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
+from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
 from cfe_faiss.models.batches import called_by_batches
-from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
 from cfe_faiss.models.inference import inference, output_of
+from cfe_faiss.models.predictions import predictions_of
 
 with extra("gnn"):
     import torch
@@ -23,54 +23,52 @@ def predict(
 ) -> NDArray[np.int64]:
     """Return the class that ``model`` predicts for every node of ``data``.
 
-    A module runs in evaluation mode and without gradients, and is left as it was found: the mode of every part and the
-    gradients, and with them the global random state. A model that draws random numbers draws the same in every call.
+    A module runs in evaluation mode and without gradients. The modes of its submodules, its gradients and the global
+    random state do not change. A model that draws random numbers draws the same ones in every call.
 
     Parameters
     ----------
     model
-        A ``torch.nn.Module`` or any other callable, called once with what its signature asks for:
+        A ``torch.nn.Module`` or any other callable, called once with the arguments of its signature:
 
-        - ``model(data)``, where its first parameter is called ``data``, ``batch``, ``graph`` or ``g``, or is the only
-          one (and not called ``x`` or the like);
-        - ``model(x)``, where it takes no edges;
-        - ``model(x, edge_index)`` otherwise. Then ``edge_weight``, ``edge_attr`` and ``edge_type``, where ``data`` has
-          them, are handed over by name, or refused where the model does not take them: they are never ignored. So are
-          other parameters without a default, which ``data`` must have, and ``batch``, which is 0 for all nodes of a
-          single graph;
-        - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, whatever the
-          model calls them.
+        - ``model(data)`` if its first parameter is named ``data``, ``batch``, ``graph`` or ``g``, or is its only
+          parameter (and not named like features, ``x`` for example);
+        - ``model(x)`` if it has no parameter for edges;
+        - ``model(x, edge_index)`` otherwise. ``edge_weight``, ``edge_attr`` and ``edge_type`` of ``data`` are passed by
+          name. They are never ignored: an error is raised if the model does not accept them. Other parameters without a
+          default are taken from ``data``; ``batch`` is 0 for all nodes of a single graph;
+        - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, under any
+          parameter names.
 
         It returns logits or probabilities of shape (n, C), C at least 2, or classes of shape (n,), as a tensor or an
-        array; for ``HeteroData`` those of ``node_type``, or a dict that has them. A plain function that wraps a module
-        must see to that module's mode itself. Or a fitted scikit-learn estimator, or the predictions themselves, see
+        array; for ``HeteroData`` the output of ``node_type``, or a dict with it. A function that wraps a module sets
+        the mode of the module itself. ``model`` may also be a fitted scikit-learn estimator or ready predictions, see
         :func:`cfe_faiss.models.predictions.predictions_of`.
     data
         The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
     features
         Attributes of the nodes, for estimators that were fitted on a DataFrame.
     node_type
-        The node type whose classes are asked for; for ``HeteroData``, and for it only.
+        Node type to predict; for ``HeteroData`` only.
     loader
-        Batches of the graph, such as PyG's ``NeighborLoader`` yields: ``Data`` or ``HeteroData`` whose first
-        ``batch_size`` nodes are those that the batch is for, and whose ``n_id`` are the nodes' numbers in ``data``. All
-        batches together must be for every node, and for each once, in any order (``input_nodes`` left out). See
-        :doc:`/how_to/large_models` for loaders, exact predictions and estimates.
+        Batches of the graph, as from PyG's ``NeighborLoader``: ``Data`` or ``HeteroData`` with the node numbers in
+        ``data`` as ``n_id``, and ``batch_size`` seed nodes first. Every node must be a seed once, in any order
+        (``input_nodes`` left out). See :doc:`/how_to/large_models` for loaders, exact predictions and estimates.
 
     Returns
     -------
     ndarray
-        Classes, (n,) int64; of equal logits the smaller class.
+        Classes, (n,) int64; for equal logits the smaller class.
 
     Raises
     ------
     TypeError
-        If the model is not as described, or its output is not of numbers or texts, or several things.
+        If the model is not as described, or its output is neither numbers nor texts, or has several parts.
     ValueError
-        If ``data`` has no ``x`` or edges, lacks what the model requires or has values of edges that it does not take,
-        the output has another shape, NaN, or a negative class, or the batches are not as described: one has no
-        ``n_id`` (as from ``ClusterLoader``, ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack edges),
-        or no batch is for a node, or two are.
+        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge values that it does not
+        accept; if the output has another shape, NaN, or a negative class; or if the batches are not as described: one
+        has no ``n_id`` (as from ``ClusterLoader``, ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack
+        edges), or a node is not a seed, or twice.
 
     Examples
     --------
@@ -78,25 +76,11 @@ def predict(
     >>> predict(lambda x, edge_index: x[:, :2], load("patients")).shape
     (569,)
     """
-    return predictions(model, data, features, node_type, loader).labels.astype(np.int64)
-
-
-def predictions(
-    model: Any, data: Any, features: Any = None, node_type: str | None = None, loader: Any = None
-) -> Predictions:
-    """Return what ``model`` predicts, see :func:`cfe_faiss.models.predictions.predictions_of`."""
-    nodes = nodes_of(data, node_type)
-    if callable(model):
-        return called(model, data, node_type, loader)
-    if loader is not None:
-        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
-    if is_estimator(model):
-        return predictions_of_estimator(model, nodes, features)
-    return as_predictions(model, node_count(nodes), class_names_of(nodes), "model (the predictions)")
+    return predictions_of(model, data, features, node_type=node_type, loader=loader).labels.astype(np.int64)
 
 
 def called(model: Callable[..., Any], data: Any, node_type: str | None = None, loader: Any = None) -> Predictions:
-    """Return what a callable predicts, as :func:`predict` calls it; by batches without scores."""
+    """Return the predictions of a callable, called as by :func:`predict`; with batches without scores."""
     if loader is not None:
         return called_by_batches(model, data, node_type, loader)
     nodes = nodes_of(data, node_type)
@@ -105,10 +89,10 @@ def called(model: Callable[..., Any], data: Any, node_type: str | None = None, l
 
 
 def outputs(model: Callable[..., Any], data: Any) -> NDArray[Any]:
-    """Return the numbers that a callable returns, NaN included, as :func:`predict` calls it."""
+    """Return the numeric output of a callable, NaN included, called as by :func:`predict`."""
     output = _output(model, data)
     if isinstance(output, torch.Tensor) and output.is_floating_point():
-        output = output.float()  # NumPy knows no bfloat16
+        output = output.float()  # NumPy has no bfloat16
     return as_array("the model's output", output)
 
 

@@ -1,4 +1,4 @@
-"""What a model predicts for the nodes of a graph, whatever the model is: one function for all who ask."""
+"""Predictions of any kind of model for the nodes of a graph or the rows of a matrix."""
 
 import sys
 from collections.abc import Sequence
@@ -15,33 +15,33 @@ from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
 def predictions_of(
     model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None
 ) -> Predictions:
-    """Return what ``model`` predicts for every node of ``data``.
+    """Return the predictions of ``model`` for every node of ``data``.
 
     Parameters
     ----------
     model
         One of
 
-        - a ``torch.nn.Module`` or another callable, called once; see :func:`cfe_faiss.models.predict`, which says with
-          what;
-        - a fitted scikit-learn estimator (anything with ``predict`` that is not callable). One that was fitted on a
-          DataFrame gets its columns (``feature_names_in_``) from ``features``, or else, by ``data.feature_names``, from
-          ``data.x``; any other gets ``data.x``;
+        - a ``torch.nn.Module`` or another callable, called once; see :func:`cfe_faiss.models.predict` for its
+          arguments;
+        - a fitted scikit-learn estimator (an object with ``predict`` that is not callable). If it was fitted on a
+          DataFrame, its columns (``feature_names_in_``) come from ``features``, or from ``data.x`` by
+          ``data.feature_names``; otherwise it gets ``data.x``;
         - ready predictions; see :func:`cfe_faiss.attributes.classes.as_predictions`. Texts are ``data.class_names``.
     data
         PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``.
     features
         Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for estimators only.
     node_type, loader
-        For ``HeteroData``, the node type that is predicted; batches of the graph, where the model is not to be called
-        with all of it. See :func:`cfe_faiss.models.predict`.
+        Node type to predict, for ``HeteroData``; batches of a graph that is too large for one call. See
+        :func:`cfe_faiss.models.predict`.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not as described, the estimator is not fitted, or was fitted on other columns.
     ImportError
-        If ``model`` is to be called and torch is missing.
+        If ``model`` is a callable and torch is missing.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def predictions_of(
 def predictions_of_rows(
     model: Any, X: NDArray[Any], class_names: Sequence[str] | None = None, features: Any = None
 ) -> Predictions:
-    """Return what ``model`` predicts for every row of a matrix, without a graph.
+    """Return the predictions of ``model`` for every row of a matrix, without a graph.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def predictions_of_rows(
     X
         The rows, (n, d).
     class_names
-        Names of the classes, where they are known.
+        Names of the classes, if known.
     features
         Attributes of all rows, for an estimator that was fitted on a DataFrame.
 

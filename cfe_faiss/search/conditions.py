@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
@@ -82,7 +81,9 @@ class Surroundings:
     def of(cls, graph: Graph, where: Constraints) -> Self:
         """Return those of some constraints."""
         graph, n = graph.undirected(), graph.num_nodes
-        adjacency = scipy.sparse.csr_array((np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n))
+        from scipy.sparse import csr_array
+
+        adjacency = csr_array((np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n))
         hops = (where.min_hops or 1) - 1
         # Nodes within one hop or with a common neighbour are those within two.
         return cls(adjacency, hops if where.common_neighbors or not hops else max(hops, 2))

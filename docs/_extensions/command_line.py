@@ -1,4 +1,4 @@
-"""The directive ``cfe-commands``: a section for each command of ``cfe-faiss``, with its ``--help`` as it is printed."""
+"""The directive ``cfe-commands``: a section for each command of ``cfe-faiss``, with its printed ``--help``."""
 
 import argparse
 import os

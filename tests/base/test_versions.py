@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import faiss
+import numpy as np
 import pytest
 
 import cfe_faiss as cfe
@@ -40,9 +41,11 @@ def test_show_versions(capsys: pytest.CaptureFixture[str]) -> None:
 def test_packages_that_are_missing_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(versions, "_DEPENDENCIES", ("numpy", "no-such-package"))
+    requirements = ["numpy>=2.0", 'no-such-package; extra == "gnn"', 'no-such-tool>=1; extra == "dev"']
+    monkeypatch.setattr(versions, "requires", lambda _: requirements)
     cfe.show_versions()
-    assert section(capsys.readouterr().out, "Dependencies")["no-such-package"] == "not installed"
+    found = section(capsys.readouterr().out, "Dependencies")
+    assert found == {"numpy": np.__version__, "no-such-package": "not installed"}
 
 
 @pytest.mark.parametrize("level", _native.available_levels())
@@ -82,4 +85,4 @@ def test_impossible_level_is_one_line_of_the_script() -> None:
 def test_missing_core_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cfe_faiss._native", None)  # as if there were none
     with pytest.raises(ImportError, match="core of cfe_faiss is missing: install the package"):
-        startup._load_core()
+        startup.load_core()

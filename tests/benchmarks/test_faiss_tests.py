@@ -59,8 +59,8 @@ class TestSome(unittest.TestCase):
         self.assertNotIn("Evidence", type(faiss.IndexFlatIP(8)).__name__)
 
     def test_ends_the_process(self):
-        faiss.IndexFlatIP(8)
-        os._exit(3)
+        if "Evidence" in type(faiss.IndexFlatIP(8)).__name__:
+            os._exit(3)
 
     def test_of_another_metric(self):
         faiss.IndexFlatL2(8)
@@ -92,9 +92,11 @@ def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
         "stock_fails_too": reasons.BOTH,
         "refused": reasons.REFUSED,
         "without_a_reason": reasons.UNEXPLAINED,
+        "ends_the_process": reasons.CRASH,
     }
     page = run.page(rows, "1.2.3", ["test_some"])
-    assert "| all | 7 |" in page
+    assert "| all | 8 |" in page
+    assert "| `test_some.TestSome.test_ends_the_process` | IndexFlatIP |" in page
     assert "| `test_some.TestSome.test_refused` | the exact index is an id map" in page
     assert "- `test_some.TestSome.test_passes`" in page
 
@@ -107,6 +109,7 @@ def test_a_test_that_does_not_come_back_is_known(script: Any, tmp_path: Path) ->
     wanted = [name("passes"), name("ends_the_process"), name("stock_fails_too")]
     outcomes = run.run_module(tmp_path, "test_some", "ours", "raw", wanted, 60)
     assert [outcomes[test].state for test in wanted] == ["ok", "not finished", "failure"]
+    assert outcomes[name("ends_the_process")].made == ("IndexFlatIP",)
 
 
 def test_tests_of_several_instruction_sets_count_once(script: Any) -> None:

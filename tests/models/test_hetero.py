@@ -7,7 +7,7 @@ from torch_geometric.nn import GATConv, HANConv, HeteroConv, HGTConv, Linear, SA
 from torch_geometric.nn.models import GraphSAGE
 
 from cfe_faiss.models import predict
-from cfe_faiss.models.hetero import call_hetero
+from cfe_faiss.models.call import call
 from cfe_faiss.models.predictions import predictions_of
 
 WRITES, WRITTEN = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
@@ -117,22 +117,22 @@ def test_what_a_signature_asks_for(data):
         return (*args, kwargs)
 
     given = data.x_dict, data.edge_index_dict
-    assert call_hetero(whole, data) is data
-    assert call_hetero(alone, data) is data
-    assert [set(part) for part in call_hetero(features, data)] == [{"author", "paper"}]
-    assert call_hetero(features_and_options, data)[1] is False
-    assert [set(part) for part in call_hetero(edges, data)] == [set(part) for part in given]
-    assert call_hetero(more, data)[2]["author"] is data["author"].pos
-    assert call_hetero(more, data)[3] == 7
-    assert call_hetero(anything, data)[2] == {}
+    assert call(whole, data) is data
+    assert call(alone, data) is data
+    assert [set(part) for part in call(features, data)] == [{"author", "paper"}]
+    assert call(features_and_options, data)[1] is False
+    assert [set(part) for part in call(edges, data)] == [set(part) for part in given]
+    assert call(more, data)[2]["author"] is data["author"].pos
+    assert call(more, data)[3] == 7
+    assert call(anything, data)[2] == {}
     with pytest.raises(ValueError, match="data must have batch, which the model requires, got HeteroData without it"):
-        call_hetero(lambda x_dict, edge_index_dict, batch_dict: x_dict, data)
+        call(lambda x_dict, edge_index_dict, batch_dict: x_dict, data)
 
 
 def test_values_of_edges_are_handed_over_or_refused(data):
     data[WRITES].edge_attr = torch.rand(60, 2)
-    assert call_hetero(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
-    assert call_hetero(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict
+    assert call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
+    assert call(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict
     for model in (Stack(data), HGT(data), lambda x, e: x):
         with pytest.raises(
             ValueError, match=r"data has edge_attr for \('author', 'writes', 'paper'\), which .* does not"
