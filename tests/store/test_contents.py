@@ -38,6 +38,7 @@ CHANGES: dict[str, Callable[[cfe.EvidenceStore], Any]] = {
     "delete": lambda store: store.delete(ROWS.ids[5:8]),
     "delete where": lambda store: store.delete(where={"lang": "fr"}),
     "relabel": lambda store: store.relabel({"doc-3": "new", "doc-5": None, "doc-6": "ham"}),
+    "update metadata": lambda store: store.update_metadata(["doc-3", "doc-4"], [{"lang": "de"}, {"year": 2030}]),
 }
 
 
