@@ -445,6 +445,7 @@ class EvidenceStore:
         exact index, with ``store.index.nprobe`` lists for others.
         """
         k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
+        recall = None if recall is None else as_number("recall", recall, 0, 1)
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
         with self._lock.reading():
             index, table = self._contents.index, self._contents.table

@@ -125,9 +125,10 @@ def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(monkeypatch
         raise MemoryError
 
     monkeypatch.setattr(type(store.index), "_commit", fail)
-    for change in CHANGES.values():
-        with pytest.raises(MemoryError):
-            change(store)
+    for name, change in CHANGES.items():
+        if name != "update metadata":  # which changes nothing in the index
+            with pytest.raises(MemoryError):
+                change(store)
         assert same(contents(store), before)
     monkeypatch.undo()
     MIXED.put(store)

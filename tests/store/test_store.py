@@ -333,21 +333,21 @@ def test_an_index_that_was_changed_from_outside_is_noticed() -> None:
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_pages_and_thresholds(index: str) -> None:
-    store, rows = filled(200, index=index)
+    store, rows = filled(300, index=index)
     if "IVF" in index:
         store.index.nprobe = 12
     for where in (None, {"lang": "de"}):
-        everything = store.search(rows.vectors[3], 200, where)
-        pages = [store.search(rows.vectors[3], 30, where, offset=offset) for offset in range(0, 210, 30)]
+        everything = store.search(rows.vectors[3], 300, where)
+        pages = [store.search(rows.vectors[3], 30, where, offset=offset) for offset in range(0, 310, 30)]
         assert [one for page in pages for one in page.ids] == everything.ids
         least = float(everything.similarity[20])
-        above = store.search(rows.vectors[3], 200, where, threshold=least)
+        above = store.search(rows.vectors[3], 300, where, threshold=least)
         assert above.ids == [one for one, s in zip(everything.ids, everything.similarity, strict=True) if s >= least]
         assert store.search(rows.vectors[3], 5, where, threshold=least, offset=19).ids == above.ids[19:24]
     found = store.search(rows.vectors[:3], 4, offset=2, with_vectors=True)
     assert [one.ids for one in found] == [store.search(x, 6).ids[2:] for x in rows.vectors[:3]]
     assert_array_equal(found[0].vectors, store.get(found[0].ids).vectors)
-    assert store.search(rows.vectors[0], 4, offset=200).ids == []
+    assert store.search(rows.vectors[0], 4, offset=300).ids == []
     with pytest.raises(ValueError, match=r"threshold must lie in \[-1, 1\], got 1.5"):
         store.search(rows.vectors[0], threshold=1.5)
     with pytest.raises(ValueError, match="offset must be at least 0"):
@@ -363,7 +363,7 @@ def test_pairs_are_all_pairs_above_a_threshold(index: str) -> None:
     threshold = float(np.quantile(S, 0.9))
     expected = {
         frozenset((rows.ids[i], rows.ids[j]))
-        for i, j in np.argwhere(S >= threshold)
+        for i, j in np.argwhere(threshold <= S)
         if None not in (rows.labels[i], rows.labels[j]) and rows.labels[i] != rows.labels[j]
     }
     blocks = list(store.pairs(threshold, block=50))
