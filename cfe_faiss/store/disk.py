@@ -67,7 +67,7 @@ def _damage(folder: Path, said: str) -> ValueError:
 def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, origins: Iterable[Path]) -> None:
     """Write a store into a directory, in place of a store that is there.
 
-    ``overwrite`` and ``origins`` (directories) are those of :func:`cfe_faiss.files.outputs.check_outputs`.
+    ``overwrite`` and ``origins`` (directories) have the meaning of :func:`cfe_faiss.files.outputs.check_outputs`.
     """
     folder = Path(path).resolve()
     _check_target(folder, path, overwrite=overwrite)

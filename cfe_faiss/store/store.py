@@ -147,7 +147,7 @@ class EvidenceStore:
         return mask_of(where, self._contents.table, self._contents.rows_of)
 
     def _selected(self, ids: Any, where: Any, *, skip_missing: bool) -> NDArray[np.int64]:
-        """Return the rows of some ids, or those that a filter selects."""
+        """Return the rows of some ids, or the rows that a filter selects."""
         if ids is None:
             mask = self._mask(where)
             return self._contents.table.rows if mask is None else np.flatnonzero(mask)
@@ -164,7 +164,7 @@ class EvidenceStore:
         Parameters
         ----------
         vectors
-            Vectors like those of the rows, (n, d), at least one for each list; 39 or more are better.
+            Vectors distributed like the rows, (n, d): at least one for each list, better 39 or more.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class EvidenceStore:
     def upsert(self, ids: Any, vectors: Any, labels: Any = None, metadata: Any = None, documents: Any = None) -> None:
         """Add rows. A row whose id is stored replaces the old row completely, and moves to the end of :attr:`ids`.
 
-        Parameters and errors are those of :meth:`add`, but ids may be stored.
+        Parameters and errors as in :meth:`add`, but ids may be stored.
         """
         self._put(ids, vectors, labels, metadata, documents, replace=True)
 
@@ -299,7 +299,7 @@ class EvidenceStore:
         ids
             Distinct ids of rows; None for all of them, in the order of :attr:`ids`.
         metadata
-            A mapping for each row, as in :meth:`add`: its values replace those of the same keys.
+            A mapping for each row, as in :meth:`add`: its values replace the old values of the same keys.
 
         Raises
         ------
@@ -607,7 +607,7 @@ class EvidenceStore:
     def upsert_table(self, table: Any, **columns: Unpack[ColumnNames]) -> None:
         """Add the rows of a table, in place of stored rows with the same ids.
 
-        Parameters and errors are those of :meth:`from_arrow`; nothing is changed after an error.
+        Parameters and errors as in :meth:`from_arrow`; nothing is changed after an error.
         """
         from cfe_faiss.store import tables
 

@@ -155,7 +155,7 @@ class EvidenceDocumentStore:
         return self._store.delete(where=condition(filters, self.label_key))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Set entries in the ``meta`` of the documents that match; return their number. Without filters: FilterError."""
+        """Set entries in the ``meta`` of the documents that match; return their number. FilterError without filters."""
         where = condition(filters, self.label_key)
         with self._writing.writing():
             documents = self._documents(where)

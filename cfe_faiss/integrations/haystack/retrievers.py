@@ -32,7 +32,7 @@ class _Retriever:
         self.filter_policy = filter_policy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings, and those of the document store, for a pipeline's YAML."""
+        """Return the settings, document store included, for a pipeline's YAML."""
         names = ("document_store", "filters", "top_k", "return_embedding")
         settings = {name: getattr(self, name) for name in names}
         return default_to_dict(self, filter_policy=self.filter_policy.value, **settings)
@@ -47,7 +47,7 @@ class _Retriever:
         return default_from_dict(cls, {**data, "init_parameters": settings})
 
     def _at_run(self, filters: Filters, top_k: int | None) -> dict[str, Any]:
-        """Return the arguments of a search: those of a run, or else those of the component."""
+        """Return the arguments of a search; arguments of a run replace the component's."""
         if top_k is not None and top_k < 0:
             raise ValueError(f"top_k must be >= 0, got {top_k}")
         return {

@@ -51,8 +51,8 @@ class EvidenceVectorStore(VectorStore):
     Notes
     -----
     A ``filter`` is a mapping of metadata keys to values or conditions, or a function that takes a ``Document`` and
-    returns whether it may be found (called for every document of the store). Mappings are those of
-    :meth:`cfe_faiss.EvidenceStore.search`, such as ``{"year": {"$gte": 2020}, "label": {"$ne": "spam"}}``.
+    returns whether it may be found (called for every document of the store). For mappings see
+    :meth:`cfe_faiss.EvidenceStore.search`; an example is ``{"year": {"$gte": 2020}, "label": {"$ne": "spam"}}``.
 
     Any number of threads may search and change the store at the same time.
 
@@ -353,7 +353,7 @@ class EvidenceVectorStore(VectorStore):
     def from_texts(
         cls, texts: list[str], embedding: Embeddings, metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
     ) -> Self:
-        """Return a store of texts; see :meth:`add_texts`. Further arguments are those of the class."""
+        """Return a store of texts; see :meth:`add_texts`. Further arguments go to the class."""
         vs = cls(embedding, **kwargs)
         vs.add_texts(texts, metadatas, ids=ids)
         return vs
