@@ -1,42 +1,59 @@
-"""Columns of values, each different value kept once: what filters compare."""
+"""Columns of metadata, compared by filters. Each distinct value is stored once; a column holds one number per row."""
 
 import math
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.derived import derived
-from cfe_faiss.store.growing import appended
 from cfe_faiss.store.results import Metadata
 
+T = TypeVar("T", bound=np.generic)
+
+GONE = -2
+"""Label of a removed row, which stays in the arrays of a table until they are compacted."""
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "no value"})()
-"""What stands for a key that a row does not have."""
+"""Value of a key that a row does not have."""
 
 NO_VALUE, NULL, BOOLEAN, NUMBER, TEXT, LIST, MAPPING = range(7)
 KINDS = ("no value", "None", "True and False", "numbers", "texts", "lists", "mappings")
 _KIND_OF = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: TEXT, list: LIST, dict: MAPPING}
 _KIND_OF |= {type(None): NULL, type(MISSING): NO_VALUE}
-_THEIR_OWN_KEYS = frozenset({str, int, float, type(None), type(MISSING)})
+_OWN_KEYS = frozenset(_KIND_OF) - {bool, list, dict}
 
 
 def kind_of(value: Any) -> int:
-    """Return which of ``KINDS`` a value is of."""
+    """Return the position of a value's kind in ``KINDS``."""
     return _KIND_OF[type(value)]
 
 
-class Values:
-    """Different values, numbered as they came; it grows, and never forgets one.
+def key_of(value: Any) -> Any:
+    """Return a hashable key, equal for equal values only: True differs from 1, the order of a mapping is ignored."""
+    kind = type(value)
+    if kind is list:
+        return kind, tuple(map(key_of, value))
+    if kind is dict:
+        return kind, frozenset((key, key_of(item)) for key, item in value.items())
+    return (kind, value) if kind is bool else value
 
-    Columns share it. What they do not know of, as where a change has failed, does no harm.
+
+def float_holds(number: float) -> bool:
+    """Return whether float64 represents a number exactly: any float, and integers up to 2**53."""
+    return type(number) is float or -(1 << 53) <= number <= 1 << 53
+
+
+class Values:
+    """Distinct values, numbered in the order of their first occurrence. It only grows.
+
+    Columns share it. Values of a failed change stay in it unused.
 
     Attributes
     ----------
     values
-        The value of each number; 0 is always ``MISSING``.
+        The value of each number; number 0 is always ``MISSING``.
     """
 
     def __init__(self) -> None:
@@ -46,124 +63,75 @@ class Values:
         self._numbers: NDArray[Any] = np.full(1, math.nan)
 
     def encode(self, values: Sequence[Any]) -> NDArray[np.int32]:
-        """Return the number of each value, (n,); values that are new get one."""
-        keys = list(values) if set(map(type, values)) <= _THEIR_OWN_KEYS else [key_of(value) for value in values]
-        by_key = dict(zip(reversed(keys), reversed(values), strict=True))  # the first of equal ones is kept
-        new = [key for key in dict.fromkeys(keys) if key not in self._codes]
-        codes = dict(zip(new, range(len(self.values), len(self.values) + len(new)), strict=True))
-        self.values.extend([by_key[key] for key in new])
-        self._codes.update(codes)  # last, and of values that are all there
+        """Return the number of each value, (n,). A new value gets the next number."""
+        keys = values if set(map(type, values)) <= _OWN_KEYS else list(map(key_of, values))
+        for key, value in zip(keys, values, strict=True):
+            if key not in self._codes:
+                self.values.append(value)
+                self._codes[key] = len(self.values) - 1
         return np.fromiter(map(self._codes.__getitem__, keys), np.int32, len(keys))
 
     def code(self, value: Any) -> int | None:
-        """Return the number of a value, or None if it is not here."""
+        """Return the number of a value, or None if the value is unknown."""
         return self._codes.get(key_of(value))
 
     @property
     def kinds(self) -> NDArray[np.uint8]:
-        """Which of ``KINDS`` each value is of, (m,) uint8."""
-        known = self._kinds
-        if len(known) < len(self.values):
-            more = np.array(list(map(kind_of, self.values[len(known) :])), np.uint8)
-            self._kinds = known = appended(known, more)
-        return known
+        """Kind of each value, as a position in ``KINDS``, (m,)."""
+        new = self.values[len(self._kinds) :]
+        if new:
+            self._kinds = appended(self._kinds, np.array(list(map(kind_of, new)), np.uint8))
+        return self._kinds
 
     @property
     def numbers(self) -> NDArray[Any]:
-        """The values that are numbers, others as NaN: float64, or objects where float64 does not hold one exactly."""
-        known = self._numbers
-        if len(known) < len(self.values):
-            plain = [value if kind_of(value) == NUMBER else math.nan for value in self.values[len(known) :]]
-            more = np.array(plain, np.float64 if all(map(float_holds, plain)) else object)
-            self._numbers = known = np.concatenate([known, more])
-        return known
-
-
-def float_holds(number: float) -> bool:
-    """Return whether float64 holds a number as it is: every float, and integers up to 2**53."""
-    return type(number) is float or -(1 << 53) <= number <= 1 << 53
-
-
-def key_of(value: Any) -> Any:
-    """Return what stands for a value among equal ones: True is not 1, and a list can be looked up."""
-    kind = type(value)
-    if kind in _THEIR_OWN_KEYS:
-        return value
-    return (kind, value) if kind is bool else (kind, _canonical(value))
-
-
-def _canonical(value: Any) -> Any:
-    """Return a list or mapping as what is equal and hashed where the values are equal, whatever order keys have."""
-    if type(value) is list:
-        return tuple(key_of(item) for item in value)
-    return frozenset((key, key_of(item)) for key, item in value.items())
+        """Numbers as float64, or as objects if float64 does not represent them all; NaN for other values, (m,)."""
+        new = [value if kind_of(value) == NUMBER else math.nan for value in self.values[len(self._numbers) :]]
+        if new:
+            exact = all(map(float_holds, new))
+            self._numbers = np.concatenate([self._numbers, np.array(new, np.float64 if exact else object)])
+        return self._numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """The value of each row under one key.
+    """The values of all rows under one key.
 
     Attributes
     ----------
     codes
-        The number of each row's value, (n,) int32.
+        Number of each row's value, (n,) int32.
     dictionary
-        The values; shared with the columns that this one was made from.
+        The values, shared with earlier versions of the column.
+    labels
+        Class number of each row, (n,) int32; ``GONE`` marks removed rows.
     """
 
     codes: NDArray[np.int32]
     dictionary: Values
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> "Column":
-        """Return the column of some values."""
-        dictionary = Values()
-        return cls(dictionary.encode(values), dictionary)
-
-    def with_rows(self, values: Sequence[Any]) -> "Column":
-        """Return this column with more rows at its end."""
-        return Column(appended(self.codes, self.dictionary.encode(values)), self.dictionary)
-
-    def kept(self, keep: NDArray[np.bool_]) -> "Column | None":
-        """Return this column with some of its rows, (n,) bool; None if it held too much that nobody has any more."""
-        codes = self.codes[keep]
-        return Column(codes, self.dictionary) if len(self.dictionary.values) <= 2 * len(codes) + 1024 else None
+    labels: NDArray[np.int32]
 
     @derived
     def used(self) -> NDArray[np.bool_]:
-        """Which of the values some row has, (m,) bool."""
+        """Whether any row has the value, (m,)."""
         used = np.zeros(len(self.dictionary.values), bool)
-        used[self.codes] = True
+        used[self.codes[self.labels != GONE]] = True
         return used
 
     @derived
     def kinds(self) -> frozenset[int]:
-        """The kinds of values that rows have."""
+        """Kinds of the values in use."""
         return frozenset(self.dictionary.kinds[: len(self.used)][self.used].tolist())
-
-    def matching(self, predicate: Callable[[Any], Any]) -> NDArray[np.bool_]:
-        """Return which rows have a value of which ``predicate`` is true, (n,) bool; it is asked once for each value.
-
-        A missing value is None. What it raises goes through.
-        """
-        chosen = np.zeros(len(self.used), bool)
-        for code in np.flatnonzero(self.used).tolist():
-            chosen[code] = bool(predicate(deepcopy(self.dictionary.values[code]) if code else None))
-        return self.where(chosen)
-
-    def where(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows have one of the chosen values, (m,) bool."""
-        return chosen[self.codes]
 
 
 def values_of(metadata: Sequence[Metadata], key: str) -> list[Any]:
-    """Return the value of a key in each mapping; "a.b" is b in the mapping a, where no key is called so."""
+    """Return the value of a key in each mapping. "a.b" is b in the mapping a, unless a key has that name."""
     if "." not in key:
         return [one.get(key, MISSING) for one in metadata]
-    return [_at(one, key) for one in metadata]
+    return [_value_at(one, key) for one in metadata]
 
 
-def _at(metadata: Metadata, key: str) -> Any:
+def _value_at(metadata: Metadata, key: str) -> Any:
     if key in metadata:
         return metadata[key]
     value: Any = metadata
@@ -172,3 +140,27 @@ def _at(metadata: Metadata, key: str) -> Any:
             return MISSING
         value = value[part]
     return value
+
+
+def appended(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
+    """Return ``array`` followed by ``more``, (n + m,): a view of a larger array with spare room. Amortised O(m).
+
+    Views share their memory, so append only to the newest of them. After a failed change the next one overwrites the
+    spare room, which no view shows.
+    """
+    n, m = len(array), len(more)
+    room: Any = array.base
+    shares = isinstance(room, np.ndarray) and room.dtype == array.dtype and room.strides == array.strides
+    if not shares or room.ctypes.data != array.ctypes.data or len(room) < n + m:
+        room = np.empty(n + m + (n + m) // 2 if n else m, array.dtype)
+        room[:n] = array
+    room[n : n + m] = more
+    view: NDArray[T] = room[: n + m]
+    return view
+
+
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return a sequence as an array of objects, (n,)."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

@@ -1,4 +1,4 @@
-"""What a store returns: the rows that a search has found, and rows as they are stored."""
+"""Results of a store: the hits of a search, and stored rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 from cfe_faiss.base.text import summary
 
 Label = str | int | None
-"""A predicted class; None where there is none yet."""
+"""A predicted class; None for a row that is not classified."""
 Metadata = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One row that a search has found.
+    """One row found by a search.
 
     Attributes
     ----------
     id, similarity
-        Its id, and its cosine similarity to the query, in [-1, 1].
+        Id of the row, and its cosine similarity to the query, in [-1, 1].
     label
-        Its predicted class; None if it is not classified.
+        Predicted class; None if the row is not classified.
     metadata, document
-        What was stored with it: copies.
+        Copies of the row's metadata and text.
     """
 
     id: str
@@ -37,20 +37,20 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What a search has found for one query: m rows, best first; equal similarity: in the order they were added.
+    """The m rows found for one query, best first. Rows of equal similarity keep the order in which they were added.
 
     Attributes
     ----------
     ids
-        Their ids, m texts.
+        Ids of the rows, m texts.
     similarity
         Cosine similarities to the query, (m,) float32, descending.
     labels
-        Predicted classes; None of a row that is not classified.
+        Predicted classes; None for a row that is not classified.
     metadata, documents
-        What was stored with them: copies. A row without a text has None.
+        Copies of metadata and texts. A row without a text has None.
     vectors
-        Unit vectors, (m, d) float32, if they were asked for.
+        Unit vectors, (m, d) float32, if the search was asked for them.
 
     Notes
     -----
@@ -81,13 +81,13 @@ class Rows:
     Attributes
     ----------
     ids
-        Their ids, n texts.
+        Ids of the rows, n texts.
     vectors
-        Unit vectors, (n, d) float32, as the index holds them.
+        Unit vectors, (n, d) float32, as stored in the index.
     labels
-        Predicted classes; None of a row that is not classified.
+        Predicted classes; None for a row that is not classified.
     metadata, documents
-        What was stored with them: copies. A row without a text has None.
+        Copies of metadata and texts. A row without a text has None.
     """
 
     ids: list[str]

@@ -1,4 +1,4 @@
-"""Searches of an evidence index among the rows of a table that a filter selects: exact as soon as there is a filter."""
+"""Searches of an evidence index among the rows that a filter selects. With a filter they are exact."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.lists.snapshot import Snapshot, UnknownIdError
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import nearest
 from cfe_faiss.search.exact import padded
@@ -18,7 +18,7 @@ from cfe_faiss.store.table import Table
 
 
 def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
-    """Return the nearest rows D, I of unit queries, whatever their class: keys of the table, -1 for none."""
+    """Return the k nearest rows of unit queries, of any class: similarities D and keys I of the table, -1 for none."""
     if mask is None and index.ntotal == len(table) and not isinstance(index, IndexEvidenceFlat):
         return _of_lists(index, X, k)
     with index.reading():
@@ -27,11 +27,18 @@ def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask 
 
 
 def evidence(
-    index: Any, table: Table, X: NDArray[np.float32], labels: NDArray[np.int32], k: int, mask: Mask | None
+    index: Any,
+    table: Table,
+    X: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    k: int,
+    mask: Mask | None,
+    recall: float | None,
 ) -> Results:
-    """Return the evidence D, I of unit queries with the class numbers (nq,): keys of the table, -1 for none."""
+    """Return the evidence of unit queries with class numbers (nq,): similarities D and keys I, -1 for none."""
     if mask is None and index.ntotal == len(table):
-        found: Results = index.search_evidence(X, labels, k)
+        effort = {} if recall is None else {"recall": recall}
+        found: Results = index.search_evidence(X, labels, k, **effort)
         return found
     with index.reading():
         snapshot = index.snapshot()
@@ -42,27 +49,20 @@ def evidence(
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the vectors of some keys, (n, d)."""
-    X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
-    if not len(keys):
-        return X
-    with index.reading():
-        snapshot = index.snapshot()
-        members = snapshot.members
-        places = members.ids.searchsorted(keys)
-        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
-        snapshot.native.gather(rows, X, ids)
-    if not np.array_equal(ids, keys):
-        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
+    try:
+        X: NDArray[np.float32] = index.reconstruct_batch(keys)
+    except UnknownIdError as error:
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store") from error
     return X
 
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
-    if not index.ntotal:  # and perhaps not trained
+    if not index.ntotal:  # FAISS refuses to search an untrained index
         return padded(*empty_heaps(len(X), 0), k)
     if not isinstance(index, IndexEvidenceIVFPQ):
         found: Results = index.search(X, k)
         return found
-    # FAISS returns similarities to codes; the vectors beside them say which of some more are best.
+    # FAISS returns similarities to codes: fetch more candidates, and rank them by the full vectors.
     _, candidates = index.search(X, math.ceil(k * index.k_factor))
     D, I = empty_heaps(len(X), k)
     for q, ids in enumerate(candidates):
@@ -75,9 +75,9 @@ def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
 
 
 def _allowed(snapshot: Snapshot, table: Table, mask: Mask | None) -> Mask | None:
-    """Return which rows a search may find, (n,); None for all of them."""
+    """Return whether a search may find each row of the snapshot, (n,); None for all rows."""
     if snapshot.n == len(table):
-        return None if mask is None else mask[snapshot.members.places]
-    rows = table.rows_of(snapshot.row_ids)  # what an interrupted change has left in the index belongs to no row
+        return None if mask is None else mask[table.rows][snapshot.members.places]
+    rows = table.find(snapshot.row_ids)  # rows that an interrupted change has left in the index are not in the table
     allowed: Mask = rows >= 0
     return allowed if mask is None else allowed & np.append(mask, False)[rows]

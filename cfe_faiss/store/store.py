@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.search.query import Results
-from cfe_faiss.store import disk, searching, tables
+from cfe_faiss.store import searching
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
 from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import NewRows, Table
-from cfe_faiss.store.tables import Columns, as_vectors
 from cfe_faiss.store.values import (
     as_class,
+    as_vectors,
     check_distinct,
     checked_documents,
     checked_ids,
@@ -34,29 +35,31 @@ from cfe_faiss.store.values import (
     listed,
 )
 
+if TYPE_CHECKING:
+    from cfe_faiss.store.tables import ColumnNames
+
 
 class EvidenceStore:
     """Documents with string ids, predicted classes, metadata and texts over an evidence index.
 
-    It finds the documents that are most similar to a vector, and the *counterfactual evidence* of a document: the most
-    similar ones that the classifier puts in another class. Similarity is the cosine: vectors are L2-normalised on the
-    way in. Filters are exact, however many rows they leave.
+    It finds the documents most similar to a vector, and the *counterfactual evidence* of a document: the most similar
+    documents that the classifier puts in another class. Similarity is the cosine: vectors are L2-normalised on the way
+    in. Filters are exact, however few rows they select.
 
-    Any number of threads may search while one changes the store. A change takes place wholly or not at all, also where
-    it is interrupted or memory runs out; who reads sees the rows as they were before it or as they are after it.
+    Any number of threads may search while one changes the store. Every change is atomic, even if it is interrupted or
+    memory runs out; readers see the rows before it or after it.
 
     Parameters
     ----------
     d
         Length of the vectors.
     index
-        What searches them: None for the exact :class:`cfe_faiss.IndexEvidenceFlat`; a description that
-        :func:`cfe_faiss.index_factory` takes; or an empty evidence index, trained or not, which is the store's own from
-        then on. An index with lists is trained by :meth:`train`, or else by the rows that are added first, which must
-        be at least 39 for each list then.
+        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceFlat`; a description for
+        :func:`cfe_faiss.index_factory`; or an empty evidence index, trained or not, which the store takes as its own.
+        An index with lists is trained by :meth:`train`, or by the first rows added, at least 39 for each list.
     class_names
-        Classes that are known beforehand, texts or integers, in the order of their numbers; others follow as rows come
-        with them. All are texts, or all are integers.
+        Known classes, texts or integers (one type for all), in the order of their numbers. New classes follow as rows
+        bring them.
 
     Raises
     ------
@@ -98,7 +101,7 @@ class EvidenceStore:
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
         self._contents = contents
-        self._origins: tuple[Path, ...] = ()  # where it was first read from or saved to, and where it was last saved
+        self._origins: tuple[Path, ...] = ()  # directories that it was first read from or saved to, and last saved to
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
@@ -109,18 +112,20 @@ class EvidenceStore:
 
     @property
     def index(self) -> Any:
-        """The evidence index below, to be read and set up (``nprobe``) only: its ids are numbers of the store's own."""
+        """The evidence index. Read and configure it (``nprobe``), but change it through the store only."""
         return self._contents.index
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all rows, in the order that they were added."""
-        return self._contents.table.ids.tolist()  # type: ignore[no-any-return]
+        """The ids of all rows, in the order in which they were added."""
+        with self._lock.reading():
+            table = self._contents.table
+            return table.ids[table.rows].tolist()  # type: ignore[no-any-return]
 
     @property
     def class_names(self) -> tuple[str | int, ...]:
-        """The known classes, in the order that they came."""
-        return self._contents.table.class_names
+        """The known classes, in the order of their numbers."""
+        return self._contents.table.classes.names
 
     def __len__(self) -> int:
         return len(self._contents.table)
@@ -141,6 +146,16 @@ class EvidenceStore:
     def _mask(self, where: Any) -> Mask | None:
         return mask_of(where, self._contents.table, self._contents.rows_of)
 
+    def _selected(self, ids: Any, where: Any, *, skip_missing: bool) -> NDArray[np.int64]:
+        """Return the rows of some ids, or the rows that a filter selects."""
+        if ids is None:
+            mask = self._mask(where)
+            return self._contents.table.rows if mask is None else np.flatnonzero(mask)
+        if not skip_missing:
+            return self._contents.known_rows_of(checked_ids(ids))
+        rows = self._contents.rows_of(checked_ids(ids))
+        return rows[rows >= 0]
+
     # --- changing it ------------------------------------------------------------------------------------------------
 
     def train(self, vectors: Any) -> None:
@@ -149,12 +164,12 @@ class EvidenceStore:
         Parameters
         ----------
         vectors
-            Vectors like those to be added, (n, d), at least one for each list; 39 or more are better.
+            Vectors distributed like the rows, (n, d): at least one for each list, better 39 or more.
 
         Raises
         ------
         TypeError, ValueError
-            If they are not as described, or the store holds rows already.
+            If the vectors are not as described, or the store holds rows already.
         """
         X = as_vectors("vectors", vectors, self.d)
         with self._lock.writing():
@@ -168,56 +183,42 @@ class EvidenceStore:
         ids
             n distinct texts.
         vectors
-            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. L2-normalised
-            in a copy; a vector of zeros stays so, and its similarity to everything is 0.
+            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. They are
+            L2-normalised in a copy. A vector of zeros stays zero and has similarity 0 to everything.
         labels
-            The predicted class of each, texts or integers; None for one that is not classified yet, and instead of all
-            of them. Rows without a class are found by :meth:`search`, and are never evidence.
+            Predicted class of each row, texts or integers; None for a row that is not classified yet, or in place of
+            all labels. :meth:`search` finds rows without a class, but they are never evidence.
         metadata
-            A mapping for each, or None. Keys are texts, values what JSON can say: texts, finite numbers, True, False,
-            None, and lists and mappings of these. A tuple is stored as a list, a scalar of NumPy as one of Python.
+            A mapping for each row, or None. Keys are texts, values are JSON values: texts, finite numbers, True, False,
+            None, and lists and mappings of these. A tuple is stored as a list, a NumPy scalar as a Python number.
         documents
-            The text of each, or None.
+            Text of each row, or None.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described; it names the id, and in metadata the key. If an id is stored already, or
-            the index needs more rows to be trained. Nothing is added then.
+            If an argument is not as described; the message names the id, and for metadata the key. If an id is stored
+            already, or the index needs more rows to be trained. Nothing is added then.
         RuntimeError
             If the store was loaded with ``mmap=True``.
         """
-        self._put(ids, vectors, labels, (metadata, documents), replace=False)
+        self._put(ids, vectors, labels, metadata, documents, replace=False)
 
     def upsert(self, ids: Any, vectors: Any, labels: Any = None, metadata: Any = None, documents: Any = None) -> None:
-        """Add rows; one whose id is stored takes the place of the old row, of which nothing is left.
+        """Add rows. A row whose id is stored replaces the old row completely, and moves to the end of :attr:`ids`.
 
-        In the order of :attr:`ids` the new rows are the last.
-
-        Parameters
-        ----------
-        ids, vectors, labels, metadata, documents
-            As in :meth:`add`, but for ids that may be stored.
-
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As in :meth:`add`; nothing is changed then.
-
-        Notes
-        -----
-        O(n) of a batch of new rows; where rows are replaced, the others are moved together in memory.
+        Parameters and errors as in :meth:`add`, but ids may be stored.
         """
-        self._put(ids, vectors, labels, (metadata, documents), replace=True)
+        self._put(ids, vectors, labels, metadata, documents, replace=True)
 
-    def _put(self, ids: Any, vectors: Any, labels: Any, texts: tuple[Any, Any], *, replace: bool) -> None:
+    def _put(self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool) -> None:
         names = checked_ids(ids)
         check_distinct(names)
         X = as_vectors("vectors", vectors, self.d)
         if len(X) != len(names):
             raise ValueError(f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}")
         classes = checked_labels("labels", labels, len(names))
-        metadata, documents = checked_metadata(texts[0], names), checked_documents(texts[1], names)
+        metadata, documents = checked_metadata(metadata, names), checked_documents(documents, names)
         with self._lock.writing():
             old = self._contents.rows_of(names)
             stored = old >= 0
@@ -225,16 +226,16 @@ class EvidenceStore:
                 raise ValueError(f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is")
             if names:
                 table = self._contents.table.with_classes(classes)
-                rows = NewRows(names, table.numbers_of(classes), metadata, documents)
+                rows = NewRows(names, table.classes.numbers(classes), metadata, documents)
                 self._contents.insert(table, rows, X, old[stored])
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
-        """Remove rows; return how many.
+        """Remove rows; return their number.
 
         Parameters
         ----------
         ids
-            Their ids; those that are not stored are passed over.
+            Ids of the rows; unknown ids are ignored.
         where
             In place of ids: a filter, see :meth:`search`.
 
@@ -247,27 +248,21 @@ class EvidenceStore:
         """
         if (ids is None) == (where is None):
             raise TypeError("delete takes either ids or where")
-        names = [] if ids is None else checked_ids(ids)
         with self._lock.writing():
-            mask = None if where is None else self._mask(where)
-            if where is not None:
-                rows = np.arange(len(self._contents.table)) if mask is None else np.flatnonzero(mask)
-            else:
-                rows = np.unique(self._contents.rows_of(names))
-                rows = rows[rows >= 0]
+            rows = np.unique(self._selected(ids, where, skip_missing=True))
             if len(rows):
                 self._contents.remove(rows)
         return len(rows)
 
     def relabel(self, ids: Any, labels: Any = None) -> None:
-        """Give rows new classes, as after another model has predicted them; vectors stay where they are.
+        """Give rows new classes, such as the predictions of another model. Vectors stay unchanged.
 
         Parameters
         ----------
         ids
             Distinct ids of rows; None for all of them, in the order of :attr:`ids`. Or a mapping from ids to classes.
         labels
-            The new class of each, None for "not classified"; left out where ``ids`` is a mapping.
+            New class of each row, None for "not classified"; left out if ``ids`` is a mapping.
 
         Raises
         ------
@@ -289,92 +284,154 @@ class EvidenceStore:
             if labels is not None:
                 raise TypeError("labels must be left out where ids is a mapping from ids to classes")
             ids, labels = list(ids), list(ids.values())
-        names = None if ids is None else checked_ids(ids)
-        if names is not None:
-            check_distinct(names)
         with self._lock.writing():
-            rows = np.arange(len(self._contents.table)) if names is None else self._contents.known_rows_of(names)
+            rows = self._distinct_rows(ids)
             classes = checked_labels("labels", labels, len(rows))
             if len(rows):
                 table = self._contents.table.with_classes(classes)
-                self._contents.relabel(table, rows, table.numbers_of(classes))
+                self._contents.relabel(table, rows, table.classes.numbers(classes))
+
+    def update_metadata(self, ids: Any, metadata: Any) -> None:
+        """Set entries of rows' metadata. Other keys, vectors, classes and texts stay unchanged.
+
+        Parameters
+        ----------
+        ids
+            Distinct ids of rows; None for all of them, in the order of :attr:`ids`.
+        metadata
+            A mapping for each row, as in :meth:`add`: its values replace the old values of the same keys.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or an id is not stored; nothing is changed then.
+        RuntimeError
+            If the store was loaded with ``mmap=True``.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a"], [[1, 0]], metadata=[{"lang": "de", "year": 2021}])
+        >>> store.update_metadata(["a"], [{"year": 2022, "checked": True}])
+        >>> store.get(["a"]).metadata
+        [{'lang': 'de', 'year': 2022, 'checked': True}]
+        """
+        with self._lock.writing():
+            rows, table = self._distinct_rows(ids), self._contents.table
+            new = checked_metadata(metadata, table.ids[rows].tolist())
+            if len(rows):
+                old = table.metadata[rows].tolist()
+                self._contents.describe(rows, [one | more for one, more in zip(old, new, strict=True)])
+
+    def _distinct_rows(self, ids: Any) -> NDArray[np.int64]:
+        """Return the rows of distinct ids, of all rows for None; UnknownIdError names an unknown id."""
+        if ids is None:
+            return self._contents.table.rows
+        names = checked_ids(ids)
+        check_distinct(names)
+        return self._contents.known_rows_of(names)
 
     # --- searching it -----------------------------------------------------------------------------------------------
 
-    def search(self, xq: Any, k: int = 10, where: Any = None, *, with_vectors: bool = False) -> Any:
-        """Return the k rows that are most similar to each query, whatever their class is.
+    def search(
+        self,
+        xq: Any,
+        k: int = 10,
+        where: Any = None,
+        *,
+        threshold: float | None = None,
+        offset: int = 0,
+        with_vectors: bool = False,
+    ) -> Any:
+        """Return the k rows most similar to each query, of any class.
 
         Parameters
         ----------
         xq
             A query, (d,), or several, (nq, d).
         k
-            Rows wanted for each, >= 1.
+            Number of rows for each query, >= 1.
         where
             Which rows may be found. One of
 
             - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal), ``{"lang": ["de", "en"]}`` (one
               of), or operators, ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
               ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains`` (an element of a list,
-              a part of a text). In place of operators, a function of the value, which is called once for each different
+              a part of a text). In place of operators, a function of the value, which is called once for each distinct
               one. ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
-              key is one of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
+              key is a key of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
               class), ``"$document"`` (the text);
             - a mask, (n,) booleans in the order of :attr:`ids`;
-            - a sequence of ids; those that are not stored select nothing;
+            - a sequence of ids; unknown ids select nothing;
             - a function of the metadata of a row, which returns whether the row may be found. It is called for each row
               and must not use the store.
 
-            A key that a row does not have counts as None.
+            A missing key counts as None.
+        threshold
+            Least similarity of the rows returned, in [-1, 1]; None for no limit.
+        offset
+            Number of best rows to skip, >= 0: ``offset=k`` returns the second page of k rows.
         with_vectors
             Whether to return the vectors, too.
 
         Returns
         -------
         Hits or list of Hits
-            What was found, best first; equal similarity: in the order they were added. A list where ``xq`` has two
-            dimensions. Fewer than k where the filter leaves fewer.
+            Rows found, best first; equal similarity: in the order in which they were added. A list if ``xq`` has two
+            dimensions. Fewer than k rows if the filter or the threshold leave fewer.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described. A filter with an unknown operator, or one that compares values with
-            those of another kind only (a text with numbers), is named.
+            If an argument is not as described. The message names an unknown operator, or a comparison of values of
+            different kinds (a text with numbers).
 
         Notes
         -----
-        With a filter the search is exact, for every kind of index, and compares the rows that it leaves: O(nq * n * d)
-        at most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
+        With a filter the search is exact, for every kind of index, and compares the selected rows: O(nq * n * d) at
+        most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
         for others.
         """
-        k, (X, single) = as_count("k", k), self._queries("xq", xq)
+        k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
+        least = -np.inf if threshold is None else as_number("threshold", threshold, -1, 1)
         with self._lock.reading():
-            D, I = searching.search(self._contents.index, self._contents.table, X, k, self._mask(where))
-            found = [self._hits(*one, with_vectors) for one in zip(D, I, strict=True)]
+            D, I = searching.search(self._contents.index, self._contents.table, X, k + offset, self._mask(where))
+            I[np.float32(least) > D] = -1
+            found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
     def evidence(
-        self, id_or_vector: Any, k: int = 10, label: Any = None, where: Any = None, *, with_vectors: bool = False
+        self,
+        id_or_vector: Any,
+        k: int = 10,
+        label: Any = None,
+        where: Any = None,
+        *,
+        recall: float | None = None,
+        with_vectors: bool = False,
     ) -> Any:
         """Return the counterfactual evidence: the k most similar rows that the classifier puts in another class.
 
         Parameters
         ----------
         id_or_vector
-            An id or several, which take their vectors and classes from the store; or a vector, (d,), or several,
-            (nq, d).
+            A stored id or several, whose vectors and classes are used; or a vector, (d,), or several, (nq, d).
         k
-            Rows wanted for each, >= 1.
+            Number of rows for each query, >= 1.
         label
-            The predicted class of the query, or of each, (nq,). It must be given for vectors and for rows that are not
-            classified; for others it takes the place of their own class.
+            Predicted class of the query, or of each query, (nq,). Needed for vectors and for rows that are not
+            classified; for other rows it replaces their stored class.
         where, with_vectors
             As in :meth:`search`.
+        recall
+            Recall@k wanted, in (0, 1], in place of ``store.index.nprobe`` lists; see
+            :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`. The exact index and filtered searches always reach it.
 
         Returns
         -------
         Hits or list of Hits
-            As in :meth:`search`; all have a class, and another one than the query. A list for several queries.
+            As in :meth:`search`; all rows have a class, and another one than the query. A list for several queries.
 
         Raises
         ------
@@ -387,39 +444,31 @@ class EvidenceStore:
         With a filter exact, for every kind of index. Without one the index's own ``search_evidence``: exact for the
         exact index, with ``store.index.nprobe`` lists for others.
         """
-        k = as_count("k", k)
-        names = _as_ids(id_or_vector)
-        vectors, single = (
-            (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
-        )
+        k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
+        recall = None if recall is None else as_number("recall", recall, 0, 1)
+        X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
         with self._lock.reading():
-            asked = self._of_ids(names or []) if vectors is None else _Asked(vectors)
-            labels = self._labels_of(asked, label, single)
-            mask = self._mask(where)
-            if label is None or asked.keys is None:
-                D, I = searching.evidence(self._contents.index, self._contents.table, asked.X, labels, k, mask)
-            else:  # an id that is given another class may find itself
-                D, I = searching.evidence(self._contents.index, self._contents.table, asked.X, labels, k + 1, mask)
-                D, I = _without(asked.keys, D, I)
+            index, table = self._contents.index, self._contents.table
+            if X is None:
+                rows = self._contents.known_rows_of(names or [])
+                keys, own = table.keys[rows], table.labels[rows]
+                X = searching.vectors_of(index, keys)
+            labels, mask = self._labels_of(X, own, label, single), self._mask(where)
+            find_itself = label is not None and keys is not None  # a stored row of another class may find itself
+            D, I = searching.evidence(index, table, X, labels, k + find_itself, mask, recall)
+            if find_itself:
+                D, I = _without(keys, D, I)
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
-    def _of_ids(self, names: list[str]) -> _Asked:
-        table, rows = self._contents.table, self._contents.known_rows_of(names)
-        keys = table.keys[rows]
-        return _Asked(searching.vectors_of(self._contents.index, keys), keys, table.labels[rows])
-
-    def _labels_of(self, asked: _Asked, label: Any, single: bool) -> NDArray[np.int32]:
+    def _labels_of(
+        self, X: NDArray[np.float32], own: NDArray[np.int32] | None, label: Any, single: bool
+    ) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
-        own, n = asked.labels, len(asked.X)
-        if label is None:
-            labels = own
-        else:
-            given = [self._contents.table.class_number(one) for one in _given_labels(label, n, single)]
-            labels = np.array(given, np.int32)
-            if UNKNOWN in given and own is not None:
-                labels = np.where(labels == UNKNOWN, own, labels)
-        if labels is None or UNKNOWN in labels.tolist():
+        stored = np.full(len(X), UNKNOWN, np.int32) if own is None else own
+        given = [self._contents.table.classes.number(one) for one in _given_labels(label, len(X), single)]
+        labels = np.where(np.array(given) == UNKNOWN, stored, np.array(given, np.int32))
+        if UNKNOWN in labels.tolist():
             name = "a vector" if own is None else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
         return labels
@@ -430,32 +479,78 @@ class EvidenceStore:
         return as_unit_rows(name, array[None] if single else array, self.d), single
 
     def _hits(self, D: NDArray[np.float32], I: NDArray[np.int64], with_vectors: bool) -> Hits:
-        if I[-1] < 0:
-            D, I = D[I >= 0], I[I >= 0]
+        D, I = D[I >= 0], I[I >= 0]
+        ids, *columns = self._columns(self._contents.table.find(I), with_vectors)
+        return Hits(ids, D, *columns)
+
+    def _columns(self, rows: NDArray[np.int64], with_vectors: bool) -> tuple[Any, ...]:
+        """Return ids, classes, metadata, documents and perhaps vectors of some rows."""
         table = self._contents.table
-        rows = table.known_rows_of(I)
-        return Hits(
+        vectors = searching.vectors_of(self._contents.index, table.keys[rows]) if with_vectors else None
+        return (
             table.ids[rows].tolist(),
-            D,
-            table.class_of(rows),
+            table.classes_of(rows),
             table.metadata_of(rows),
             table.documents[rows].tolist(),
-            searching.vectors_of(self._contents.index, I) if with_vectors else None,
+            vectors,
         )
+
+    def pairs(self, threshold: float, *, block: int = 1 << 20) -> Iterator[Pairs]:
+        """Yield all pairs of rows with different classes and a similarity of at least ``threshold``.
+
+        Parameters
+        ----------
+        threshold
+            Least similarity, in [-1, 1].
+        block
+            Largest number of pairs yielded at once, >= 1.
+
+        Returns
+        -------
+        Iterator of Pairs
+            As from :func:`cfe_faiss.evidence_pairs`; ``source`` and ``target`` are arrays of the store's ids. Each
+            unordered pair occurs once.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        RuntimeError
+            While iterating, if the store has changed.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a", "b", "c"], [[1, 0], [0.8, 0.6], [0, 1]], ["spam", "ham", "spam"])
+        >>> for pairs in store.pairs(threshold=0.7):
+        ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
+        ['b'] ['a'] [0.8]
+        """
+        return map(self._named_pairs, evidence_pairs(self._contents.index, threshold, block=block))
+
+    def _named_pairs(self, pairs: Pairs) -> Pairs:
+        """Return pairs with ids in place of keys, without rows that an interrupted change has left in the index."""
+        with self._lock.reading():
+            table = self._contents.table
+            source, target = table.find(pairs.source), table.find(pairs.target)
+            kept = (source >= 0) & (target >= 0)
+            ids: Any = table.ids[source[kept]], table.ids[target[kept]]
+        return replace(pairs, source=ids[0], target=ids[1], similarity=pairs.similarity[kept])
 
     # --- reading it -------------------------------------------------------------------------------------------------
 
     def get(self, ids: Any = None, *, where: Any = None, skip_missing: bool = False) -> Rows:
-        """Return rows as they are stored.
+        """Return stored rows.
 
         Parameters
         ----------
         ids
-            Their ids, in the order wanted; None for all rows, in the order of :attr:`ids`.
+            Ids of the rows, in the order wanted; None for all rows, in the order of :attr:`ids`.
         where
             In place of ids: a filter, see :meth:`search`.
         skip_missing
-            Whether to leave out ids that are not stored, instead of raising an error.
+            Whether to leave out unknown ids instead of raising an error.
 
         Raises
         ------
@@ -464,102 +559,75 @@ class EvidenceStore:
         """
         if ids is not None and where is not None:
             raise TypeError("get takes either ids or where")
-        names = None if ids is None else checked_ids(ids)
         with self._lock.reading():
-            table = self._contents.table
-            if names is None:
-                mask = self._mask(where)
-                rows = np.arange(len(table)) if mask is None else np.flatnonzero(mask)
-            elif skip_missing:
-                rows = self._contents.rows_of(names)
-                rows = rows[rows >= 0]
-            else:
-                rows = self._contents.known_rows_of(names)
-            return self._rows(rows)
-
-    def _rows(self, rows: NDArray[np.int64]) -> Rows:
-        table = self._contents.table
-        return Rows(
-            table.ids[rows].tolist(),
-            searching.vectors_of(self._contents.index, table.keys[rows]),
-            table.class_of(rows),
-            table.metadata_of(rows),
-            table.documents[rows].tolist(),
-        )
+            rows = self._selected(ids, where, skip_missing=skip_missing)
+            names, labels, metadata, documents, vectors = self._columns(rows, True)
+        return Rows(names, vectors, labels, metadata, documents)
 
     def count(self, where: Any = None) -> int:
-        """Return how many rows a filter selects (see :meth:`search`); all of them by default."""
+        """Return the number of rows that a filter selects (see :meth:`search`); of all rows by default."""
         with self._lock.reading():
-            mask = self._mask(where)
-            return len(self._contents.table) if mask is None else int(np.count_nonzero(mask))
+            return len(self._selected(None, where, skip_missing=True))
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_arrow(
-        cls,
-        table: Any,
-        *,
-        id: str = "id",  # noqa: A002 - the name of the column
-        vector: str = "vector",
-        label: str = "label",
-        document: str = "document",
-        index: EvidenceIndex | str | None = None,
+        cls, table: Any, *, index: EvidenceIndex | str | None = None, **columns: Unpack[ColumnNames]
     ) -> Self:
         """Return a store of the rows of a table.
 
         Parameters
         ----------
         table
-            A table of pyarrow, pandas, polars, DuckDB or any other that has ``__arrow_c_stream__``.
-        id, vector, label, document
-            Names of the columns with ids (texts), vectors (lists of numbers), predicted classes (texts or integers)
-            and texts; the latter two may be missing under these names. All other columns are metadata, where null is
-            left out; the index of a pandas table is none, unless it has a name.
+            A table of pyarrow, pandas, polars, DuckDB or any other library with ``__arrow_c_stream__``.
         index
             As in :class:`EvidenceStore`.
+        **columns
+            ``id``, ``vector``, ``label``, ``document``: names of the columns with ids (texts), vectors (lists of
+            numbers), predicted classes (texts or integers) and texts, by default these names. The latter two may be
+            missing under their default names. All other columns are metadata, without nulls; the index of a pandas
+            table is left out, unless it has a name.
 
         Raises
         ------
         ImportError
-            If pyarrow is missing, with the ``pip install`` that brings it.
+            If pyarrow is missing, with the ``pip install`` that installs it.
         TypeError, ValueError
-            If the table has not these columns, or holds what cannot be stored (dates, for example: cast them to text).
+            If the table lacks these columns, or holds values that cannot be stored (dates, for example: cast them to
+            text).
         """
-        rows = tables.rows_of(table, Columns(id, vector, label, document))
-        store = cls(tables.length_of(vector, rows[1]), index)
+        from cfe_faiss.store import tables
+
+        rows = tables.rows_of(table, **columns)
+        store = cls(tables.length_of(columns.get("vector", "vector"), rows[1]), index)
         store.add(*rows)
         return store
 
-    def upsert_table(
-        self,
-        table: Any,
-        *,
-        id: str = "id",  # noqa: A002 - the name of the column
-        vector: str = "vector",
-        label: str = "label",
-        document: str = "document",
-    ) -> None:
-        """Add the rows of a table, in place of those with the same ids.
+    def upsert_table(self, table: Any, **columns: Unpack[ColumnNames]) -> None:
+        """Add the rows of a table, in place of stored rows with the same ids.
 
-        Parameters and errors are those of :meth:`from_arrow`; nothing is changed where there is an error.
+        Parameters and errors as in :meth:`from_arrow`; nothing is changed after an error.
         """
-        self.upsert(*tables.rows_of(table, Columns(id, vector, label, document)))
+        from cfe_faiss.store import tables
+
+        self.upsert(*tables.rows_of(table, **columns))
 
     def to_arrow(self) -> Any:
         """Return all rows as a ``pyarrow.Table``.
 
         Its columns are id, vector (unit vectors, a fixed-size list of float32), label, document and one for each key
-        of the metadata. A key with the name of another column is called "label (metadata)"; a missing one is null.
-        Values that no one Arrow type holds are written as JSON.
+        of the metadata. A key with the name of another column is called "label (metadata)"; a missing value is null.
+        Values that no Arrow type holds together are written as JSON.
 
         Raises
         ------
         ImportError
-            If pyarrow is missing, with the ``pip install`` that brings it.
+            If pyarrow is missing, with the ``pip install`` that installs it.
         """
-        with self._lock.reading():
-            rows, names = self._rows(np.arange(len(self._contents.table))), self._contents.table.class_names
+        from cfe_faiss.store import tables
+
+        rows, names = self.get(), self.class_names
         return tables.to_arrow(rows, str if names and isinstance(names[0], str) else int)
 
     def to_pandas(self) -> Any:
@@ -577,69 +645,64 @@ class EvidenceStore:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store into a directory: the index, the rows as Parquet, and a manifest with checksums.
 
-        The directory changes from the old store to the new one in one moment, when all files are written and synced.
-        A writer that is killed leaves the old store. A store that was loaded with ``mmap=True`` from the directory
-        keeps the old files until it is released.
+        The directory changes from the old store to the new one atomically, after all files are written and synced. A
+        killed writer leaves the old store. A store that was loaded with ``mmap=True`` from the directory keeps the old
+        files until it is released.
 
         Parameters
         ----------
         path
             A new or empty directory, or that of a store, which is replaced.
         overwrite
-            Whether to write into a directory of other files. Of these only a ``manifest.json`` is replaced.
+            Whether to write into a directory of other files. Only a ``manifest.json`` among them is replaced.
 
         Raises
         ------
         ImportError
-            If pyarrow is missing, with the ``pip install`` that brings it.
+            If pyarrow is missing, with the ``pip install`` that installs it.
         OSError
             If it cannot be written.
         ValueError
-            If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by another object
-            than one that was loaded from it.
+            If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by an object that
+            was not loaded from it.
         """
+        from cfe_faiss.store import disk
+
         with self._lock.reading():
             disk.write(path, self._contents, overwrite=overwrite, origins=self._origins)
             self._origins = (*self._origins[:1], Path(path).resolve())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
-        """Read a store that :meth:`save` wrote.
+        """Read a store written by :meth:`save`.
 
         Parameters
         ----------
         path
-            Its directory.
+            Directory of the store.
         mmap
-            Whether to leave the vectors in their file, from which the system reads what is searched. Such a store
-            cannot be changed, and its vectors are not checked.
+            Whether to leave the vectors in their file, which the system reads on demand. Such a store cannot be
+            changed, and its vectors are not checked.
 
         Raises
         ------
         FileNotFoundError
             If there is no such directory.
         ImportError
-            If pyarrow is missing, with the ``pip install`` that brings it.
+            If pyarrow is missing, with the ``pip install`` that installs it.
         ValueError
             If it is not the directory of a store, is damaged, or is of another format version.
         """
+        from cfe_faiss.store import disk
+
         store = cls.__new__(cls)
         store._set_up(Contents(*disk.read(path, mmap)))
         store._origins = (Path(path).resolve(),)
         return store
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Queries: unit rows (nq, d), and of those that are in the store key and class number, (nq,)."""
-
-    X: NDArray[np.float32]
-    keys: NDArray[np.int64] | None = None
-    labels: NDArray[np.int32] | None = None
-
-
-def _without(own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> Results:
-    """Return D, I, (nq, k + 1), without the query's own key in each row, or else without its last: (nq, k)."""
+def _without(own: Any, D: NDArray[np.float32], I: NDArray[np.int64]) -> Results:
+    """Return D, I, (nq, k), of (nq, k + 1): without each query's own key, or else without the last column."""
     drop = own[:, None] == I
     drop[:, -1] |= ~drop.any(axis=1)
     shape = len(I), I.shape[1] - 1
@@ -647,7 +710,7 @@ def _without(own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64
 
 
 def _as_ids(values: Any) -> list[str] | None:
-    """Return values as ids if they are one text or a sequence of texts, else None."""
+    """Return one text or a sequence of texts as ids, None for other values."""
     if isinstance(values, str):
         return [values]
     if isinstance(values, list | tuple) and values and isinstance(values[0], str):

@@ -1,4 +1,4 @@
-"""The rows of a store: what is kept of each besides its vector. A table never changes; a change makes a new one."""
+"""Rows of a store without their vectors. A change makes a new table that shares most of its memory with the old one."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,20 +8,53 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
-from cfe_faiss.store.columns import Column, values_of
-from cfe_faiss.store.growing import appended, objects
+from cfe_faiss.lists.faiss_functions import Step
+from cfe_faiss.store.columns import GONE, Column, Values, appended, objects, values_of
 from cfe_faiss.store.results import Label, Metadata
-from cfe_faiss.store.values import are_flat, copied
+from cfe_faiss.store.values import copied
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
-"""What filters call the columns that are no metadata."""
+"""Names that filters use for the columns besides metadata."""
 _MOST_COLUMNS = 16
-"""Columns that are kept for filters: each takes memory, and time in every change."""
+"""Columns kept for filters. Each takes memory, and time in every change."""
+_MOST_GONE = 32
+"""Removed rows that a small table may keep; a large one keeps at most as many removed rows as stored ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Names of the classes: class number c is ``names[c]``."""
+
+    names: tuple[str | int, ...] = ()
+
+    @derived
+    def _numbers(self) -> dict[Label, int]:
+        return {None: UNKNOWN} | {name: number for number, name in enumerate(self.names)}
+
+    def number(self, label: Label) -> int:
+        """Return the number of a class, -1 for None; ValueError lists the known classes if it is not one of them."""
+        if label not in self._numbers:
+            known = ", ".join(map(repr, self.names[:20])) or "there is none yet"
+            raise ValueError(f"label must be a known class ({known}), got {label!r}")
+        return self._numbers[label]
+
+    def numbers(self, labels: list[Label]) -> NDArray[np.int32]:
+        """Return the number of each class, -1 for None."""
+        return np.array(list(map(self.number, labels)), np.int32)
+
+    def extended(self, labels: list[Label]) -> "Classes":
+        """Return these classes followed by the new ones among ``labels``."""
+        new = [name for name in dict.fromkeys(labels) if name is not None and name not in self._numbers]
+        names = self.names + tuple(new)
+        odd = next((name for name in new if type(name) is not type(names[0])), None)
+        if odd is not None:
+            raise TypeError(f"labels must all be texts or all be integers, got {odd!r} where {names[0]!r} is a class")
+        return Classes(names) if new else self
 
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Rows to be added: their ids, class numbers, metadata and texts."""
+    """Rows to be added."""
 
     ids: list[str]
     labels: NDArray[np.int32]
@@ -29,158 +62,157 @@ class NewRows:
     documents: list[str | None]
 
 
+Change = tuple["Table", list[Step]]
+"""A new table, and the steps that write into memory shared with the old one: run them when the new one replaces it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a store, in the order that they were added.
+    """Rows of a store, in the order in which they were added.
+
+    Removed rows stay in the arrays, marked by their label, until they outnumber the others. So a change takes time in
+    proportion to the rows that it changes.
 
     Attributes
     ----------
-    class_names
-        Names of the classes: class number c is ``class_names[c]``.
+    classes
+        Names of the classes.
     keys
-        Id of each row in the index, (n,) int64, ascending. None is used twice.
+        Id of each row in the index, (n,) int64, ascending. No key is used twice.
+    labels
+        Class number of each row, -1 for an unclassified and ``GONE`` for a removed one, (n,) int32.
     ids, metadata, documents
         Id, metadata and text of each row, (n,) objects.
-    labels
-        Class number of each row, or -1, (n,) int32.
+    gone
+        Number of removed rows.
     columns
-        The last columns that filters have asked for, by name, 16 at most; changes keep them up to date.
-    is_flat
-        Whether no metadata has a list or mapping in it, so that a plain copy is one of all of it.
+        The columns that filters used last, by name, 16 at most; changes keep them up to date.
     """
 
-    class_names: tuple[str | int, ...] = ()
+    classes: Classes = field(default_factory=Classes)
     keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    ids: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     labels: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    ids: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     metadata: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     documents: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    gone: int = 0
     columns: dict[str, Column] = field(default_factory=dict)
-    is_flat: bool = True
 
     def __len__(self) -> int:
-        return len(self.keys)
-
-    # --- classes ----------------------------------------------------------------------------------------------------
+        return len(self.keys) - self.gone
 
     @derived
-    def _class_numbers(self) -> dict[str | int, int]:
-        return {name: number for number, name in enumerate(self.class_names)}
+    def rows(self) -> NDArray[np.int64]:
+        """Positions of the stored rows, ascending."""
+        return np.flatnonzero(self.labels != GONE)
 
-    def class_number(self, label: Label) -> int:
-        """Return the number of a class, -1 for None; ValueError that names the known ones if there is no such class."""
-        if label is None:
-            return UNKNOWN
-        number = self._class_numbers.get(label)
-        if number is None:
-            known = ", ".join(map(repr, self.class_names[:20])) or "there is none yet"
-            raise ValueError(f"label must be a known class ({known}), got {label!r}")
-        return number
-
-    def with_classes(self, labels: list[Label]) -> "Table":
-        """Return the same rows with more class names: those that are new among ``labels``."""
-        new = [name for name in dict.fromkeys(labels) if name is not None and name not in self._class_numbers]
-        if not new:
-            return self
-        names = self.class_names + tuple(new)
-        odd = next((name for name in new if type(name) is not type(names[0])), None)
-        if odd is not None:
-            raise TypeError(f"labels must all be texts or all be integers, got {odd!r} where {names[0]!r} is a class")
-        return replace(self, class_names=names)
-
-    def numbers_of(self, labels: list[Label]) -> NDArray[np.int32]:
-        """Return the number of each class, -1 for None; all are known."""
-        numbers = self._class_numbers
-        return np.array([UNKNOWN if name is None else numbers[name] for name in labels], np.int32)
-
-    def class_of(self, rows: NDArray[np.int64]) -> list[Label]:
-        """Return the classes of some rows."""
-        names = (*self.class_names, None)
-        return [names[number] for number in self.labels[rows].tolist()]
-
-    # --- rows -------------------------------------------------------------------------------------------------------
-
-    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of each key, -1 for one that no row has."""
+    def find(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each key, -1 for an unknown or a removed one."""
         if not len(self.keys):
             return np.full(len(keys), -1)
         rows = self.keys.searchsorted(keys)
-        missing = self.keys.take(rows, mode="clip") != keys
-        rows[missing] = -1
+        last = np.minimum(rows, len(self.keys) - 1)
+        rows[(self.keys[last] != keys) | (self.labels[last] == GONE)] = -1
         return rows
 
-    def known_rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of each key; all are in the table."""
-        first = self._first_key
-        return self.keys.searchsorted(keys) if first is None else keys - first
-
-    @derived
-    def _first_key(self) -> int | None:
-        """The key of the first row if the others follow without a gap, as long as no row was removed; else None."""
-        first = int(self.keys[0]) if len(self.keys) else 0
-        return first if len(self.keys) and self.keys[-1] - first == len(self.keys) - 1 else None
+    def classes_of(self, rows: NDArray[np.int64]) -> list[Label]:
+        """Return the classes of some rows."""
+        names = self.classes.names
+        return [None if number == UNKNOWN else names[number] for number in self.labels[rows].tolist()]
 
     def metadata_of(self, rows: NDArray[np.int64]) -> list[Metadata]:
         """Return copies of the metadata of some rows."""
-        some = self.metadata[rows].tolist()
-        return [one.copy() for one in some] if self.is_flat else [copied(one) for one in some]
+        return list(map(copied, self.metadata[rows]))
 
     def column(self, name: str) -> Column:
-        """Return a column for filters: of a metadata key, or ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) the first time."""
-        found = self.columns.pop(name, None)
-        if found is None:
-            everything = NewRows(self.ids.tolist(), self.labels, self.metadata.tolist(), self.documents.tolist())
-            found = Column.of(self._values(name, everything))
-        self.columns[name] = found  # as the last one that was asked for
-        for oldest in list(self.columns)[:-_MOST_COLUMNS]:  # a copy: other threads ask, too
+        """Return the column of a metadata key, or of ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) for a new one."""
+        found = self.columns.pop(name, None) or self._encoded(name)
+        self.columns[name] = found  # the most recent one
+        for oldest in list(self.columns)[:-_MOST_COLUMNS]:  # other threads change the dict: iterate over a copy
             self.columns.pop(oldest, None)
         return found
 
-    def _values(self, name: str, rows: NewRows) -> list[Any]:
+    def _encoded(self, name: str) -> Column:
+        dictionary = Values()
         if name == LABEL:
-            names = (*self.class_names, None)
-            return [names[number] for number in rows.labels.tolist()]
-        if name == ID:
-            return rows.ids
-        return rows.documents if name == DOCUMENT else values_of(rows.metadata, name)
+            codes = dictionary.encode([*self.classes.names, None])[np.maximum(self.labels, UNKNOWN)]
+        else:
+            codes = dictionary.encode(_values(name, self))
+        return Column(codes, dictionary, self.labels)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def without(self, gone: NDArray[np.int64]) -> "Table":
-        """Return a table without some rows; O(n)."""
-        if not len(gone):
-            return self
-        keep = np.ones(len(self), bool)
-        keep[gone] = False
-        kept = {name: column.kept(keep) for name, column in self.columns.items()}
-        return Table(
-            self.class_names,
-            self.keys[keep],
-            self.ids[keep],
-            self.labels[keep],
-            self.metadata[keep],
-            self.documents[keep],
-            {name: column for name, column in kept.items() if column is not None},
-            self.is_flat,
-        )
+    def with_classes(self, labels: list[Label]) -> "Table":
+        """Return the same rows with the new classes among ``labels``."""
+        return replace(self, classes=self.classes.extended(labels))
 
-    def with_rows(self, keys: NDArray[np.int64], rows: NewRows) -> "Table":
+    def with_rows(self, keys: NDArray[np.int64], new: NewRows) -> "Table":
         """Return a table with more rows at its end, whose keys are higher than all others."""
-        columns = {name: column.with_rows(self._values(name, rows)) for name, column in self.columns.items()}
-        return Table(
-            self.class_names,
-            appended(self.keys, keys),
-            appended(self.ids, objects(rows.ids)),
-            appended(self.labels, rows.labels),
-            appended(self.metadata, objects(rows.metadata)),
-            appended(self.documents, objects(rows.documents)),
-            columns,
-            self.is_flat and are_flat(rows.metadata),
+        labels = appended(self.labels, new.labels)
+        columns = {
+            name: Column(
+                appended(column.codes, column.dictionary.encode(_values(name, new))), column.dictionary, labels
+            )
+            for name, column in self._next_columns().items()
+        }
+        return replace(
+            self,
+            keys=appended(self.keys, keys),
+            labels=labels,
+            ids=appended(self.ids, objects(new.ids)),
+            metadata=appended(self.metadata, objects(new.metadata)),
+            documents=appended(self.documents, objects(new.documents)),
+            columns=columns,
         )
 
-    def with_labels(self, rows: NDArray[np.int64], labels: NDArray[np.int32]) -> "Table":
-        """Return a table in which some rows have other classes; O(n)."""
-        changed = self.labels.copy()
-        changed[rows] = labels
-        columns = {name: column for name, column in self.columns.items() if name != LABEL}
-        return replace(self, labels=changed, columns=columns)
+    def without(self, rows: NDArray[np.int64]) -> Change:
+        """Remove rows, (m,), each once."""
+        gone = self.gone + len(rows)
+        if gone > len(self.keys) - gone + _MOST_GONE:
+            keep = self.labels != GONE
+            keep[rows] = False
+            return self.only(keep), []
+        steps = [_writing(self.labels, rows, np.full(len(rows), GONE, np.int32))] if len(rows) else []
+        return replace(self, gone=gone, columns=self._next_columns()), steps
+
+    def only(self, rows: NDArray[Any]) -> "Table":
+        """Return a table of some rows, as positions or as (n,) bool, that shares no memory with this one; O(n)."""
+        names = ("keys", "labels", "ids", "metadata", "documents")
+        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in names}
+        columns = {
+            name: Column(column.codes[rows], column.dictionary, arrays["labels"])
+            for name, column in self._next_columns().items()
+        }
+        return replace(self, gone=0, columns=columns, **arrays)
+
+    def with_labels(self, rows: NDArray[np.int64], labels: NDArray[np.int32]) -> Change:
+        """Give rows, (m,), other classes."""
+        return replace(self, columns=self._next_columns()), [_writing(self.labels, rows, labels)]
+
+    def with_metadata(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> Change:
+        """Give rows, (m,), other metadata."""
+        steps, columns = [_writing(self.metadata, rows, objects(metadata))], self._next_columns()
+        for name, column in columns.items():
+            if name not in (ID, DOCUMENT):
+                steps.append(_writing(column.codes, rows, column.dictionary.encode(values_of(metadata, name))))
+        return replace(self, columns=columns), steps
+
+    def _next_columns(self) -> dict[str, Column]:
+        """Return the columns that the next table keeps: a long history of values is dropped, and classes are new."""
+        most = 2 * len(self) + 1024
+        return {
+            name: replace(column)  # without values derived from the rows before the change
+            for name, column in self.columns.items()
+            if name != LABEL and len(column.dictionary.values) <= most
+        }
+
+
+def _values(name: str, rows: NewRows | Table) -> list[Any]:
+    if name in (ID, DOCUMENT):
+        return list(rows.ids if name == ID else rows.documents)
+    return values_of(list(rows.metadata), name)
+
+
+def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> Step:
+    """Return the step ``array[rows] = values``. NumPy writes values of the array's type without taking memory."""
+    return array.__setitem__, (rows, values)

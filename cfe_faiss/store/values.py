@@ -1,4 +1,4 @@
-"""Checks of what is stored: ids, predicted classes, metadata and texts; copies out, or an error that names the row."""
+"""Checks of the values that a store takes: ids, predicted classes, metadata, texts and vectors."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,56 +7,69 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import as_array, as_unit_rows
 from cfe_faiss.store.results import Label, Metadata
 
 DEEPEST = 64
-"""Lists and mappings inside of each other that metadata may have."""
+"""Depth of nested lists and mappings that metadata may have."""
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def listed(name: str, values: Any) -> list[Any]:
-    """Return a sequence, array, tensor, or column of a table as a list of Python's own values."""
+    """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}")
     if hasattr(values, "detach"):
         values = as_array(name, values)
-    for method in ("tolist", "to_pylist", "to_list"):  # of NumPy and pandas, of Arrow, of polars
+    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
         if hasattr(values, method):
-            found: list[Any] = getattr(values, method)()
-            return found
+            return list(getattr(values, method)())
     return list(values)
 
 
+def as_vectors(name: str, values: Any, d: int) -> NDArray[np.float32]:
+    """Return n vectors as unit rows, (n, d), a copy. They are a matrix, or a column of Arrow, polars or pandas."""
+    if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and speaks_arrow(values):
+        from cfe_faiss.store.tables import matrix
+
+        values = matrix(name, values, d)
+    elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
+        values = list(values)
+    if isinstance(values, list | tuple) and not values:
+        values = np.empty((0, d), np.float32)
+    return as_unit_rows(name, values, d)
+
+
+def speaks_arrow(values: Any) -> bool:
+    """Return whether an object exports its data by Arrow's C interface."""
+    return hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
+
+
 def checked_ids(ids: Any) -> list[str]:
-    """Return ids as texts; TypeError if one is something else, ValueError if one is no valid Unicode."""
+    """Return ids as texts; TypeError for another type, ValueError for invalid Unicode."""
     if isinstance(ids, str):
         raise TypeError(f"ids must be a sequence of texts, got one text: {ids!r}")
     found = listed("ids", ids)
     if _are_plain(found):
         return found
     for i, value in enumerate(found):
-        if type(value) is not str:
-            if not isinstance(value, str):
-                raise TypeError(f"ids must be texts, got {type(value).__name__}: {value!r} at place {i}; use str(id)")
-            found[i] = str(value)
-        _check_text(value, "id {!r}", value)
-    return found
+        if not isinstance(value, str):
+            raise TypeError(f"ids must be texts, got {type(value).__name__}: {value!r} at place {i}; use str(id)")
+    return [_text(value, ("id {!r}".format, value)) for value in found]
 
 
 def check_distinct(ids: list[str]) -> None:
     """Raise ValueError that names an id that occurs twice."""
-    if len(set(ids)) == len(ids):
-        return
-    seen: set[str] = set()
-    for one in ids:
-        if one in seen:
-            raise ValueError(f"ids must be distinct, got {one!r} more than once")
-        seen.add(one)
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        raise ValueError(f"ids must be distinct, got {twice!r} more than once")
 
 
 def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
-    """Return predicted classes as texts, or as ints, or None where there is none (None or NaN); all of one kind."""
+    """Return n predicted classes as texts, integers, or None (for None and NaN)."""
     if labels is None:
         return [None] * n
     found = listed(name, labels)
@@ -68,181 +81,154 @@ def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
 
 
 def as_class(name: str, value: Any) -> Label:
-    """Return one predicted class as a text, an int, or None."""
-    kind = type(value)
-    if value is None or kind is int:
-        return value  # type: ignore[no-any-return]
+    """Return one predicted class as a text, an integer, or None."""
     if isinstance(value, str):
-        _check_text(value, "{} {!r}", name, value)
-        return str(value)
+        return _text(value, ("{} {!r}".format, name, value))
     if isinstance(value, Integral | np.bool_):
         return int(value)
-    if isinstance(value, Real) and math.isnan(value):
+    if value is None or (isinstance(value, Real) and math.isnan(value)):
         return None
-    raise TypeError(f"{name} must be texts, integers or None, got {kind.__name__}: {value!r}")
+    raise TypeError(f"{name} must be texts, integers or None, got {type(value).__name__}: {value!r}")
 
 
 def checked_documents(documents: Any, ids: list[str]) -> list[str | None]:
-    """Return n texts, or None where there is none."""
-    if documents is None:
-        return [None] * len(ids)
-    found = listed("documents", documents)
-    if len(found) != len(ids):
-        raise ValueError(f"documents must hold {len(ids)} texts, one for each id, got {len(found)}")
+    """Return n texts, or None for a row without one."""
+    found = _one_each("documents", "texts", documents, ids)
     if _are_plain(found):
         return found
-    for i, text in enumerate(found):
-        if text is not None:
-            if not isinstance(text, str):
-                raise TypeError(f"documents must hold texts or None, got {type(text).__name__} for {ids[i]!r}")
-            _check_text(text, "the document of {!r}", ids[i])
-    return found
+    for text, id_ in zip(found, ids, strict=True):
+        if not (text is None or isinstance(text, str)):
+            raise TypeError(f"documents must hold texts or None, got {type(text).__name__} for {id_!r}")
+    named = "the document of {!r}".format
+    return [None if text is None else _text(text, (named, id_)) for text, id_ in zip(found, ids, strict=True)]
 
 
 def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
-    """Return copies of n mappings from keys to what JSON can say."""
-    if metadata is None:
-        return [{} for _ in ids]
+    """Return copies of n mappings from keys to JSON values."""
     if isinstance(metadata, Mapping):
         raise TypeError("metadata must be a sequence of mappings, one for each id, got one mapping")
-    found = listed("metadata", metadata)
-    if len(found) != len(ids):
-        raise ValueError(f"metadata must hold {len(ids)} mappings, one for each id, got {len(found)}")
-    if _are_right(found):
+    found = _one_each("metadata", "mappings", metadata, ids)
+    if _are_valid(found):
         return [one.copy() for one in found]
-    return [_checked_mapping(one, id_) for one, id_ in zip(found, ids, strict=True)]
+    return [
+        {} if one is None else _mapping(one, (f"metadata of {id_!r}",)) for one, id_ in zip(found, ids, strict=True)
+    ]
+
+
+def _one_each(name: str, kind: str, values: Any, ids: list[str]) -> list[Any]:
+    found = [None] * len(ids) if values is None else listed(name, values)
+    if len(found) != len(ids):
+        raise ValueError(f"{name} must hold {len(ids)} {kind}, one for each id, got {len(found)}")
+    return found
 
 
 def copied(metadata: Metadata) -> Metadata:
-    """Return a copy of stored metadata, also of the lists and mappings in it."""
+    """Return a deep copy of stored metadata."""
     return {key: value if type(value) in _PLAIN else _copied(value) for key, value in metadata.items()}
 
 
 def _copied(value: Any) -> Any:
     if type(value) is list:
         return [_copied(item) for item in value]
-    if type(value) is dict:
-        return copied(value)
-    return value
+    return copied(value) if type(value) is dict else value
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """Return the value that a filter compares with, as metadata would hold it; errors call it ``name``."""
+    return _value(value, (name,))
+
+
+# --- the usual case, checked for all rows at once ---------------------------------------------------------------------
 
 
 def _are_plain(texts: list[Any]) -> bool:
-    """Return whether all are texts as they should be, as most are, which is quickly told of all at once."""
+    """Return whether all values are texts of valid Unicode."""
     return set(map(type, texts)) == {str} and _are_unicode(texts)
 
 
 def _are_unicode(texts: Iterable[str]) -> bool:
     try:
-        for text in filterfalse(str.isascii, texts):
-            text.encode()
+        "".join(filterfalse(str.isascii, texts)).encode()
     except UnicodeEncodeError:
         return False
     return True
 
 
-def are_flat(metadata: list[Metadata]) -> bool:
-    """Return whether all values are plain, so that a shallow copy is as good as a deep one."""
-    return set(map(type, chain.from_iterable(map(dict.values, metadata)))) <= _PLAIN
-
-
-def _are_right(metadata: list[Any]) -> bool:
-    """Return whether all are dicts of plain values as they should be, as most are."""
-    if set(map(type, metadata)) != {dict} or not are_flat(metadata):
+def _are_valid(metadata: list[Any]) -> bool:
+    """Return whether all are dicts of valid plain values: the usual case, which needs no deep copy."""
+    if set(map(type, metadata)) != {dict}:
         return False
     keys, values = set(chain.from_iterable(metadata)), list(chain.from_iterable(map(dict.values, metadata)))
-    if not (set(map(type, keys)) <= {str} and _are_unicode(keys)):
+    if not (set(map(type, keys)) <= {str} and set(map(type, values)) <= _PLAIN):
         return False
+    texts = [value for value in values if type(value) is str]
+    numbers = (value for value in values if type(value) is not str and value is not None)
     try:
-        finite = all(map(math.isfinite, (value for value in values if type(value) is not str and value is not None)))
+        return all(map(math.isfinite, numbers)) and _are_unicode(keys) and _are_unicode(texts)
     except OverflowError:  # an integer that is larger than any float
         return False
-    return finite and _are_unicode(value for value in values if type(value) is str)
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+# --- one value at a time, to copy it or to name the error -------------------------------------------------------------
 
 
-def _checked_mapping(metadata: Any, id_: str) -> Metadata:
-    if metadata is None:
-        return {}
+def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata of {id_!r} must be a mapping, got {type(metadata).__name__}")
-    return _mapping(metadata, (f"metadata of {id_!r}",))
-
-
-def _mapping(metadata: Mapping[Any, Any], where: tuple[Any, ...]) -> Metadata:
+        raise TypeError(f"{_named(*where)} must be a mapping, got {type(metadata).__name__}")
     result: Metadata = {}
     for key, value in metadata.items():
-        if type(key) is not str:
-            if not isinstance(key, str):
-                raise TypeError(f"{_named(where)} must have texts as keys, got {type(key).__name__}: {key!r}")
-            key = str(key)
-        _check_text(key, "{}: the key {!r}", where, key)
+        if not isinstance(key, str):
+            raise TypeError(f"{_named(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
+        key = _text(key, (lambda *place: f"{_named(*place[:-1])}: the key {place[-1]!r}", *where, key))
         result[key] = _value(value, (*where, key))
     return result
 
 
 def _value(value: Any, where: tuple[Any, ...]) -> Any:
-    kind = type(value)
-    if kind is str:
-        _check_text(value, "{}", where)
-        return value
-    if value is None or kind is bool:
-        return value
-    if kind is int or kind is float:
-        return _number(value, where)
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None or type(plain) is bool:
+        return plain
+    if isinstance(plain, str):
+        return _text(plain, (_named, *where))
+    if isinstance(plain, Integral | float):
+        return _number(int(plain) if isinstance(plain, Integral) else float(plain), where)
     if len(where) > DEEPEST:
-        raise ValueError(f"{_named(where[:2])} must be nested {DEEPEST} deep at most")
-    if isinstance(value, Mapping):
-        return _mapping(value, where)
-    if kind is list or kind is tuple:
-        return [_value(item, (*where, i)) for i, item in enumerate(value)]
-    if isinstance(value, np.generic):
-        plain = value.item()
-        if not isinstance(plain, np.generic) and type(plain) in _PLAIN:
-            return _value(plain, where)
-    elif isinstance(value, str):
-        return _value(str.__str__(value), where)
-    elif isinstance(value, Integral):
-        return _number(int(value), where)
-    elif isinstance(value, float):
-        return _number(float(value), where)
+        raise ValueError(f"{_named(*where[:2])} must be nested {DEEPEST} deep at most")
+    if isinstance(plain, Mapping):
+        return _mapping(plain, where)
+    if type(plain) in (list, tuple):
+        return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
-        f"{_named(where)} must be a text, a number, True, False, None, or a list or mapping of these, "
-        f"got {kind.__name__}: {str(value)[:60]}"
+        f"{_named(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
+        f"got {type(value).__name__}: {str(value)[:60]}"
     )
 
 
-def _number(value: Any, where: tuple[Any, ...]) -> Any:
+def _number(value: int | float, where: tuple[Any, ...]) -> int | float:
     try:
         finite = math.isfinite(value)
     except OverflowError:
-        raise ValueError(
-            f"{_named(where)} must be below 2**1024, got an integer of {value.bit_length()} bits"
-        ) from None
+        bits = int(value).bit_length()
+        raise ValueError(f"{_named(*where)} must be below 2**1024, got an integer of {bits} bits") from None
     if not finite:
-        raise ValueError(f"{_named(where)} must be a finite number, got {value}; None stands for a missing one")
+        raise ValueError(f"{_named(*where)} must be a finite number, got {value}; None stands for a missing one")
     return value
 
 
-def _check_text(text: str, name: str, *parts: Any) -> None:
-    """Raise ValueError if a text cannot be written as UTF-8; ``name`` and what is put into it say which text."""
-    if not text.isascii():
-        try:
+def _text(text: str, where: tuple[Any, ...]) -> str:
+    """Return a text as ``str``; ValueError for invalid Unicode, named by ``where``: a function and its arguments."""
+    try:
+        if not text.isascii():
             text.encode()
-        except UnicodeEncodeError as error:
-            named = name.format(*(_named(part) if isinstance(part, tuple) else part for part in parts))
-            raise ValueError(f"{named} must be valid Unicode, got {error.object[error.start]!r}") from error
+    except UnicodeEncodeError as error:
+        name, *arguments = where
+        raise ValueError(f"{name(*arguments)} must be valid Unicode, got {error.object[error.start]!r}") from error
+    return str.__str__(text)
 
 
-def _named(where: tuple[Any, ...]) -> str:
-    first, *path = where
+def _named(first: Any, *path: Any) -> str:
+    """Return the place of a value in metadata, as in ``metadata of 'a': 'k.l[1]'``."""
     if not path:
         return str(first)
     text = str(path[0]) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[1:])
     return f"{first}: {text!r}"
-
-
-def plain_value(name: str, value: Any) -> Any:
-    """Return what a filter compares with, as metadata would hold it; the error calls it ``name``."""
-    return _value(value, (name,))

@@ -525,6 +525,13 @@ def test_an_index_is_persisted_and_loaded(tmp_path: Path) -> None:
         assert again.as_retriever(similarity_top_k=k).retrieve(NEW) == expected
     first = loaded.get_nodes()[0]
     assert loaded.evidence(first) == index.vector_store.evidence(first)
+    rest = StorageContext.from_defaults(persist_dir=str(tmp_path))  # LlamaIndex loads vectors of its own stores only
+    rest.add_vector_store(loaded, "default")
+    again = load_index_from_storage(rest, embed_model=TextEmbedding())
+    assert again.as_retriever().retrieve(NEW) == index.as_retriever().retrieve(NEW)
+    storage.persist(str(tmp_path))
+    (tmp_path / "default__vector_store").rename(tmp_path / "default__vector_store.json")  # as in earlier versions
+    assert EvidenceVectorStore.from_persist_dir(str(tmp_path)).get_nodes() == loaded.get_nodes()
 
 
 def test_a_store_is_persisted_and_loaded(tmp_path: Path) -> None:

@@ -1,33 +1,33 @@
-"""Columns of different values, and conditions that are functions of a value."""
+"""Conditions that are functions of a value, and arrays that grow."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.store.columns import MISSING, Column
+from cfe_faiss.store.columns import appended
 
-VALUES = ["a", 1, None, MISSING, ["x"], {"k": 1}, "a", 1.0, True]
+VALUES = ["a", 1, None, ..., ["x"], {"k": 1}, "a", 1.0, True]
 
 
 def test_a_predicate_is_asked_once_for_each_value_in_use() -> None:
-    column = Column.of(VALUES)
+    store = cfe.EvidenceStore(2)
+    ids = [str(i) for i in range(len(VALUES))]
+    store.add(ids, np.ones((len(VALUES), 2)), metadata=[{} if one is ... else {"m": one} for one in VALUES])
     asked: list[Any] = []
 
     def predicate(value: Any) -> bool:
         asked.append(value)
         return value in ("a", None)
 
-    expected = np.array([True, False, True, True, False, False, True, False, False])
-    np.testing.assert_array_equal(column.matching(predicate), expected)
-    assert [repr(value) for value in asked] == ["None", "'a'", "1", "None", "['x']", "{'k': 1}", "True"]
+    assert store.get(where={"m": predicate}).ids == ["0", "2", "3", "6"]
+    assert sorted(map(repr, asked)) == ["'a'", "1", "None", "None", "True", "['x']", "{'k': 1}"]
 
     asked.clear()
-    keep = np.array([value != "a" for value in VALUES])
-    rest = column.kept(keep)
-    assert rest is not None
-    np.testing.assert_array_equal(rest.matching(predicate), expected[keep])
+    store.delete(["0", "6"])
+    assert store.get(where={"m": predicate}).ids == ["2", "3"]
     assert "a" not in asked  # no row has it any more
 
 
@@ -52,3 +52,33 @@ def test_functions_of_a_value_as_conditions_of_a_store() -> None:
         with pytest.raises(KeyError):
             ask({"year": fails})
     assert len(store) == 3
+
+
+def test_an_array_that_grows_leaves_earlier_versions_unchanged() -> None:
+    versions = [np.arange(3)]
+    for i in range(200):
+        versions.append(appended(versions[-1], np.arange(i % 4)))
+    expected = np.arange(3)
+    for i, version in enumerate(versions[1:]):
+        expected = np.concatenate([expected, np.arange(i % 4)])
+        assert_array_equal(version, expected)
+        assert len(version) == len(versions[i]) + i % 4
+        assert_array_equal(version[: len(versions[i])], versions[i])
+    assert_array_equal(versions[0], np.arange(3))
+
+
+def test_an_array_that_grows_is_copied_rarely() -> None:
+    array, rooms = np.empty(0, np.int64), set()
+    for i in range(10_000):
+        array = appended(array, np.array([i]))
+        rooms.add(array.ctypes.data)
+    assert_array_equal(array, np.arange(10_000))
+    assert len(rooms) < 40
+
+
+def test_views_of_other_arrays_are_not_written_over() -> None:
+    whole = np.arange(10)
+    for part in (whole[2:5], whole[::-1][:3], whole[::2][:3]):
+        kept = part.copy()
+        assert_array_equal(appended(part, np.array([7])), [*kept, 7])
+    assert_array_equal(whole, np.arange(10))

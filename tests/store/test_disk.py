@@ -59,6 +59,7 @@ def test_round_trip(index: str, tmp_path: Path) -> None:
         lambda: mapped.upsert(["x"], np.ones((1, 8))),
         lambda: mapped.delete(["x"]),
         lambda: mapped.relabel({"x": "ham"}),
+        lambda: mapped.update_metadata(["x"], [{"a": 1}]),
     ):
         with pytest.raises(RuntimeError, match="cannot be changed"):
             change()

@@ -210,6 +210,10 @@ def test_columns_follow_changes() -> None:
     compare()
     store.relabel({"x": "ham"})
     compare()
+    store.update_metadata(["doc-3", "x"], [{"lang": "fr"}, {"author": {"name": "A"}, "year": None}])
+    compare()
+    store.delete(store.ids[20:])  # more rows than are left
+    compare()
     for i in range(30):
         store.upsert([f"n{i}"], np.ones((1, 8)), None, [{"lang": f"l{i}", "year": i, "new": i % 2 == 0}])
     store.delete([f"n{i}" for i in range(0, 30, 2)])

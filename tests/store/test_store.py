@@ -329,3 +329,101 @@ def test_an_index_that_was_changed_from_outside_is_noticed() -> None:
     store.index.reset()
     with pytest.raises((RuntimeError, IndexError)):
         store.get(["doc-4"])
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_pages_and_thresholds(index: str) -> None:
+    store, rows = filled(300, index=index)
+    if "IVF" in index:
+        store.index.nprobe = 12
+    for where in (None, {"lang": "de"}):
+        everything = store.search(rows.vectors[3], 300, where)
+        pages = [store.search(rows.vectors[3], 30, where, offset=offset) for offset in range(0, 310, 30)]
+        assert [one for page in pages for one in page.ids] == everything.ids
+        least = float(everything.similarity[20])
+        above = store.search(rows.vectors[3], 300, where, threshold=least)
+        assert above.ids == [one for one, s in zip(everything.ids, everything.similarity, strict=True) if s >= least]
+        assert store.search(rows.vectors[3], 5, where, threshold=least, offset=19).ids == above.ids[19:24]
+    found = store.search(rows.vectors[:3], 4, offset=2, with_vectors=True)
+    assert [one.ids for one in found] == [store.search(x, 6).ids[2:] for x in rows.vectors[:3]]
+    assert_array_equal(found[0].vectors, store.get(found[0].ids).vectors)
+    assert store.search(rows.vectors[0], 4, offset=300).ids == []
+    with pytest.raises(ValueError, match=r"threshold must lie in \[-1, 1\], got 1.5"):
+        store.search(rows.vectors[0], threshold=1.5)
+    with pytest.raises(ValueError, match="offset must be at least 0"):
+        store.search(rows.vectors[0], offset=-1)
+
+
+@pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF6,Flat"])
+def test_pairs_are_all_pairs_above_a_threshold(index: str) -> None:
+    store, _ = filled(120, index=index)
+    store.delete(["doc-5", "doc-6"])
+    rows = store.get()
+    S = rows.vectors.astype(np.float64) @ rows.vectors.T.astype(np.float64)
+    threshold = float(np.quantile(S, 0.9))
+    expected = {
+        frozenset((rows.ids[i], rows.ids[j]))
+        for i, j in np.argwhere(threshold <= S)
+        if None not in (rows.labels[i], rows.labels[j]) and rows.labels[i] != rows.labels[j]
+    }
+    blocks = list(store.pairs(threshold, block=50))
+    assert max(map(len, blocks)) <= 50
+    found = [frozenset(pair) for block in blocks for pair in zip(block.source, block.target, strict=True)]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+    for block in blocks:
+        places = [(rows.ids.index(a), rows.ids.index(b)) for a, b in zip(block.source, block.target, strict=True)]
+        np.testing.assert_allclose(block.similarity, [S[place] for place in places], atol=1e-6)
+    pairs = store.pairs(threshold, block=50)
+    next(pairs)
+    store.relabel({"doc-0": "new"})
+    with pytest.raises(RuntimeError, match="has changed"):
+        list(pairs)
+    with pytest.raises(ValueError, match="threshold must lie in"):
+        store.pairs(2)
+
+
+def test_a_promised_recall() -> None:
+    store, rows = filled(400, index="EvidenceIVF12,Flat")
+    exact, _ = filled(400)
+    store.index.nprobe = 1
+    classified = [one for one, label in zip(rows.ids, rows.labels, strict=True) if label is not None]
+    found = store.evidence(classified, 5, recall=1.0)
+    assert [one.ids for one in found] == [one.ids for one in exact.evidence(classified, 5)]
+    assert exact.evidence("doc-1", 5, recall=0.5).ids == exact.evidence("doc-1", 5).ids
+    filtered = store.evidence("doc-1", 5, where={"lang": "de"}, recall=0.5)
+    assert filtered.ids == exact.evidence("doc-1", 5, where={"lang": "de"}).ids
+    with pytest.raises(ValueError, match="recall must lie in"):
+        store.evidence("doc-1", 5, recall=1.5)
+    with pytest.raises(ValueError, match="recall must lie in"):
+        exact.evidence("doc-1", 5, recall=1.5)
+
+
+def test_metadata_alone_can_change() -> None:
+    store = small()
+    assert store.count({"lang": "de"}) == 2
+    before = store.get()
+    store.update_metadata(["d", "a"], [{"lang": "fr", "n": {"m": [1]}}, {"tags": ["y"], "x": None}])
+    rows = store.get()
+    assert rows.metadata == [
+        {"lang": "de", "tags": ["y"], "x": None},
+        {"lang": "en"},
+        {"lang": "de"},
+        {"lang": "fr", "n": {"m": [1]}},
+    ]
+    assert (rows.ids, rows.labels, rows.documents) == (before.ids, before.labels, before.documents)
+    assert_array_equal(rows.vectors, before.vectors)
+    assert (store.get(where={"lang": "fr"}).ids, store.get(where={"n.m": {"$contains": 1}}).ids) == (["d"], ["d"])
+    assert store.get(where={"tags": {"$contains": "x"}}).ids == []
+    store.update_metadata(None, [{"lang": "it"}] * 4)
+    assert store.count({"lang": "it"}) == 4
+    store.update_metadata([], [])
+    for ids, metadata, error, message in (
+        (["z"], [{}], UnknownIdError, "ids must be in the store, got 'z'"),
+        (["a", "a"], [{}, {}], ValueError, "ids must be distinct"),
+        (["a"], [], ValueError, "metadata must hold 1 mappings"),
+        (["a", "b"], [{"lang": "de"}, {"k": {1}}], TypeError, "metadata of 'b': 'k' must be a text"),
+    ):
+        with pytest.raises(error, match=message):
+            store.update_metadata(ids, metadata)
+    assert store.count({"lang": "it"}) == 4

@@ -1,7 +1,6 @@
 """Haystack's document store over an evidence store."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,10 +9,10 @@ import numpy as np
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
+from cfe_faiss.integrations.adapter import evidence, in_thread, joined, put
 from cfe_faiss.integrations.haystack.filters import condition
 from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
-from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, embeddings_of, to_documents, to_row
-from cfe_faiss.integrations.threads import in_thread
+from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, documents_of, embeddings_of, to_row
 from cfe_faiss.store import EvidenceStore
 
 with extra("haystack"):
@@ -22,6 +21,8 @@ with extra("haystack"):
     from haystack.document_stores.types import DuplicatePolicy
 
 _WITHOUT = {WITHOUT_EMBEDDING: {"$eq": True}}
+
+Filters = dict[str, Any] | None
 
 
 class EvidenceDocumentStore:
@@ -32,27 +33,27 @@ class EvidenceDocumentStore:
     embedding_dim
         Length of the embeddings.
     label_key
-        Key of a document's ``meta`` under which it has its predicted class, a text or an integer. A document without
-        one, or with None, is found by similarity, but is evidence for nothing.
+        Key of a document's predicted class in its ``meta``, a text or an integer. A document without a class, or with
+        None, is found by similarity and is never evidence.
     index
-        What a new store searches with, as :func:`cfe_faiss.index_factory` describes it; exact by default.
+        Index of a new store, as :func:`cfe_faiss.index_factory` describes it; exact by default.
     path
-        Where :meth:`save_to_disk` writes. If there is a store already, it is loaded with the index that it has, so that
-        a pipeline from YAML finds its documents.
+        Directory for :meth:`save_to_disk`. If it holds a store, that store is loaded with its index, so that a pipeline
+        from YAML finds its documents.
 
     Notes
     -----
     Documents need no embedding: they are counted, filtered, saved and deleted like others, but no search finds them.
-    Embeddings are kept as float32, and come back accurate to that; ``meta`` holds texts, finite numbers, booleans,
+    Embeddings are stored as float32 and returned with that precision; ``meta`` holds texts, finite numbers, booleans,
     None, lists and dictionaries. The policy ``DuplicatePolicy.NONE`` means ``FAIL``. All methods may be called from
-    several threads at once, and a change happens wholly or not at all.
+    several threads at once, and changes are atomic.
 
     Filters are Haystack's, on all fields: ``id``, ``content``, ``meta.lang``, ``meta.author.name``, ``score``, and
     ``embedding``, ``blob`` and ``sparse_embedding`` by ``==`` and ``!=`` None. Values are compared by Haystack's own
-    rules (dates in ISO 8601, None); what these cannot compare is a ``FilterError``, whatever other conditions say.
-    Search under a filter is exact.
+    rules (dates in ISO 8601, None). A comparison that these rules do not define is a ``FilterError``, even if other
+    conditions decide. Search under a filter is exact.
 
-    Each method has an asynchronous one beside it (``write_documents_async``).
+    Each method has an asynchronous twin (``write_documents_async``).
 
     Examples
     --------
@@ -87,7 +88,7 @@ class EvidenceDocumentStore:
 
     @property
     def store(self) -> EvidenceStore:
-        """The store under this one: classes can be given anew there, by ``store.relabel``."""
+        """The evidence store. Change classes by ``store.relabel``."""
         return self._store
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class EvidenceDocumentStore:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Write documents; return how many, which is less than there are under ``DuplicatePolicy.SKIP`` only.
+        """Write documents; return their number, without documents skipped under ``DuplicatePolicy.SKIP``.
 
         Raises
         ------
@@ -135,17 +136,14 @@ class EvidenceDocumentStore:
             self._put(self._store.add, list(chosen.values()))
             return len(chosen)
 
-    def _put(self, put: Callable[..., None], documents: list[Document]) -> None:
-        if not documents:
-            return
-        vectors = embeddings_of(documents, self.embedding_dim)
-        norms = np.linalg.norm(vectors, axis=1).tolist()
-        rows = (to_row(one, norm, self.label_key) for one, norm in zip(documents, norms, strict=True))
-        ids, labels, metadata, contents = zip(*rows, strict=True)
-        put(ids, vectors, labels, metadata, contents)
+    def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
+        if documents:
+            vectors = embeddings_of(documents, self.embedding_dim)
+            rows = map(to_row, documents, np.linalg.norm(vectors, axis=1).tolist())
+            put(write, rows, vectors, self.label_key)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents; ids that are not stored are passed over."""
+        """Delete documents; unknown ids are ignored."""
         self._store.delete(document_ids)
 
     def delete_all_documents(self) -> None:
@@ -153,11 +151,11 @@ class EvidenceDocumentStore:
         self._store.delete(where={})
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that match; return how many. Without filters it is a FilterError."""
+        """Delete the documents that match; return their number. Without filters: FilterError."""
         return self._store.delete(where=condition(filters, self.label_key))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Put entries into the ``meta`` of all documents that match; return how many. Without filters: FilterError."""
+        """Set entries in the ``meta`` of the documents that match; return their number. FilterError without filters."""
         where = condition(filters, self.label_key)
         with self._writing.writing():
             documents = self._documents(where)
@@ -169,15 +167,15 @@ class EvidenceDocumentStore:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def count_documents(self) -> int:
-        """Return how many documents there are."""
+        """Return the number of documents."""
         return len(self._store)
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """Return how many documents match."""
+        """Return the number of documents that match."""
         return self._store.count(self._where(filters))
 
-    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Return the documents that match, all of them without filters, in the order in which they were written.
+    def filter_documents(self, filters: Filters = None) -> list[Document]:
+        """Return the documents that match, or all of them, in the order in which they were written.
 
         Raises
         ------
@@ -200,20 +198,20 @@ class EvidenceDocumentStore:
         search_term: str | None = None,
         from_: int = 0,
         size: int = 10,
-        filters: dict[str, Any] | None = None,
+        filters: Filters = None,
     ) -> tuple[list[Any], int]:
-        """Return different values of a key of ``meta``, and how many there are.
+        """Return distinct values of a key of ``meta``, and their total number.
 
         Parameters
         ----------
         metadata_field
-            The key, with or without ``meta.`` before it.
+            The key, with or without the prefix ``meta.``.
         search_term
-            Only values that contain it, in whatever case.
+            Text that the values contain, ignoring case.
         from_, size
-            Which of the values to return, which are ordered as texts.
+            Position of the first value to return, in the order of their texts, and number of values.
         filters
-            Only documents that match.
+            Documents to take values from.
         """
         values = different_values(self._metas(filters), metadata_field)
         if search_term:
@@ -221,50 +219,46 @@ class EvidenceDocumentStore:
         return values[from_ : from_ + size], len(values)
 
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
-        """Return how many different values the documents that match have under each key of ``meta``."""
+        """Return the number of distinct values under each key of ``meta``, among the documents that match."""
         metas = self._metas(filters)
         return {key_of(field): len(different_values(metas, field)) for field in metadata_fields}
 
-    def _metas(self, filters: dict[str, Any] | None) -> Sequence[dict[str, Any]]:
+    def _metas(self, filters: Filters) -> list[dict[str, Any]]:
         return [document.meta for document in self.filter_documents(filters)]
 
     # --- searching ----------------------------------------------------------------------------------------------------
 
     def embedding_retrieval(
-        self,
-        query_embedding: list[float],
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        return_embedding: bool = False,
+        self, query_embedding: list[float], filters: Filters = None, top_k: int = 10, return_embedding: bool = False
     ) -> list[Document]:
-        """Return the documents that are most similar to an embedding, best first; scores are cosine similarities."""
+        """Return the documents most similar to an embedding, best first; scores are cosine similarities."""
         if top_k == 0:
             return []
         xq = np.asarray(query_embedding, np.float32)
         hits = self._store.search(xq, top_k, self._searched(filters), with_vectors=return_embedding)
-        return self._scored(hits)
+        return documents_of(hits, self.label_key)
 
     def evidence(
         self,
         query: Document | str | list[float],
         label: str | int | None = None,
-        filters: dict[str, Any] | None = None,
+        filters: Filters = None,
         top_k: int = 10,
         return_embedding: bool = False,
     ) -> list[Document]:
-        """Return the most similar documents whose predicted class is another one.
+        """Return the most similar documents with another predicted class.
 
         Parameters
         ----------
         query
             The id of a document that is stored with an embedding, a document, or an embedding. A document with an
-            embedding is taken as it is, with the class in its ``meta``; any other must be stored.
+            embedding is used with the class in its ``meta``; any other document must be stored.
         label
-            The predicted class of the query, where it is not known, or not the one that is known.
+            Predicted class of the query, if it is unknown or not the known one.
         filters
-            Only documents that match; the search is exact among them.
+            Documents that may be found; the search is exact among them.
         top_k
-            How many documents, >= 0; fewer come back where fewer have another class.
+            Number of documents, >= 0; fewer come back if fewer have another class.
         return_embedding
             Whether documents come back with their embeddings.
 
@@ -281,19 +275,16 @@ class EvidenceDocumentStore:
         if top_k == 0:
             return []
         asked: Any = query
-        own: Any = query
+        own: Any = query.id if isinstance(query, Document) else query
         if isinstance(query, Document):
-            asked = own = query.id
-            if query.embedding is not None:
-                asked = query.embedding
-                label = query.meta.get(self.label_key) if label is None else label
-        if not isinstance(asked, str):
-            asked = np.asarray(asked, np.float32)
-        elif self._store.count({"$and": [{"$id": {"$eq": asked}}, _WITHOUT]}):
+            asked = own if query.embedding is None else query.embedding
+            if query.embedding is not None and label is None:
+                label = query.meta.get(self.label_key)
+        if isinstance(asked, str) and self._store.count({"$id": {"$eq": asked}, **_WITHOUT}):
             raise ValueError(f"document {asked!r} must have an embedding")
-        # A stored document that is given with another class than it has there might find itself.
-        hits = self._store.evidence(asked, top_k + 1, label, self._searched(filters), with_vectors=return_embedding)
-        return [one for one in self._scored(hits) if one.id != own][:top_k]
+        where = self._searched(filters)
+        hits = evidence(self._store, asked, own, top_k, label, where, with_vectors=return_embedding)
+        return documents_of(hits, self.label_key)
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
 
@@ -315,29 +306,20 @@ class EvidenceDocumentStore:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _documents(self, where: dict[str, Any]) -> list[Document]:
-        rows = self._store.get(where=where)
-        return to_documents((rows.ids, rows.labels, rows.metadata, rows.documents), rows.vectors, self.label_key)
+        return documents_of(self._store.get(where=where), self.label_key)
 
-    def _scored(self, hits: Any) -> list[Document]:
-        columns = (hits.ids, hits.labels, hits.metadata, hits.documents)
-        documents = to_documents(columns, hits.vectors, self.label_key)
-        return [replace(one, score=float(s)) for one, s in zip(documents, hits.similarity, strict=True)]
-
-    def _where(self, filters: dict[str, Any] | None) -> dict[str, Any]:
+    def _where(self, filters: Filters) -> dict[str, Any]:
         return condition(filters, self.label_key) if filters else {}
 
-    def _searched(self, filters: dict[str, Any] | None) -> dict[str, Any]:
-        """Return filters that also leave out documents without an embedding, if there are any."""
-        where = self._where(filters)
-        if not self._store.count(_WITHOUT):
-            return where
-        return {"$and": [{"$not": _WITHOUT}, *([where] if where else [])]}
+    def _searched(self, filters: Filters) -> dict[str, Any] | None:
+        """Return filters that also leave out documents without an embedding, if the store holds any."""
+        return joined({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
 
 
 def _checked(documents: Any) -> list[Document]:
-    if isinstance(documents, str) or not isinstance(documents, Sequence):
-        raise ValueError(f"documents must be a list of documents, got {type(documents).__name__}")
-    for one in documents:
-        if not isinstance(one, Document):
-            raise ValueError(f"documents must be a list of documents, got {type(one).__name__} in it")
-    return list(documents)
+    wrong = documents
+    if isinstance(documents, Iterable) and not isinstance(documents, str):
+        wrong = next((one for one in documents if not isinstance(one, Document)), None)
+        if wrong is None:
+            return list(documents)
+    raise ValueError(f"documents must be a list of documents, got {type(wrong).__name__}")

@@ -22,22 +22,22 @@ _Predicate = Callable[[Any], bool]
 
 
 def condition(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
-    """Return filters as what a store takes for ``where``.
+    """Return filters as a filter for a store.
 
-    Values are compared by Haystack itself, so that dates, time zones and None mean here what they mean there.
+    Haystack itself compares the values, so dates, time zones and None keep their meaning.
 
     Parameters
     ----------
     filters
         A comparison or a logical operator.
     label_key
-        Key of a document's meta that holds its predicted class.
+        Key of a document's predicted class in its meta.
 
     Raises
     ------
     FilterError
         If the filters are malformed, or an operator does not take a value; also while the store compares, where an
-        operator does not take what a field holds.
+        operator does not take a stored value.
     """
     if not isinstance(filters, dict):
         raise FilterError(f"a filter must be a dictionary, got {filters!r}")
@@ -62,7 +62,7 @@ def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
     if not isinstance(field, str):
         raise FilterError(f"field must be a text, got {field!r}")
     matches = _by_haystack(field, name, value)
-    matches(value)  # a value that an operator never takes is an error even where there is nothing to compare with
+    matches(value)  # a value that the operator does not take is an error even in an empty store
     if field in _PRESENT_OR_NOT:
         if name not in ("==", "!=") or value is not None:
             raise FilterError(f"{field} can be compared with None only, by == and !=, got {name} {value!r}")
@@ -73,7 +73,7 @@ def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
 
 
 def _field(field: str, label_key: str) -> str:
-    """Return the store's name of a field; ``meta.`` may be left out, as in Haystack."""
+    """Return the store's name of a field; the prefix ``meta.`` is optional, as in Haystack."""
     if field in _FIELDS:
         return _FIELDS[field]
     key = field.removeprefix("meta.")
@@ -83,7 +83,7 @@ def _field(field: str, label_key: str) -> str:
 
 
 def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
-    """Return the function that says whether a held value matches, in Haystack's own judgement."""
+    """Return the function that tells whether a stored value matches by Haystack's rules."""
     meta: dict[str, Any] = {}
     document = Document(id="compared", meta=meta)
     filters = {"field": "meta.held", "operator": name, "value": value}
@@ -99,7 +99,7 @@ def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
 
 
 def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
-    """Return ``matches``, or what says the same in a tenth of the time where numbers and plain texts are compared."""
+    """Return ``matches``, or an equal function for numbers and plain texts that takes a tenth of the time."""
     if name in _ORDERED:
         compare = _ORDERED[name]
         if type(value) not in _NUMBERS:
@@ -113,7 +113,7 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value equals only itself: dates (1969-07-21T20:17:40) are equal in several spellings."""
+    """Return whether a value equals only itself. Dates (1969-07-21T20:17:40) have several equal spellings."""
     return value is None or type(value) in _NUMBERS or (type(value) is str and value[4:5] != "-")
 
 

@@ -1,4 +1,4 @@
-"""What the documents of a store have in their ``meta``: fields and their types, ranges, different values."""
+"""Fields of the documents' ``meta``: their types, ranges and distinct values."""
 
 import json
 from collections.abc import Iterable
@@ -10,15 +10,13 @@ _Meta = dict[str, Any]
 
 
 def field_types(metas: Iterable[_Meta]) -> dict[str, dict[str, str]]:
-    """Return ``{"type": ...}`` for each key: Haystack's keyword, int, float or boolean, as the last value is."""
-    types: dict[str, str] = {}
-    for meta in metas:
-        types.update({key: _TYPES.get(type(value), "keyword") for key, value in meta.items() if value is not None})
-    return {key: {"type": name} for key, name in types.items()}
+    """Return ``{"type": ...}`` for each key: Haystack's keyword, int, float or boolean, by the last value."""
+    values = {key: value for meta in metas for key, value in meta.items() if value is not None}
+    return {key: {"type": _TYPES.get(type(value), "keyword")} for key, value in values.items()}
 
 
 def value_range(metas: Iterable[_Meta], field: str) -> dict[str, Any]:
-    """Return the least and the greatest value under a key, None where there is none or they cannot be ordered."""
+    """Return the least and the greatest value under a key, None without values or for values without an order."""
     values = [value for value in _values(metas, field) if isinstance(value, int | float | str)]
     try:
         return {"min": min(values, default=None), "max": max(values, default=None)}
@@ -27,13 +25,13 @@ def value_range(metas: Iterable[_Meta], field: str) -> dict[str, Any]:
 
 
 def different_values(metas: Iterable[_Meta], field: str) -> list[Any]:
-    """Return the different values under a key, ordered by how they are written; 1, 1.0, "1" and True are four."""
+    """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
     found = {(type(value).__name__, json.dumps(value, sort_keys=True)): value for value in _values(metas, field)}
     return [found[key] for key in sorted(found, key=lambda key: (str(found[key]), key[0]))]
 
 
 def key_of(field: str) -> str:
-    """Return the key of ``meta`` that a field means; Haystack lets ``meta.`` be left out."""
+    """Return the key of ``meta`` that a field names; the prefix ``meta.`` is optional in Haystack."""
     return field.removeprefix("meta.")
 
 

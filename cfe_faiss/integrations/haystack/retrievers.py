@@ -4,8 +4,8 @@ from typing import Any, Self
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.haystack.document_store import EvidenceDocumentStore
-from cfe_faiss.integrations.threads import in_thread
+from cfe_faiss.integrations.adapter import in_thread
+from cfe_faiss.integrations.haystack.document_store import EvidenceDocumentStore, Filters
 
 with extra("haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -13,7 +13,7 @@ with extra("haystack"):
 
 
 class _Retriever:
-    """What both retrievers have: settings, how they are written to YAML, and what a run may change of them."""
+    """Base of both retrievers: settings, their YAML form, and the arguments of a run."""
 
     def __init__(
         self,
@@ -32,15 +32,10 @@ class _Retriever:
         self.filter_policy = filter_policy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings, and those of the document store, for a pipeline's YAML."""
-        return default_to_dict(
-            self,
-            document_store=self.document_store,
-            filters=self.filters,
-            top_k=self.top_k,
-            return_embedding=self.return_embedding,
-            filter_policy=self.filter_policy.value,
-        )
+        """Return the settings, document store included, for a pipeline's YAML."""
+        names = ("document_store", "filters", "top_k", "return_embedding")
+        settings = {name: getattr(self, name) for name in names}
+        return default_to_dict(self, filter_policy=self.filter_policy.value, **settings)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -51,8 +46,8 @@ class _Retriever:
         settings["filter_policy"] = FilterPolicy.from_str(settings.get("filter_policy", "replace"))
         return default_from_dict(cls, {**data, "init_parameters": settings})
 
-    def _at_run(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
-        """Return the arguments of a search: a run's own ones, and for the rest the component's."""
+    def _at_run(self, filters: Filters, top_k: int | None) -> dict[str, Any]:
+        """Return the arguments of a search; arguments of a run replace the component's."""
         if top_k is not None and top_k < 0:
             raise ValueError(f"top_k must be >= 0, got {top_k}")
         return {
@@ -64,20 +59,20 @@ class _Retriever:
 
 @component
 class EvidenceEmbeddingRetriever(_Retriever):
-    """Component that retrieves the documents that are most similar to an embedding.
+    """Component that retrieves the documents most similar to an embedding.
 
     Parameters
     ----------
     document_store
-        Where the documents are.
+        Store of the documents.
     filters
-        Only documents that match; the search is exact among them.
+        Documents that may be found; the search is exact among them.
     top_k
-        How many documents, >= 1.
+        Number of documents, >= 1.
     return_embedding
         Whether documents come back with their embeddings.
     filter_policy
-        Whether the filters of a run take the place of these, or are joined with them.
+        Whether the filters of a run replace these, or are joined with them.
 
     Examples
     --------
@@ -99,10 +94,9 @@ class EvidenceEmbeddingRetriever(_Retriever):
         Parameters
         ----------
         query_embedding
-            What the documents shall be similar to.
+            Embedding to search for.
         filters, top_k
-            In place of those that the component was made with; ``top_k`` may be 0. Filters are joined under
-            ``FilterPolicy.MERGE``.
+            In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters are joined.
         """
         return {"documents": self.document_store.embedding_retrieval(query_embedding, **self._at_run(filters, top_k))}
 
@@ -116,15 +110,15 @@ class EvidenceRetriever(_Retriever):
     Parameters
     ----------
     document_store
-        Where the documents and their classes are.
+        Store of the documents and their classes.
     filters
-        Only documents that match; the search is exact among them.
+        Documents that may be found; the search is exact among them.
     top_k
-        How many documents, >= 1.
+        Number of documents, >= 1.
     return_embedding
         Whether documents come back with their embeddings.
     filter_policy
-        Whether the filters of a run take the place of these, or are joined with them.
+        Whether the filters of a run replace these, or are joined with them.
 
     Examples
     --------
@@ -156,12 +150,11 @@ class EvidenceRetriever(_Retriever):
         Parameters
         ----------
         query_embedding, label
-            An embedding and the class that is predicted for it.
+            An embedding and its predicted class.
         document_id
-            In place of an embedding: a document that is stored, whose class is known unless ``label`` gives another.
+            In place of an embedding: a stored document, whose class is known unless ``label`` gives another.
         filters, top_k
-            In place of those that the component was made with; ``top_k`` may be 0. Filters are joined under
-            ``FilterPolicy.MERGE``.
+            In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters are joined.
 
         Raises
         ------
@@ -170,8 +163,7 @@ class EvidenceRetriever(_Retriever):
         """
         if (query_embedding is None) == (document_id is None):
             raise ValueError("give either query_embedding and label, or document_id")
-        query = query_embedding if document_id is None else document_id
-        assert query is not None
+        query: Any = query_embedding if document_id is None else document_id
         return {"documents": self.document_store.evidence(query, label, **self._at_run(filters, top_k))}
 
     run_async = component.output_types(documents=list[Document])(in_thread(run))

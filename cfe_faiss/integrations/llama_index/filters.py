@@ -11,23 +11,23 @@ with extra("llama-index"):
 
 
 def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return filters, nested ones included, as what a store takes for ``where``.
+    """Return filters, nested ones included, as a filter for a store.
 
-    They mean what they mean in LlamaIndex's ``SimpleVectorStore``, whose operators are Python's: what a key lacks, or
-    holds as None, matches ``NE``, ``NIN`` and ``IS_EMPTY`` only.
+    They have the meaning of LlamaIndex's ``SimpleVectorStore``, whose operators are Python's: a missing value or None
+    matches ``NE``, ``NIN`` and ``IS_EMPTY`` only.
 
     Parameters
     ----------
     filters
-        None of them: everything matches, whatever the condition between them.
+        An empty list of filters matches everything.
     fields
-        The store's names of keys that are no plain metadata there.
+        The store's names of the keys that are not metadata there.
 
     Raises
     ------
     ValueError
         If a value is of a type that an operator does not take; also while the store compares, where an operator
-        does not take what the metadata hold.
+        does not take a value of the metadata.
     """
     parts = [
         condition(one, fields) if isinstance(one, MetadataFilters) else {fields.get(one.key, one.key): _predicate(one)}
@@ -44,7 +44,7 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, 
 
 
 def _predicate(one: MetadataFilter) -> Callable[[Any], bool]:
-    """Return the function that says of a value under the filter's key whether it matches."""
+    """Return the function that tells whether a value under the filter's key matches."""
     kind = FilterOperator(one.operator)
     if kind == FilterOperator.IS_EMPTY:
         return lambda held: held is None or held in ("", [])
@@ -90,4 +90,4 @@ _OPERATORS: dict[FilterOperator, tuple[Any, Callable[[Any, Any], Any]]] = {
     FilterOperator.TEXT_MATCH: (str, lambda held, value: value in _text(held)),
     FilterOperator.TEXT_MATCH_INSENSITIVE: (str, lambda held, value: value.lower() in _text(held).lower()),
 }
-"""The types of value that an operator takes, and what it says of a held value and that one."""
+"""Types of the filter's value, and the operator: a function of the stored value and the filter's."""

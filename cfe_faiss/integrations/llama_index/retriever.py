@@ -20,20 +20,20 @@ with extra("llama-index"):
 class EvidenceRetriever(BaseRetriever):
     """Retriever of the nodes that are most similar to a query and that a classifier labels differently.
 
-    It stands wherever LlamaIndex takes a retriever, in a ``RetrieverQueryEngine`` for one.
+    Use it as any retriever of LlamaIndex, for example in a ``RetrieverQueryEngine``.
 
     Parameters
     ----------
     vector_store
-        Where the nodes and their classes are.
+        Store of the nodes and their classes.
     classifier
-        Returns the predicted class of a text, by the names that the nodes have in their metadata.
+        Returns the predicted class of a text, with the class names of the nodes' metadata.
     embed_model
-        What the nodes were embedded with; LlamaIndex's ``Settings.embed_model`` by default.
+        Embedding model of the nodes; LlamaIndex's ``Settings.embed_model`` by default.
     similarity_top_k
-        How many nodes, >= 1.
+        Number of nodes, >= 1.
     filters
-        Only nodes that match; the search is exact among them.
+        Nodes that may be found; the search is exact among them.
     callback_manager
         LlamaIndex's, for tracing.
 

@@ -1,19 +1,16 @@
 """LlamaIndex's vector store over an evidence store."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
+from cfe_faiss.integrations.adapter import diverse, evidence, in_thread, joined, put, refuse, rows_of
 from cfe_faiss.integrations.llama_index.filters import condition
 from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
-from cfe_faiss.integrations.marginal_relevance import marginal_relevance
-from cfe_faiss.store import EvidenceStore
+from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("llama-index"):
     import fsspec
@@ -40,22 +37,22 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     """Vector store of LlamaIndex that finds similar nodes, and similar nodes that a classifier labels differently.
 
     It holds whole nodes, so that an index over it needs no document store
-    (``VectorStoreIndex.from_vector_store``). Similarities are cosine similarities. Beside what is documented here it
-    has what LlamaIndex's ``BasePydanticVectorStore`` has, all of it also asynchronously.
+    (``VectorStoreIndex.from_vector_store``). Similarities are cosine similarities. It also has the methods of
+    LlamaIndex's ``BasePydanticVectorStore``, each of them also asynchronously.
 
     Parameters
     ----------
     store
         Where the nodes are kept: an empty :class:`cfe_faiss.EvidenceStore` of the embeddings' dimension, over any
-        index, or the one of another ``EvidenceVectorStore``.
+        index, or the store of another ``EvidenceVectorStore``.
     label_key
-        Key of the metadata under which a node has its predicted class, a text or an integer. A node without one, or
-        with None, is found by similarity, but is evidence for nothing.
+        Metadata key of a node's predicted class, a text or an integer. A node without a class, or with None, is found
+        by similarity and is never evidence.
 
     Notes
     -----
     Metadata may be nested; it holds texts, numbers, booleans, None, lists and mappings. Nodes are kept as LlamaIndex
-    dumps them: binary data of media is not, as in its other stores.
+    dumps them. As in its other stores, binary data of media is left out.
 
     Filters may use every operator and condition, and may be nested; the keys ``ref_doc_id``, ``doc_id`` and
     ``document_id`` mean the document that a node was made from. Search under a filter is exact.
@@ -96,13 +93,13 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
     @property
     def client(self) -> EvidenceStore:
-        """The store under this one: its classes can be given anew there, by ``client.relabel``."""
+        """The evidence store. Change classes by ``client.relabel``."""
         return self._store
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Add nodes that have embeddings, and replace those whose ids are stored already.
+        """Add nodes that have embeddings. A node with a stored id replaces the old one.
 
         Returns
         -------
@@ -113,41 +110,37 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ------
         TypeError, ValueError
             If a node has no embedding or one of another dimension, an id occurs twice, or metadata or a class cannot
-            be stored. The store is as before then.
+            be stored. Nothing is stored then.
         """
-        _check_no_more("add", kwargs)
+        refuse("add", kwargs)
         if not nodes:
             return []
-        ids, labels, metadata, texts = zip(*(to_row(node, self.label_key) for node in nodes), strict=True)
-        vectors = [self._embedding_of(node) for node in nodes]
-        self._store.upsert(ids, vectors, labels, metadata, texts)
-        return list(ids)
-
-    def _embedding_of(self, node: BaseNode) -> list[float]:
-        embedding = node.get_embedding()
-        if len(embedding) != self._store.d:
-            raise ValueError(
-                f"the embedding of node {node.node_id!r} must have {self._store.d} numbers, got {len(embedding)}"
-            )
-        return embedding
+        for node in nodes:
+            found = len(node.get_embedding())
+            if found != self._store.d:
+                raise ValueError(
+                    f"the embedding of node {node.node_id!r} must have {self._store.d} numbers, got {found}"
+                )
+        vectors = [node.get_embedding() for node in nodes]
+        return put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete all nodes that were made from a document."""
-        _check_no_more("delete", delete_kwargs)
+        refuse("delete", delete_kwargs)
         self._store.delete(where={REF_DOC_ID: {"$eq": ref_doc_id}})
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        """Delete the nodes that have one of the ids and match the filters; ids that are not stored are passed over.
+        """Delete the nodes that have one of the ids and match the filters; unknown ids are ignored.
 
         Raises
         ------
         ValueError
             If neither is given: :meth:`clear` deletes all nodes.
         """
-        _check_no_more("delete_nodes", delete_kwargs)
-        where = _where(_among("$id", node_ids), self._matching(filters))
+        refuse("delete_nodes", delete_kwargs)
+        where = joined(_among("$id", node_ids), self._matching(filters))
         if where is None:
             raise ValueError("delete_nodes needs node_ids or filters; clear deletes all nodes")
         self._store.delete(where=where)
@@ -161,13 +154,11 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return the nodes that have one of the ids and match the filters.
 
-        They come in the order of the ids where there are no filters, else in the order in which they were added.
+        Without filters they keep the order of the ids, else the order in which they were added.
         """
         if node_ids is not None and filters is None:
-            rows = self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True)
-        else:
-            rows = self._store.get(where=_where(_among("$id", node_ids), self._matching(filters)))
-        return self._nodes(rows.ids, rows.labels, rows.metadata, rows.documents)
+            return self._nodes(self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True))
+        return self._nodes(self._store.get(where=joined(_among("$id", node_ids), self._matching(filters))))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the most similar nodes, in the modes DEFAULT and MMR.
@@ -175,10 +166,11 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         Parameters
         ----------
         query
-            An empty list of node ids or document ids is none, as LlamaIndex's retrievers hand it over.
+            An empty list of node ids or document ids is ignored, since LlamaIndex's retrievers pass such lists.
         **kwargs
             In the mode MMR: ``mmr_threshold``, from 0 for the greatest diversity to 1 for similarity alone, 0.5 by
-            default; ``mmr_prefetch_factor``, how many times as many nodes to choose from, >= 1, 4 by default.
+            default; ``mmr_prefetch_factor``, >= 1, 4 by default: the result is chosen from that many times
+            ``similarity_top_k`` nodes.
 
         Raises
         ------
@@ -190,24 +182,26 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         for name in _NOT_USED:
             if getattr(query, name) is not None:
                 raise ValueError(f"{name} of the query is not used by this store, got {getattr(query, name)!r}")
-        xq = np.asarray(query.query_embedding, np.float32)
-        where = _where(
+        is_mmr = query.mode == VectorStoreQueryMode.MMR
+        if not is_mmr and query.mode != VectorStoreQueryMode.DEFAULT:
+            raise ValueError(f"mode of the query must be DEFAULT or MMR, got {query.mode}")
+        if not is_mmr and query.mmr_threshold is not None:
+            raise ValueError(f"mmr_threshold is for the mode MMR only, got {query.mmr_threshold!r}")
+        refuse("query", kwargs, *(("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ()))
+        factor = kwargs.get("mmr_prefetch_factor", 4.0)
+        if not factor >= 1:
+            raise ValueError(f"mmr_prefetch_factor must be >= 1, got {factor!r}")
+        where = joined(
             _among("$id", query.node_ids or None),
             _among(REF_DOC_ID, query.doc_ids or None),
             self._matching(query.filters),
         )
-        if query.mode == VectorStoreQueryMode.MMR:
-            threshold = kwargs.pop("mmr_threshold", query.mmr_threshold)
-            factor = kwargs.pop("mmr_prefetch_factor", 4.0)
-            _check_no_more("query", kwargs)
-            return self._mmr(xq, query.similarity_top_k, where, 0.5 if threshold is None else threshold, factor)
-        if query.mode != VectorStoreQueryMode.DEFAULT:
-            raise ValueError(f"mode of the query must be DEFAULT or MMR, got {query.mode}")
-        if query.mmr_threshold is not None:
-            raise ValueError(f"mmr_threshold is for the mode MMR only, got {query.mmr_threshold!r}")
-        _check_no_more("query", kwargs)
-        hits = self._store.search(xq, query.similarity_top_k, where)
-        return self._result(hits, range(len(hits)))
+        xq, k = np.asarray(query.query_embedding, np.float32), query.similarity_top_k
+        hits = self._store.search(xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr)
+        if is_mmr:
+            threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
+            hits = diverse(hits, k, 0.5 if threshold is None else threshold)
+        return VectorStoreQueryResult(nodes=self._nodes(hits), similarities=hits.similarity.tolist(), ids=hits.ids)
 
     def evidence(
         self,
@@ -217,19 +211,19 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         label: str | int | None = None,
         filters: MetadataFilters | None = None,
     ) -> list[NodeWithScore]:
-        """Return the most similar nodes whose predicted class is another one.
+        """Return the most similar nodes with another predicted class.
 
         Parameters
         ----------
         node
-            The id of a stored node, or a node: one with an embedding is taken as it is, with the class in its
-            metadata; any other must be stored.
+            The id of a stored node, or a node. A node with an embedding is used with the class in its metadata; any
+            other node must be stored.
         k
-            How many nodes, >= 1; fewer come back where fewer have another class.
+            Number of nodes, >= 1; fewer come back if fewer have another class.
         label
-            The class of the node, where it is not the one that is known.
+            Class of the node, if it is not the known one.
         filters
-            Only nodes that match; the search is exact among them.
+            Nodes that may be found; the search is exact among them.
 
         Returns
         -------
@@ -241,59 +235,43 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If the node is not stored and has no embedding, has no class, or the class is not known to the store.
         """
-        where = _where(self._matching(filters))
         query: Any = node
+        own = node.node_id if isinstance(node, BaseNode) else node
         if isinstance(node, BaseNode):
-            if node.embedding is None:
-                query = node.node_id
-            else:
-                query = np.asarray(node.embedding, np.float32)
-                label = node.metadata.get(self.label_key) if label is None else label
-        # A stored node that is given with another class than it has there might find itself.
-        hits = self._store.evidence(query, as_count("k", k) + 1, label, where)
-        nodes = self._nodes(hits.ids, hits.labels, hits.metadata, hits.documents)
-        found = [NodeWithScore(node=one, score=float(s)) for one, s in zip(nodes, hits.similarity, strict=True)]
-        own = node if isinstance(node, str) else node.node_id
-        return [one for one in found if one.node.node_id != own][:k]
-
-    def _mmr(
-        self, xq: NDArray[np.float32], k: int, where: Any, threshold: float, factor: float
-    ) -> VectorStoreQueryResult:
-        if not factor >= 1:
-            raise ValueError(f"mmr_prefetch_factor must be >= 1, got {factor!r}")
-        hits = self._store.search(xq, max(k, int(k * factor)), where, with_vectors=True)
-        return self._result(hits, marginal_relevance(hits.similarity, hits.vectors, k, threshold))
+            query = own if node.embedding is None else node.embedding
+            if node.embedding is not None and label is None:
+                label = node.metadata.get(self.label_key)
+        hits = evidence(self._store, query, own, k, label, self._matching(filters))
+        nodes = zip(self._nodes(hits), hits.similarity.tolist(), strict=True)
+        return [NodeWithScore(node=one, score=score) for one, score in nodes]
 
     def _matching(self, filters: MetadataFilters | None) -> dict[str, Any] | None:
         return None if filters is None else condition(filters, {**_REF_DOC_FIELDS, self.label_key: "$label"})
 
-    def _result(self, hits: Any, places: Sequence[int]) -> VectorStoreQueryResult:
-        nodes = self._nodes(hits.ids, hits.labels, hits.metadata, hits.documents)
-        return VectorStoreQueryResult(
-            nodes=[nodes[i] for i in places],
-            similarities=[float(hits.similarity[i]) for i in places],
-            ids=[hits.ids[i] for i in places],
-        )
-
-    def _nodes(self, *columns: Sequence[Any]) -> list[BaseNode]:
-        return [to_node(row, self.label_key) for row in zip(*columns, strict=True)]
+    def _nodes(self, found: Hits | Rows) -> list[BaseNode]:
+        return list(map(to_node, rows_of(found, self.label_key)))
 
     # --- on disk ------------------------------------------------------------------------------------------------------
 
     def persist(
         self, persist_path: str, fs: fsspec.AbstractFileSystem | None = None, *, overwrite: bool = False
     ) -> None:
-        """Save to a directory, atomically; ``StorageContext.persist`` calls it with a path of its own."""
+        """Save to a directory, atomically.
+
+        ``StorageContext.persist`` passes the path of a JSON file, ``.../default__vector_store.json``; the directory is
+        named without ``.json`` then. ``StorageContext.from_defaults(persist_dir=...)`` reads such files as stores of
+        its own kind.
+        """
         _check_local(fs)
-        self._store.save(persist_path, overwrite=overwrite)
+        self._store.save(_folder(persist_path), overwrite=overwrite)
 
     @classmethod
     def from_persist_path(
         cls, persist_path: str, fs: fsspec.AbstractFileSystem | None = None, *, label_key: str = "label"
     ) -> Self:
-        """Load what :meth:`persist` has saved."""
+        """Load a store saved by :meth:`persist`."""
         _check_local(fs)
-        return cls(EvidenceStore.load(persist_path), label_key=label_key)
+        return cls(EvidenceStore.load(_folder(persist_path)), label_key=label_key)
 
     @classmethod
     def from_persist_dir(
@@ -303,12 +281,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         *,
         label_key: str = "label",
     ) -> Self:
-        """Load what ``StorageContext.persist(persist_dir)`` has saved.
+        """Load a store saved by ``StorageContext.persist(persist_dir)``.
 
         Raises
         ------
         FileNotFoundError
-            If there is nothing.
+            If there is no store.
         ValueError
             If it is damaged, or of another version.
         """
@@ -316,59 +294,23 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Do as :meth:`add`, in a thread."""
-        return await asyncio.to_thread(self.add, nodes, **kwargs)
-
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Do as :meth:`delete`, in a thread."""
-        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
-
-    async def adelete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """Do as :meth:`delete_nodes`, in a thread."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
-
-    async def aclear(self) -> None:
-        """Do as :meth:`clear`, in a thread."""
-        await asyncio.to_thread(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """Do as :meth:`get_nodes`, in a thread."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Do as :meth:`query`, in a thread."""
-        return await asyncio.to_thread(self.query, query, **kwargs)
-
-    async def aevidence(
-        self,
-        node: BaseNode | str,
-        k: int = 10,
-        *,
-        label: str | int | None = None,
-        filters: MetadataFilters | None = None,
-    ) -> list[NodeWithScore]:
-        """Do as :meth:`evidence`, in a thread."""
-        return await asyncio.to_thread(self.evidence, node, k, label=label, filters=filters)
-
-
-def _where(*conditions: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return one condition that is all of those that are given."""
-    parts = [one for one in conditions if one]
-    return {"$and": parts} if parts else None
+    async_add = in_thread(add)
+    adelete = in_thread(delete)
+    adelete_nodes = in_thread(delete_nodes)
+    aclear = in_thread(clear)
+    aget_nodes = in_thread(get_nodes)
+    aquery = in_thread(query)
+    aevidence = in_thread(evidence)
 
 
 def _among(field: str, values: list[str] | None) -> dict[str, Any] | None:
     return None if values is None else {field: {"$in": list(values)}}
 
 
-def _check_no_more(name: str, kwargs: dict[str, Any]) -> None:
-    if kwargs:
-        raise TypeError(f"{name} takes no {', '.join(sorted(kwargs))}")
+def _folder(persist_path: str) -> Path:
+    """Return the directory of a store; earlier versions named it like LlamaIndex's file."""
+    path = Path(persist_path)
+    return path.with_suffix("") if path.name.endswith(DEFAULT_PERSIST_FNAME) and not path.exists() else path
 
 
 def _check_local(fs: fsspec.AbstractFileSystem | None) -> None:

@@ -1,4 +1,4 @@
-"""PyG's explainers beside evidence, and its stores as inputs of jobs. Importing this loads torch and PyG."""
+"""PyG's explainers compared with evidence, and its stores as inputs of jobs. Importing this loads torch and PyG."""
 
 from cfe_faiss.integrations.pyg.algorithm import EvidenceExplainer
 from cfe_faiss.integrations.pyg.beside import ExplainedEvidence, explain_beside

@@ -22,32 +22,32 @@ class EvidenceExplainer(ExplainerAlgorithm):
     """A node's counterfactual evidence, as an algorithm for ``torch_geometric.explain.Explainer``.
 
     The explanation of a node v carries ``evidence``, (k,) int64, the most similar nodes that the model treats
-    differently (fewer than k where there are no more), ``similarity``, (k,) float32, and their predicted classes,
-    ``evidence_label``, (k,) int64. Its ``node_mask`` lies in [0, 1]:
+    differently (fewer than k if no more exist), ``similarity``, (k,) float32, and their predicted classes,
+    ``evidence_label``, (k,) int64. The values of its ``node_mask`` are in [0, 1]:
 
-    - ``node_mask_type="attributes"``, (n, d): in row v, how far v and its evidence lie apart in each attribute: the
-      difference in standard deviations over all nodes, averaged over the evidence, and 1 for the attribute that differs
-      most; 0 in all other rows.
+    - ``node_mask_type="attributes"``, (n, d): row v holds the difference between v and its evidence in each attribute,
+      in standard deviations over all nodes, averaged over the evidence, and scaled to 1 for the largest; all other rows
+      are 0.
     - ``"common_attributes"``, (1, d): that row alone.
-    - ``"object"``, (n, 1): 1 for v, for its evidence the similarity (0 where that is negative), 0 for all other nodes.
+    - ``"object"``, (n, 1): 1 for v, the similarity for its evidence (0 for a negative one), 0 for all other nodes.
 
-    The mask describes v and its evidence, not what the model reads: an attribute in which they differ need not be one
-    that the model looks at. To set the two side by side, see :func:`explain_beside`. There is no ``edge_mask``.
+    The mask describes v and its evidence. An attribute in which they differ need not be one that the model uses. To
+    compare the two, see :func:`explain_beside`. There is no ``edge_mask``.
 
     Parameters
     ----------
     finder
-        Made of the same graph and the same model.
+        Finder over the same graph and the same model.
     k
-        Evidence wanted, at least 1.
+        Number of evidence nodes, >= 1.
     where
         :class:`cfe_faiss.Constraints` that a node and its evidence must meet.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described; when it explains, if the index is not one node among the finder's searched
-        ones, the graph has another number of nodes than the finder, or the model predicts another class for the node.
+        If an argument is not as described. When it explains: if the index is not one of the finder's searched nodes,
+        the graph has another number of nodes than the finder, or the model predicts another class for the node.
 
     Examples
     --------
@@ -71,9 +71,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
 
     def __init__(self, finder: EvidenceFinder, k: int = 5, where: Constraints | None = None) -> None:
         super().__init__()
-        if not isinstance(finder, EvidenceFinder):
-            raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}")
-        self.finder = finder
+        self.finder = checked_finder(finder)
         self.k = as_count("k", k)
         self.where = where
 
@@ -81,7 +79,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
         return f"EvidenceExplainer({self.finder!r}, k={self.k})"
 
     def supports(self) -> bool:
-        """Return whether the settings are those of a classifier of nodes whose predictions are explained by nodes."""
+        """Return whether the settings ask for masks of nodes that explain the predictions of a node classifier."""
         reasons = {
             "explains a model's predictions only": self.explainer_config.explanation_type == ExplanationType.model,
             "explains classes of nodes only": self.model_config.task_level == ModelTaskLevel.node
@@ -107,8 +105,8 @@ class EvidenceExplainer(ExplainerAlgorithm):
         features = as_matrix("x", x)
         node = self._node(index, target, len(features))
         found = self.finder.local([node], self.k, where=self.where)
-        kept = found.evidence[0] >= 0
-        evidence, similarity = found.evidence[0][kept], found.similarity[0][kept]
+        evidence = found.evidence[0][found.evidence[0] >= 0]
+        similarity = found.similarity[0][: len(evidence)]
         mask = self._mask(features, node, evidence, similarity)
         explanation = Explanation(node_mask=None if mask is None else torch.from_numpy(mask).to(x.device))
         explanation.evidence = torch.from_numpy(evidence)
@@ -122,14 +120,8 @@ class EvidenceExplainer(ExplainerAlgorithm):
             raise ValueError(f"index must be one node, got {'None' if index is None else len(nodes)}")
         if n != len(self.finder.labels):
             raise ValueError(f"x must have a row for each of the finder's {len(self.finder.labels)} nodes, got {n}")
-        node = int(nodes[0])
-        known, given = int(self.finder.labels[node]), int(target[node])
-        if known != given:
-            raise ValueError(
-                f"finder must hold the classes that the model predicts, got class {known} for node {node}, for which "
-                f"the model predicts {given}"
-            )
-        return node
+        check_class(self.finder, int(nodes[0]), target)
+        return int(nodes[0])
 
     def _mask(
         self, x: NDArray[np.float32], node: int, evidence: NDArray[np.int64], similarity: NDArray[np.float32]
@@ -150,8 +142,25 @@ class EvidenceExplainer(ExplainerAlgorithm):
         return mask
 
 
+def checked_finder(finder: Any) -> EvidenceFinder:
+    """Return a finder; TypeError for another object."""
+    if not isinstance(finder, EvidenceFinder):
+        raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}")
+    return finder
+
+
+def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None:
+    """Raise ValueError if the model predicts another class for a node than the finder holds."""
+    known, predicted = int(finder.labels[node]), int(target[node])
+    if known != predicted:
+        raise ValueError(
+            f"finder must hold the classes that the model predicts, got class {known} for node {node}, for which the "
+            f"model predicts {predicted}"
+        )
+
+
 def attribute_differences(x: NDArray[np.float32], node: int, evidence: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return evidence minus node, in standard deviations of each column, (k, d); 0 where all rows are equal."""
+    """Return evidence minus node, in standard deviations of each column, (k, d); 0 in a constant column."""
     spread = x.std(axis=0, dtype=np.float64)
     differences: NDArray[np.float64] = x[evidence].astype(np.float64) - x[node]
     differences /= np.where(spread > 0, spread, 1)

@@ -1,6 +1,6 @@
-"""A node and its counterfactual evidence, each with an explanation of its own, side by side."""
+"""Explanations of a node and of its counterfactual evidence, side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from cfe_faiss.audit.features import as_node, feature_matrix, feature_names
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
-from cfe_faiss.integrations.pyg.algorithm import attribute_differences
+from cfe_faiss.integrations.pyg.algorithm import attribute_differences, check_class, checked_finder
 
 with extra("gnn"):
     import pandas as pd
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ExplainedEvidence:
-    """What an explainer says of a node and of its evidence; made by :func:`explain_beside`.
+    """Explanations of a node and of its evidence; made by :func:`explain_beside`.
 
     Attributes
     ----------
     found
-        The evidence of the one node, as the finder gives it.
+        The evidence of the node, from the finder.
     explanations
-        PyG's explanation of the node, then one of each node of its evidence, best first.
+        PyG's explanation of the node, then of each node of its evidence, best first.
     data
         The graph.
     """
@@ -50,10 +50,10 @@ class ExplainedEvidence:
         return np.concatenate([self.found.nodes, evidence[evidence >= 0]])
 
     def feature_importance(self) -> NDArray[np.float64]:
-        """Return the importance of each feature for each of ``nodes``, (1 + k, d), 1 for a node's most important one.
+        """Return the importance of each feature for each of ``nodes``, (1 + k, d).
 
         It is the sum of the explanation's ``node_mask`` over all nodes, as in PyG's ``visualize_feature_importance``,
-        divided by the largest.
+        divided by the largest sum of the node.
 
         Raises
         ------
@@ -69,9 +69,9 @@ class ExplainedEvidence:
         return _of_largest(sums)
 
     def edge_importance(self) -> NDArray[np.float64]:
-        """Return the importance of each edge for each of ``nodes``, (1 + k, E), 1 for a node's most important one.
+        """Return the importance of each edge for each of ``nodes``, (1 + k, E), divided by the largest of the node.
 
-        It is 0 for edges from which the model reads nothing for that node.
+        It is 0 for edges that the model does not read for that node.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class ExplainedEvidence:
         return _of_largest(np.array([as_array("edge_mask", self._mask(one, "edge_mask")) for one in self.explanations]))
 
     def features(self, top: int = 10) -> pd.DataFrame:
-        """Return what the explanations say of features, and where node and evidence differ in them.
+        """Return the importance of features for node and evidence, and their difference in these features.
 
         Parameters
         ----------
@@ -94,38 +94,31 @@ class ExplainedEvidence:
         DataFrame
             ``node``, ``evidence``, ``feature``, ``node_importance`` and ``evidence_importance``, see
             :meth:`feature_importance`; ``shared``, whether it is among the ``top`` for both; ``node_value`` and
-            ``evidence_value``, in the features' own units where ``data`` has them (``x_raw``); ``difference``, evidence
-            minus node in standard deviations of ``data.x`` over all nodes. For each evidence by descending
-            ``node_importance``.
+            ``evidence_value``, in original units if ``data`` has them (``x_raw``); ``difference``, evidence minus node
+            in standard deviations of ``data.x`` over all nodes. For each evidence by descending ``node_importance``.
 
-            A feature that matters for both, and in which they do not differ, is no reason for their different classes.
+            A feature that is important for both, and equal for both, does not explain their different classes.
         """
-        importance, top = self.feature_importance(), as_count("top", top)
         raw, x = feature_matrix(self.data), np.asarray(as_array("data.x", self.data.x), np.float32)
         names = np.array(feature_names(self.data, x.shape[1]), dtype=object)
         node, evidence = int(self.nodes[0]), self.nodes[1:]
         differences = attribute_differences(x, node, evidence)
-        best = [_best(row, top) for row in importance]
-        frames = []
-        for place, other in enumerate(evidence, start=1):
-            columns = _union(best[0], best[place], importance[0])
-            frames.append(
-                {
-                    "node": np.full(len(columns), node),
-                    "evidence": np.full(len(columns), other),
-                    "feature": names[columns],
-                    "node_importance": importance[0, columns],
-                    "evidence_importance": importance[place, columns],
-                    "shared": np.isin(columns, best[0]) & np.isin(columns, best[place]),
-                    "node_value": raw[node, columns],
-                    "evidence_value": raw[other, columns],
-                    "difference": differences[place - 1, columns],
-                }
-            )
-        return _joined(frames)
+
+        def columns(importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]) -> dict[str, Any]:
+            both = [np.isin(chosen, _best(importance[one], top)) for one in (0, place)]
+            return {
+                "feature": names[chosen],
+                **_importances(importance, place, chosen),
+                "shared": both[0] & both[1],
+                "node_value": raw[node, chosen],
+                "evidence_value": raw[evidence[place - 1], chosen],
+                "difference": differences[place - 1, chosen],
+            }
+
+        return self._frame(self.feature_importance(), as_count("top", top), columns)
 
     def edges(self, top: int = 10) -> pd.DataFrame:
-        """Return what the explanations say of edges.
+        """Return the importance of edges for node and evidence.
 
         Parameters
         ----------
@@ -136,47 +129,50 @@ class ExplainedEvidence:
         Returns
         -------
         DataFrame
-            ``node``, ``evidence``, ``edge`` (its place in ``edge_index``), ``source``, ``target``, ``node_importance``
-            and ``evidence_importance``, see :meth:`edge_importance`; ``shared``, whether the model reads from it for
-            both. For each evidence by descending ``node_importance``.
+            ``node``, ``evidence``, ``edge`` (its position in ``edge_index``), ``source``, ``target``,
+            ``node_importance`` and ``evidence_importance``, see :meth:`edge_importance`; ``shared``, whether the model
+            reads the edge for both. For each evidence by descending ``node_importance``.
         """
-        importance, top = self.edge_importance(), as_count("top", top)
         ends = as_array("data.edge_index", self.data.edge_index)
-        best = [_best(row, top) for row in importance]
-        frames = []
+
+        def columns(importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]) -> dict[str, Any]:
+            return {
+                "edge": chosen,
+                "source": ends[0, chosen],
+                "target": ends[1, chosen],
+                **_importances(importance, place, chosen),
+                "shared": (importance[[0, place]][:, chosen] > 0).all(axis=0),
+            }
+
+        return self._frame(self.edge_importance(), as_count("top", top), columns)
+
+    def _frame(self, importance: NDArray[np.float64], top: int, columns: Callable[..., dict[str, Any]]) -> pd.DataFrame:
+        """Return the columns of the ``top`` features or edges of the node or of an evidence, for each evidence."""
+        tables = []
         for place, other in enumerate(self.nodes[1:], start=1):
-            edges = _union(best[0], best[place], importance[0])
-            frames.append(
-                {
-                    "node": np.full(len(edges), self.nodes[0]),
-                    "evidence": np.full(len(edges), other),
-                    "edge": edges,
-                    "source": ends[0, edges],
-                    "target": ends[1, edges],
-                    "node_importance": importance[0, edges],
-                    "evidence_importance": importance[place, edges],
-                    "shared": (importance[0, edges] > 0) & (importance[place, edges] > 0),
-                }
-            )
-        return _joined(frames)
+            chosen = np.union1d(_best(importance[0], top), _best(importance[place], top))
+            chosen = chosen[np.argsort(-importance[0, chosen], kind="stable")]
+            ends = {name: np.full(len(chosen), one) for name, one in (("node", self.nodes[0]), ("evidence", other))}
+            tables.append(pd.DataFrame(ends | columns(importance, place, chosen)))
+        return pd.concat(tables, ignore_index=True)
 
     def to_frame(self, top: int = 10) -> pd.DataFrame:
-        """Return one line for each node of the evidence: how alike the explanations are, and what they leave open.
+        """Return one row for each node of the evidence: how similar the explanations are, and what they do not explain.
 
         Parameters
         ----------
         top
-            How many features count as important, at least 1.
+            Number of features that count as important, >= 1.
 
         Returns
         -------
         DataFrame
-            The columns of :meth:`cfe_faiss.finder.LocalEvidence.to_frame`, and where there are masks of features:
-            ``shared_features``, how many of the ``top`` features of the node are among those of the evidence, too;
-            ``explained_difference``, the share of the squared difference of both (in standard deviations) that lies in
-            the ``top`` features of the node, NaN where they do not differ. If the explanation told node and evidence
-            apart, it would be near 1; features picked at random have ``top / d`` in the mean. Where there are masks of
-            edges: ``shared_edges``, from how many edges the model reads for both.
+            The columns of :meth:`cfe_faiss.finder.LocalEvidence.to_frame`. With masks of features also
+            ``shared_features``, the number of features among the ``top`` of both node and evidence; and
+            ``explained_difference``, the share of their squared difference (in standard deviations) that the ``top``
+            features of the node hold, NaN if they are equal. An explanation that distinguishes node and evidence has a
+            share near 1; features chosen at random have ``top / d`` on average. With masks of edges also
+            ``shared_edges``, the number of edges that the model reads for both.
         """
         frame = self.found.to_frame()
         top = as_count("top", top)
@@ -194,18 +190,18 @@ class ExplainedEvidence:
         return frame
 
     def figure(self, top: int = 10) -> "Figure":
-        """Draw the importance of features for the node and its evidence, and beside it their values.
+        """Draw the importance of features for the node and its evidence, with their values.
 
         Parameters
         ----------
         top
-            The features that are most important for the node, so many of them at most, at least 1.
+            Number of the most important features of the node to draw, >= 1.
 
         Returns
         -------
         matplotlib.figure.Figure
-            Not bound to a window or backend; write it with ``figure.savefig("explained.png")``. Where there are masks
-            of edges, a second row shows the neighbours of each node, with lines as wide as their edges are important.
+            Not bound to a window or backend; write it with ``figure.savefig("explained.png")``. With masks of edges, a
+            second row shows the neighbours of each node; the width of a line is the importance of its edge.
 
         Raises
         ------
@@ -234,30 +230,30 @@ def explain_beside(
 ) -> ExplainedEvidence:
     """Explain a node and its evidence with one of PyG's explainers.
 
-    An explanation as of ``GNNExplainer`` says which features and edges matter for one prediction. The evidence is
-    almost the same node, treated differently. Side by side they show whether what is said to matter also tells the two
-    apart.
+    An explanation, for example of ``GNNExplainer``, names the features and edges that matter for one prediction. The
+    evidence is a very similar node that is treated differently. The comparison shows whether the features named also
+    distinguish the two.
 
     Parameters
     ----------
     explainer
         PyG's ``Explainer``, with ``GNNExplainer`` or another algorithm, that explains the predictions of a model.
     finder
-        Made of the same graph and the same model.
+        Finder over the same graph and the same model.
     data
-        The graph, PyG ``Data``. Used where present: ``feature_names``, ``x_raw``, ``class_names``, ``node_ids``.
+        The graph, PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``, ``node_ids``.
     node
         Among the finder's searched nodes.
     k
-        Evidence wanted, at least 1; all of them are explained.
+        Number of evidence nodes, >= 1; all of them are explained.
     call_with
-        What else the model takes by name, as the explainer is called: ``{"edge_weight": data.edge_weight}``.
+        Further keyword arguments for the explainer, and so for the model: ``{"edge_weight": data.edge_weight}``.
 
     Returns
     -------
     ExplainedEvidence
-        It takes 1 + k runs of the explainer. An algorithm that draws random numbers, as ``GNNExplainer`` does, draws
-        others in each: call ``torch.manual_seed`` before to have the same again.
+        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call ``torch.manual_seed``
+        before for reproducible results.
 
     Raises
     ------
@@ -289,10 +285,8 @@ def explain_beside(
     """
     if not isinstance(explainer, Explainer):
         raise TypeError(f"explainer must be an Explainer of PyG, got {type(explainer).__name__}")
-    if not isinstance(finder, EvidenceFinder):
-        raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}")
     n = len(data.x)
-    if n != len(finder.labels):
+    if n != len(checked_finder(finder).labels):
         raise ValueError(f"data must have the finder's {len(finder.labels)} nodes, got {n}")
     node = as_node("node", node, n)
     found = finder.local([node], k)
@@ -302,32 +296,22 @@ def explain_beside(
     explanations = []
     for one in [node, *evidence.tolist()]:
         explanation = explainer(data.x, data.edge_index, index=one, **(call_with or {}))
-        predicted = int(explanation.target[one])
-        if predicted != finder.labels[one]:
-            raise ValueError(
-                f"finder must hold the classes that the explainer's model predicts, got class {finder.labels[one]} for "
-                f"node {one}, for which the model predicts {predicted}"
-            )
+        check_class(finder, one, explanation.target)
         explanations.append(explanation)
     return ExplainedEvidence(found, tuple(explanations), data)
 
 
 def _of_largest(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each row divided by its largest value; a row of zeros as it is."""
+    """Return each row divided by its largest value; a row of zeros stays zero."""
     largest = rows.max(axis=1, keepdims=True, initial=0)
     return rows / np.where(largest > 0, largest, 1)
 
 
 def _best(row: NDArray[np.float64], top: int) -> NDArray[np.int64]:
-    """Return the places of the largest values, at most ``top`` and none that is 0; of equal ones the first."""
+    """Return the positions of the ``top`` largest values, without zeros; of equal values the first."""
     order = np.argsort(-row, kind="stable")[:top]
     return order[row[order] > 0]
 
 
-def _union(one: NDArray[np.int64], other: NDArray[np.int64], importance: NDArray[np.float64]) -> NDArray[np.int64]:
-    both = np.union1d(one, other)
-    return both[np.argsort(-importance[both], kind="stable")]
-
-
-def _joined(tables: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
-    return pd.DataFrame({name: np.concatenate([table[name] for table in tables]) for name in tables[0]})
+def _importances(importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]) -> dict[str, Any]:
+    return {"node_importance": importance[0, chosen], "evidence_importance": importance[place, chosen]}

@@ -1,4 +1,4 @@
-"""A picture of explanations side by side: what matters for a node and for its evidence, and their values."""
+"""Figure of explanations: the importance of features for a node and its evidence, and their values."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cfe_faiss.integrations.pyg.beside import ExplainedEvidence
 
 _DRAWN = 3
-"""How much of the evidence is drawn."""
+"""Evidence nodes that are drawn."""
 _NEIGHBORS = 12
 _WIDTH, _TITLE, _ROW, _AXIS, _PANEL = 11.0, 1.6, 0.42, 0.6, 3.0  # inches
 
 
 def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
-    """Return the picture that :meth:`ExplainedEvidence.figure` describes."""
+    """Return the figure described by :meth:`ExplainedEvidence.figure`."""
     with extra("plot"):
         from matplotlib.figure import Figure
 
@@ -113,7 +113,7 @@ def _draw_values(axes: "Axes", values: NDArray[np.float64], colour: str) -> None
 
 
 def _draw_evidence(axes: "Axes", places: NDArray[np.float64]) -> None:
-    """Write the rank of each evidence where its value is; one below the other, so that none hides another."""
+    """Write the rank of each evidence at its value, one below the other, so that none hides another."""
     rows = np.arange(places.shape[1])
     for rank, row in enumerate(places):
         below = 0.26 * (rank - (len(places) - 1) / 2)
@@ -121,7 +121,7 @@ def _draw_evidence(axes: "Axes", places: NDArray[np.float64]) -> None:
 
 
 def _draw_neighbors(axes: "Axes", explained: "ExplainedEvidence", place: int, styles: dict[int, Any]) -> None:
-    """Draw a node, and around it the neighbours from which the most important edges lead to it."""
+    """Draw a node surrounded by the sources of its most important edges."""
     node, data, labels = int(explained.nodes[place]), explained.data, explained.found.labels
     sources, targets = as_array("data.edge_index", data.edge_index)
     importance = explained.edge_importance()[place]

@@ -1,4 +1,4 @@
-"""PyG's feature and graph stores as inputs of jobs: read in blocks, never as a whole."""
+"""PyG's feature and graph stores as inputs of jobs, read block by block."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredFeatures:
-    """The rows of a tensor in a feature store, which are fetched when they are asked for.
+    """The rows of a tensor in a feature store, fetched on demand.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True, slots=True)
 class StoredEdges:
-    """The edges of a graph store as an edge_index, whose parts are made when they are asked for.
+    """The edges of a graph store as an edge_index, whose parts are computed on demand.
 
     Attributes
     ----------
@@ -60,15 +60,15 @@ def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> Sto
     Parameters
     ----------
     store
-        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a user's own. It is
-        asked for some rows at a time.
+        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a class of the user. Rows are fetched
+        in blocks.
     *attr, **named_attr
         Which tensor, as for ``store.get_tensor``, without an index.
 
     Returns
     -------
     StoredFeatures
-        What :class:`cfe_faiss.scale.Job` copies into its folder a block of rows at a time.
+        Input of :class:`cfe_faiss.scale.Job`, which copies it into its folder block by block.
 
     Raises
     ------
@@ -115,16 +115,16 @@ def stored_edges(store: "GraphStore", *attr: Any, **named_attr: Any) -> StoredEd
     Returns
     -------
     StoredEdges
-        What :class:`cfe_faiss.scale.Job` copies into its folder a block of edges at a time. Those in CSR or CSC become
-        an edge_index on the way, so that neighbours may be in any order.
+        Input of :class:`cfe_faiss.scale.Job`, which copies it into its folder block by block. CSR and CSC layouts are
+        converted to an edge_index, so neighbours may be in any order.
 
     Raises
     ------
     KeyError
         If the store has no such edges.
     ValueError
-        If none are named and there is not exactly one kind, they join nodes of two types, or their tensors do not fit
-        together.
+        If no kind of edges is named and the store has not exactly one, if they join nodes of two types, or if their
+        tensors do not fit together.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def _of_coo(sources: NDArray[Any], targets: NDArray[Any]) -> StoredEdges:
 
 
 def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEdges:
-    """Return the edges of sparse rows, whose own nodes are the sources (0) or the targets (1)."""
+    """Return the edges of sparse rows. ``own`` is 0 if rows belong to sources, 1 if they belong to targets."""
     if pointers.ndim != 1 or others.ndim != 1 or len(pointers) < 1 or pointers[-1] != len(others):
         raise ValueError(
             f"the edges' pointers must end with the number of indices, got shapes {pointers.shape} and {others.shape}"

@@ -12,14 +12,14 @@ with extra("langchain"):
     from pydantic import model_validator
 
 if TYPE_CHECKING:
-    from cfe_faiss.integrations.langchain import EvidenceVectorStore
+    from cfe_faiss.integrations.langchain.vector_store import EvidenceVectorStore
 
 
 class EvidenceRetriever(VectorStoreRetriever):
-    """A ``VectorStoreRetriever`` that finds evidence, too: with ``search_type="evidence"``.
+    """A ``VectorStoreRetriever`` that also finds evidence, with ``search_type="evidence"``.
 
-    ``search_kwargs`` are those of the search: ``k`` and ``filter``; for evidence also ``label``, the class of the text
-    that is asked for, if no classifier is given. ``invoke(text, label=...)`` says it for one text.
+    ``search_kwargs`` are the arguments of the search: ``k`` and ``filter``. Without a classifier, evidence also needs
+    ``label``, the class of the query text; ``invoke(text, label=...)`` gives it for one text.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class EvidenceRetriever(VectorStoreRetriever):
     Raises
     ------
     ValueError
-        If a classifier comes with another kind of search, or the class of a text is not given.
+        If a classifier is given for another kind of search, or the class of a text is missing.
     """
 
     allowed_search_types: ClassVar[Collection[str]] = (*VectorStoreRetriever.allowed_search_types, "evidence")
