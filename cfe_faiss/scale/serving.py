@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.base.checks import as_count, as_number
-from cfe_faiss.scale.ray_cluster import connect
+from cfe_faiss.scale.ray import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 
 _RESTARTS = 0.2  # seconds until a replica that has died is asked again

@@ -24,8 +24,8 @@ from cfe_faiss.index.selection import selected
 from cfe_faiss.index.state import ListsState
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.faiss_functions import Step, pointer_to, raw, setting, total
-from cfe_faiss.scale import shard_changes, shard_files
-from cfe_faiss.scale.shard_files import Shards
+from cfe_faiss.scale import shards as shard_files
+from cfe_faiss.scale.shards import NewVectors, Rows, Shards
 from cfe_faiss.search.grouping import Queries
 from cfe_faiss.search.plan import SearchArguments, plan
 
@@ -96,7 +96,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         shards = shard_files.read(shard_files.folder_of(Path(path).resolve()))
         shard_files.warn_of_unchecked(shards)
         parameters = shards.manifest["parameters"]
-        settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
+        settings = {name: parameters[name] for name in shard_files.PARAMETERS}
         index = cls.__new__(cls)
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
         index._take_centroids(shards.centroids)
@@ -218,15 +218,15 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         are removed, for the shards that they come to.
         """
         with self._alone():
-            self._add_checked(shard_changes.checked_blocks(blocks, self.d, self.ntotal))
+            self._add_checked(shard_files.checked_blocks(blocks, self.d, self.ntotal))
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
         with self._alone():
             self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self.ntotal))])
 
-    def _add_checked(self, blocks: Iterable[shard_changes.Checked]) -> None:
+    def _add_checked(self, blocks: Iterable[Rows]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
-            new = shard_changes.sorted_into(file, blocks, self._files, self._all_centroids()[0])
+            new = NewVectors.sorted_into(file, blocks, self._files)
             with self._lock.reading():
                 self._snapshot().storage.native.check_ids()
                 self._new_ids(self._faiss_lists(), new.ids, len(new.ids))
@@ -263,10 +263,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         with self._alone():
             state = self._state_now()
-            self._take_labels(state, shard_changes.relabelled(state.storage.labels, state.members, blocks))
+            self._take_labels(state, shard_files.relabelled(state.storage.labels, state.members, blocks))
 
     def _take_labels(self, state: ListsState, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_changes.relabellings(self._files, state.storage.labels, labels))
+        self._rewrite(shard_files.relabellings(self._files, state.storage.labels, labels))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
@@ -274,7 +274,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         with self._alone():
             with self._lock.reading():
                 gone = selected(x, self._snapshot(), "x")
-            self._rewrite(shard_changes.removals(self._files, gone))
+            self._rewrite(shard_files.removals(self._files, gone))
         return int(gone.sum())
 
     def _state_now(self) -> ListsState:
@@ -286,7 +286,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """Keep out who else changes the shards, and take over what they have become."""
         folder = self._files.folder
         with self._changes.writing(), shard_files.writing(folder):
-            if not shard_files.is_current(self._files):
+            if not self._files.is_current():
                 shards = shard_files.read(folder, self._files)
                 self._check_same(shards)
                 steps = self._taking(shards)
@@ -299,12 +299,12 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if before != now or not np.array_equal(self._files.centroids, shards.centroids):
             raise RuntimeError(f"the shards in {shards.folder} are those of another index now; open them again")
 
-    def _rewrite(self, edits: Mapping[int, shard_changes.Edit]) -> None:
+    def _rewrite(self, edits: Mapping[int, shard_files.Edit]) -> None:
         """Change shards, in the folder and here in the same moment."""
         if not edits:
             return
         before = self._files
-        prepared, manifest = shard_files.prepared_manifest(before.folder, shard_changes.write_changed(before, edits))
+        prepared, manifest = shard_files.prepared_manifest(before.folder, shard_files.write_changed(before, edits))
         after = shard_files.opened(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
         steps = self._taking(after)

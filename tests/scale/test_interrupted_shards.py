@@ -102,7 +102,7 @@ def test_adding_runs_out_of_memory_anywhere_in_the_package(tmp_path: Path) -> No
 
 KILLED = """
 import os, signal, sys
-from cfe_faiss.scale import ShardedEvidenceIndex, shard_changes, sharded
+from cfe_faiss.scale import ShardedEvidenceIndex, sharded, shards
 from sharded_indexes import LABELS, X
 
 def die(*_):
@@ -114,13 +114,13 @@ def blocks():
         die()
     yield X[150:160], LABELS[150:160]
 
-def write_second(index, path, write=shard_changes.write_index):
+def write_second(index, path, write=shards.write_index):
     write(index, path) if not written else die()
     written.append(path)
 
 index, moment, written = ShardedEvidenceIndex.open(sys.argv[1]), sys.argv[2], []
 if moment == "shards":
-    shard_changes.write_index = write_second
+    shards.write_index = write_second
 elif moment == "names":  # the first file has another name than it should
     os.replace = die
 elif moment == "before":

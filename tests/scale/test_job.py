@@ -303,7 +303,7 @@ def children_of(pid: int) -> list[int]:
             command = (status.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == pid and b"spawn_main" in command:
+        if int(fields[1]) == pid and b"serve" in command:
             found.append(int(status.parent.name))
     return found
 

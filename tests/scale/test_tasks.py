@@ -13,9 +13,8 @@ import pytest
 import scale_calls
 
 from cfe_faiss.scale import tasks
-from cfe_faiss.scale.local import LocalExecutor
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.tasks import Call, JobError, Share, run_stage, share_of
+from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, Share, run_stage, share_of
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +121,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         "from functools import partial\n"
         "from pathlib import Path\n"
         "import scale_calls\n"
-        "from cfe_faiss.scale.local import LocalExecutor\n"
-        "from cfe_faiss.scale.tasks import run_stage\n"
+        "from cfe_faiss.scale.tasks import LocalExecutor, run_stage\n"
         "if __name__ == '__main__':\n"
         "    call = partial(scale_calls.sleeping, folder=Path({folder!r}))\n"
         "    run_stage('sleeping', call, [0], LocalExecutor(1), print)\n"
