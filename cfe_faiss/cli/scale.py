@@ -140,7 +140,7 @@ def show_status(arguments: argparse.Namespace) -> None:
 
 
 def _readable(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the same as texts with units: what all tasks of a stage took together, and what is left of it."""
+    """Return the columns as texts with units. Times are sums over the tasks of a stage."""
     sizes = {name: [_size(value) for value in columns[name].tolist()] for name in ("bytes", "peak_bytes")}
     times = {
         name: [_time(value) for value in columns[name].tolist()] for name in ("seconds", "cpu_seconds", "seconds_left")

@@ -62,7 +62,7 @@ def sort_edges(task: Task) -> None:
     """Write the edges of a block as sorted keys: target * n + source for an edge without weight, each once.
 
     With weights, a key is twice that number, plus 1 for the opposite direction of an undirected edge. Weights are a
-    second array; those of equal keys ascend. Each edge of an undirected graph is written in both directions.
+    second array, and ascend for equal keys. Each edge of an undirected graph is written in both directions.
     """
     settings, weighted = task.settings, is_weighted(task)
     start = task.block * _block_size(weighted)

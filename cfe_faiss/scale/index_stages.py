@@ -24,7 +24,7 @@ from cfe_faiss.scale.tasks import Stage
 
 
 def stages(settings: Settings, manifest: Manifest) -> list[Stage]:
-    """Return the stages from KS vectors to evidence; those of shards are known after the stage "place"."""
+    """Return the stages from KS vectors to evidence; stages of shards are known after "place"."""
     found = [
         Stage("train", 1, train, ("vectors",)),
         Stage("assign", settings.blocks, assign, ("vectors", "train")),

@@ -209,7 +209,7 @@ def stored(name: str, source: Source, folder: Path) -> Input:
 
 
 def paths_of(sources: Iterable[Source | None]) -> list[Path]:
-    """Return the files of sources, including those of memory maps."""
+    """Return the files of sources, including the files of memory maps."""
     names = (getattr(source, "filename", source) for source in sources)
     return [Path(name).resolve() for name in names if isinstance(name, str | os.PathLike)]
 

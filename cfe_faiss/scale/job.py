@@ -74,8 +74,8 @@ class Job:
 
     Stages: sort edges in parts and merge them by blocks of nodes (unless they come as CSR), compute KS vectors step by
     step, train the centroids of the lists, assign each vector to a list, write shards of lists, search the evidence of
-    each shard's nodes, and find the most similar pairs. Results equal those of :func:`cfe_faiss.ks_vectors` and of one
-    :class:`cfe_faiss.IndexEvidenceIVF` with the same number of lists, bit for bit.
+    each shard's nodes, and find the most similar pairs. Results equal, bit for bit, :func:`cfe_faiss.ks_vectors` and one
+    :class:`cfe_faiss.IndexEvidenceIVF` with the same number of lists.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Job:
         suit more workers, fewer blocks take less time. Shards of the index: by default one for 131,072 nodes, at most
         256. An open index takes some 300 bytes for each list of each shard.
     overwrite
-        Whether a new job may replace foreign files and folders with the names of its own. Other files in the folder are
+        Whether a new job may replace foreign files and folders whose names the job needs. Other files in the folder are
         left alone in any case.
 
     Raises

@@ -136,7 +136,7 @@ class _Join:
         return (rows / 2 if others is None else len(others.rows)) * rows * self.own.storage.d
 
     def scans(self, others: Blocks | None, threshold: float) -> list[Scan]:
-        """Return scans for the pairs at or above a threshold: joins or full comparisons, whichever should be faster."""
+        """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost."""
         if self.own.cost(threshold, others) <= self._effort(others):
             return self.own.scans(others, threshold)
         rows = _by_label(self.own)

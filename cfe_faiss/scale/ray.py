@@ -140,7 +140,7 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
     address
         Address of the cluster; None for the one that this process is connected to, or else a new one on this machine.
     cores
-        Cores of a new cluster; None for those of this machine.
+        Cores of a new cluster; None for the cores of this machine.
 
     Raises
     ------

@@ -159,7 +159,7 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
         if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
             raise _damaged(folder, "its shards have different centroids")
     for index in indexes:
-        if index.own_fields:  # read just now, with centroids of its own
+        if index.own_fields:  # opened just now, and still with separate centroids
             index._share_centroids(quantizer, centroids)
     sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
     holders = np.count_nonzero(sizes, axis=0)
@@ -509,7 +509,7 @@ def _touched(shards: Shards, rows: NDArray[np.bool_]) -> list[int]:
 
 
 def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
-    """Yield a caller's blocks (x, labels) or (x, labels, ids) as they are stored; default ids count from ``first``."""
+    """Yield a caller's blocks (x, labels[, ids]) in their stored form; default ids count from ``first``."""
 
     def checked(block: tuple[Any, ...]) -> Rows:
         x, labels, ids = block if len(block) == 3 else (*block, None)

@@ -11,6 +11,8 @@ from numpy.testing import assert_array_equal
 from cfe_faiss.scale import Job, ShardedEvidenceIndex, index_stages
 from cfe_faiss.scale.inputs import Task
 
+pytestmark = pytest.mark.usefixtures("shared_workers")
+
 N, D, K, SHARDS = 400, 6, 3, 3
 
 

@@ -132,7 +132,7 @@ def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pyt
 def test_tasks_have_the_threads_of_their_cores(executor: RayExecutor, tmp_path: Path) -> None:
     assert executor.machines == [2]
     assert executor.workers == 2
-    for threads in (1, 2, 99):  # a node with so many cores may have gone
+    for threads in (1, 2, 99):  # a node with 99 cores may have left
         future = executor.submit(partial(scale_calls.double, folder=tmp_path), 7, threads)
         assert future.result(timeout=60).result == {"value": 14}
 

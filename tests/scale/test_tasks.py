@@ -39,7 +39,7 @@ def test_the_task_of_a_killed_worker_is_done_again(executor: LocalExecutor, tmp_
     done: list[Finished] = []
     run_stage("killed", partial(scale_calls.killed_once, folder=tmp_path), range(6), executor, done.append)
     assert sorted(one.block for one in done) == list(range(6))
-    assert [begun(tmp_path, i) for i in range(6)] == [1, 2, 1, 1, 1, 1]  # nobody else's task is lost
+    assert [begun(tmp_path, i) for i in range(6)] == [1, 2, 1, 1, 1, 1]  # no other task is lost
 
 
 def test_a_task_that_kills_every_worker_ends_the_job(executor: LocalExecutor, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class Machines:
-    """What the share of a task depends on."""
+    """Executor of machines that do not exist."""
 
     def __init__(self, machines: list[int], workers: int) -> None:
         self.machines, self.workers = machines, workers
