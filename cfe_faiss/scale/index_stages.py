@@ -138,12 +138,3 @@ def opened(task: Task) -> ShardedEvidenceIndex:
 @lru_cache(maxsize=1)
 def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)
-
-
-def is_index(folder: Path) -> bool:
-    """Return whether the folder of a job holds an index that can be opened."""
-    try:
-        ShardedEvidenceIndex.open(folder / INDEX)
-    except (FileNotFoundError, ValueError):
-        return False
-    return True

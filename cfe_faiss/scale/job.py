@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -74,8 +74,8 @@ class Job:
 
     Stages: sort edges in parts and merge them by blocks of nodes (unless they come as CSR), compute KS vectors step by
     step, train the centroids of the lists, assign each vector to a list, write shards of lists, search the evidence of
-    each shard's nodes, and find the most similar pairs. Results equal, bit for bit, :func:`cfe_faiss.ks_vectors` and one
-    :class:`cfe_faiss.IndexEvidenceIVF` with the same number of lists.
+    each shard's nodes, and find the most similar pairs. Vectors equal :func:`cfe_faiss.ks_vectors`, bit for bit, and
+    evidence equals one :class:`cfe_faiss.IndexEvidenceIVF` with the same number of lists.
 
     Parameters
     ----------
@@ -305,11 +305,14 @@ class Job:
 
     def _refuse_changed_index(self, manifest: Manifest) -> None:
         """Raise RuntimeError if the user has changed the index, as a run would undo the changes."""
-        if manifest.damaged("join") and index_stages.is_index(self.directory):
-            raise RuntimeError(
-                f"the index in {self.directory / INDEX} was changed after the job had written it, and a run would undo "
-                "that: move it to another folder, and the job makes its own again"
-            )
+        folder = self.directory / INDEX
+        if manifest.damaged("join"):
+            with suppress(FileNotFoundError, ValueError):  # the index is damaged, and a run repairs it
+                ShardedEvidenceIndex.open(folder)
+                raise RuntimeError(
+                    f"the index in {folder} was changed after the job had written it, and a run would undo that: move "
+                    "it to another folder, and the job makes its own again"
+                )
 
     def _forget_damaged(self, manifest: Manifest) -> None:
         """Forget finished tasks with damaged files, if the files are needed, and damaged tasks that these read from."""

@@ -36,8 +36,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     It works like an ``IndexEvidenceIVF`` mapped from one file, with the same results, bit for bit: evidence searches at
     an ``nprobe``, at a recall, exact and certified, pairs, ranges, and plain FAISS searches. Searches read only the
     pages they need, so the files together may exceed memory. Each vector takes 28 bytes of memory: its label and, after
-    the first search of stored vectors, its entry in the id map. A list is compared with its checksum when it is first read;
-    a damaged list raises a ValueError that names the file. ``write_index`` writes the index into one file. A pickle
+    the first search of stored vectors, its entry in the id map. The first read of a list verifies its checksum; a
+    damaged list raises a ValueError that names the file. ``write_index`` writes the index into one file. A pickle
     holds the path, and opens it again.
 
     ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel`` and ``remove_ids`` change the files and the index
@@ -265,7 +265,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             self._take_labels(state, shard_files.relabelled(state.storage.labels, state.members, blocks))
 
     def _take_labels(self, state: ListsState, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_files.relabellings(self._files, state.storage.labels, labels))
+        self._rewrite(shard_files.edits_of(self._files, state.storage.labels != labels, shard_files.relabel, labels))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
@@ -273,7 +273,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         with self._alone():
             with self._lock.reading():
                 gone = selected(x, self._snapshot(), "x")
-            self._rewrite(shard_files.removals(self._files, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, shard_files.remove, gone))
         return int(gone.sum())
 
     def _state_now(self) -> ListsState:

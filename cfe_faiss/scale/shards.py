@@ -480,29 +480,26 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
     return homes
 
 
-def relabellings(shards: Shards, before: NDArray[np.int32], labels: NDArray[np.int32]) -> dict[int, Edit]:
-    """Return the edits that change the labels of all rows, (n,)."""
-
-    def relabel(number: int, index: IndexEvidenceIVF) -> None:
-        index._relabel(labels[shards.rows(number)], [])
-
-    return {number: partial(relabel, number) for number in _touched(shards, before != labels)}
+def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
+    """Change the labels of all rows, (n,)."""
+    index._relabel(labels, [])
 
 
-def removals(shards: Shards, gone: NDArray[np.bool_]) -> dict[int, Edit]:
-    """Return the edits that remove the marked rows of all rows, (n,)."""
-
-    def remove(number: int, index: IndexEvidenceIVF) -> None:
-        of_shard = gone[shards.rows(number)]
-        index._remove(of_shard, index.storage().row_ids[~of_shard], [])
-
-    return {number: partial(remove, number) for number in _touched(shards, gone)}
+def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
+    """Remove the marked rows, (n,)."""
+    index._remove(gone, index.storage().row_ids[~gone], [])
 
 
-def _touched(shards: Shards, rows: NDArray[np.bool_]) -> list[int]:
-    """Return the shards that hold one of the marked rows, (n,)."""
-    lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(rows), side="right")
-    return [int(number) for number in np.unique(shards.owners[lists])]
+def edits_of(
+    shards: Shards, touched: NDArray[np.bool_], edit: Callable[[IndexEvidenceIVF, Any], None], values: NDArray[Any]
+) -> dict[int, Edit]:
+    """Return the edits ``edit(index, values of its rows)`` of the shards that hold one of the touched rows, (n,)."""
+
+    def change(number: int, index: IndexEvidenceIVF) -> None:
+        edit(index, values[shards.rows(number)])
+
+    lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
+    return {number: partial(change, number) for number in np.unique(shards.owners[lists]).tolist()}
 
 
 # --- blocks of a caller -----------------------------------------------------------------------------------------------

@@ -263,14 +263,13 @@ class LocalExecutor:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.machines = [os.cpu_count() or 1]
-        self._threads = ThreadPoolExecutor(workers)  # one for each worker process
+        self._threads, self._of_thread = ThreadPoolExecutor(workers), threading.local()
         self._workers: list[_Worker] = []
-        self._idle: list[_Worker] = []
         self._lock, self._closed = threading.Lock(), False
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)`` in an idle process, or in a new one."""
-        return self._threads.submit(self._perform, call, block)
+        return self._threads.submit(lambda: self._worker().perform(call, block))
 
     def close(self) -> None:
         """End all workers, including busy ones."""
@@ -283,23 +282,16 @@ class LocalExecutor:
             worker.process.wait()
             worker.connection.close()
 
-    def _perform(self, call: Call, block: int) -> Finished:
-        worker = self._free_worker()
-        try:
-            return worker.perform(call, block)
-        finally:
-            self._idle.append(worker)
-
-    def _free_worker(self) -> _Worker:
-        with self._lock:
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.process.poll() is None:
-                    return worker
-            if self._closed:
-                raise WorkerDiedError("the executor was closed")
-            self._workers.append(_Worker())
-            return self._workers[-1]
+    def _worker(self) -> _Worker:
+        """Return the living worker of this thread."""
+        worker: _Worker | None = getattr(self._of_thread, "worker", None)
+        if worker is None or worker.process.poll() is not None:
+            with self._lock:
+                if self._closed:
+                    raise WorkerDiedError("the executor was closed")
+                worker = self._of_thread.worker = _Worker()
+                self._workers.append(worker)
+        return worker
 
 
 def _end_of(code: int) -> str:

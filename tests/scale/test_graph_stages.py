@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ def run(folder: Path, *names: str, memory: int = 1 << 20) -> Task:
     memory=st.sampled_from([1, 1000, 1 << 30]),
     weighted=st.booleans(),
 )
-@settings(max_examples=30)  # each writes many files
 @example(seed=0, count=300, directed=False, block_rows=1, memory=1, weighted=True)
 def test_neighbours_are_those_of_a_graph_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
@@ -123,7 +122,6 @@ def test_weights_that_are_too_large_together_are_refused(tmp_path: Path) -> None
 # --- vectors ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12)  # each writes many files
 @example(seed=0, block_rows=1, num_layers=1, weighted=True, directed=False)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -259,10 +259,14 @@ def test_a_result_that_is_lost_is_made_again(job: Job, expected: tuple[Pairs, Pa
     assert_results(job, expected)
 
 
+KILLS = (("sketch", None), ("pairs", "sketch/000002.coarse.npy"), ("above", "groups/000000.lists.npy"))
+
+
+@pytest.mark.parametrize("kills", [KILLS[1:2], pytest.param(KILLS, marks=pytest.mark.slow)], ids=["one", "all"])
 def test_a_job_that_is_killed_between_its_groups_goes_on(
-    job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
+    kills: Any, job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
 ) -> None:
-    """The driver is killed after some tasks of each stage; a file of each stage before is damaged then."""
+    """The driver is killed after some tasks of a stage; a file of the stage before is damaged then."""
     script, done = tmp_path / "driver.py", job.directory / "done.jsonl"
     stages = ("groups", "sketch", "pairs", "top", "above")
     lines = [line for line in done.read_text().splitlines() if json.loads(line)["stage"] not in stages]
@@ -270,11 +274,7 @@ def test_a_job_that_is_killed_between_its_groups_goes_on(
     for name in stages:
         shutil.rmtree(job.directory / name)
     script.write_text(DRIVER)
-    for stage, damaged in (
-        ("sketch", None),
-        ("pairs", "sketch/000002.coarse.npy"),
-        ("above", "groups/000000.lists.npy"),
-    ):
+    for stage, damaged in kills:
         driver = subprocess.Popen([sys.executable, script, job.directory])
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and driver.poll() is None:

@@ -103,7 +103,7 @@ class Change:
 
 
 @given(data=st.data())
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
 def test_any_changes_give_what_they_give_in_memory(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         index, sharded = started(Path(name))
