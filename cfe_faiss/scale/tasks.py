@@ -17,6 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -313,18 +314,16 @@ def serve(descriptor: str, parent: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     threading.Thread(target=end_with_parent, daemon=True).start()
     connection = Connection(int(descriptor))
-    while True:
-        try:
+    with suppress(EOFError, OSError):  # the parent has closed the connection, or has ended
+        while True:
             message = connection.recv_bytes()
-        except EOFError:
-            return
-        try:
-            call, block = pickle.loads(message)
-            answer = call(block)
-        except Exception as error:
-            error.add_note(traceback.format_exc())
-            answer = error
-        connection.send(answer)
+            try:
+                call, block = pickle.loads(message)
+                answer = call(block)
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                answer = error
+            connection.send(answer)
 
 
 # --- one task, in a worker --------------------------------------------------------------------------------------------
