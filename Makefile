@@ -3,7 +3,7 @@
 # which takes warnings as errors: so the core is compiled once for both.
 #
 #   demo, test    what README starts with
-#   slow          the tests that the default run leaves out
+#   slow          the tests that the default run leaves out, and property-based tests with more examples
 #   check         formats, lints and types, of Python and of C++, and which way imports run
 #   docs          the documentation site in build/docs/html, and whether its links and pages are in order
 #   levels        the tests of everything that computes, once at each instruction set of this processor
@@ -56,9 +56,10 @@ demo: $(DEMO)
 test: $(TESTS)
 	$(PYTEST)
 
-# One at a time: most of them start clusters, whose processes have time limits.
+# Slow tests run one at a time: most of them start clusters, whose processes have time limits.
 slow: $(TESTS)
 	$(BIN)/pytest -m slow
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "hypothesis and not slow"
 
 check: $(TOOLS)
 	$(BIN)/ruff check .

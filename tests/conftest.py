@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# On a shared machine no deadline is kept; examples are the same in every run.
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("default")
+# Shared machines keep no deadline. Examples are the same in every run. `make slow` runs more of them.
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=60)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(scope="session")

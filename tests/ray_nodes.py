@@ -57,7 +57,7 @@ class Node:
         assert self._process.poll() is None, log.read_text()
 
     def processes(self, title: bytes = b"") -> list[int]:
-        """Return its processes that run, or those of them whose title has these bytes."""
+        """Return its running processes, or only the ones whose title has these bytes."""
         return [pid for pid in in_session(self._process.pid) if title in command_of(pid)]
 
     def kill(self) -> None:
@@ -79,7 +79,7 @@ class Node:
 
 
 class Cluster:
-    """A head and further nodes, with an address of their own and a token that nobody else has."""
+    """A head and further nodes, with their address and a secret token."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.nodes = folder, list[Node]()
@@ -129,7 +129,7 @@ def cluster(nodes: int) -> Iterator[Cluster]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, below those that Ray gives to workers; another one in each process."""
+    """Return a free port, below the ports that Ray gives to workers; random, since other processes ask, too."""
     for port in random.SystemRandom().sample(range(6400, 9400), 100):
         with socket.socket() as found:
             try:
@@ -168,7 +168,7 @@ def signalled(pid: int, number: int) -> None:
 
 
 def waited(condition: Callable[[], Any], seconds: float, every: float = 0.02) -> Any:
-    """Return what a condition gives when it is first true; AssertionError after so many seconds."""
+    """Return what a condition gives when it is first true; AssertionError after the given seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():

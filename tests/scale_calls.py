@@ -1,4 +1,4 @@
-"""Calls that the workers of tests make; in a module of its own, since workers import it."""
+"""Calls that the workers of tests make. Workers import this module."""
 
 import os
 import signal

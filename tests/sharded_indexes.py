@@ -49,7 +49,7 @@ def assert_same(index: Any, sharded: Any) -> None:
 
 
 def assert_tidy(folder: Path, sharded: ShardedEvidenceIndex) -> None:
-    """Check that the folder holds ordinary index files of the shards, and nothing else."""
+    """Check that the folder holds only the ordinary index files of the shards."""
     paths = sorted(folder.glob("shard-*.index"))
     assert sorted(folder.iterdir()) == [*paths, folder / "shards.json"]
     assert len(paths) == len(sharded.shards)

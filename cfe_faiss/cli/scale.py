@@ -1,6 +1,7 @@
-"""Jobs over a folder: started, resumed, and looked at."""
+"""Commands to start, resume and show jobs over a folder."""
 
 import argparse
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -72,33 +73,17 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def run_new(arguments: argparse.Namespace) -> None:
-    """Make a job, and run it."""
+    """Create a job, and run it."""
     from cfe_faiss.scale import Job
 
-    job = Job(
-        arguments.directory,
-        features=arguments.features,
-        edges=tuple(arguments.csr) if arguments.csr else arguments.edges,
-        labels=arguments.labels,
-        num_layers=arguments.layers,
-        alpha=arguments.alpha,
-        k=arguments.k,
-        recall=arguments.recall,
-        exact=arguments.exact,
-        directed=arguments.directed,
-        edge_weight=arguments.edge_weight,
-        nlist=arguments.nlist,
-        pairs=arguments.pairs,
-        threshold=arguments.threshold,
-        block_rows=arguments.block_rows,
-        shards=arguments.shards,
-        overwrite=arguments.overwrite,
-    )
-    _run(job, arguments)
+    names = set(inspect.signature(Job).parameters) - {"edges", "num_layers"}
+    options = {name: value for name, value in vars(arguments).items() if name in names}
+    edges = tuple(arguments.csr) if arguments.csr else arguments.edges
+    _run(Job(edges=edges, num_layers=arguments.layers, **options), arguments)
 
 
 def run_on(arguments: argparse.Namespace) -> None:
-    """Go on with a job."""
+    """Resume a job."""
     from cfe_faiss.scale import Job
 
     _run(Job(arguments.directory), arguments)
@@ -119,7 +104,7 @@ def _run(job: Any, arguments: argparse.Namespace) -> None:
 
 
 def show_status(arguments: argparse.Namespace) -> None:
-    """Show how far each stage of a job is."""
+    """Show the progress of each stage of a job."""
     from cfe_faiss.scale import Job
 
     stages = Job(arguments.directory).status()
@@ -140,7 +125,7 @@ def show_status(arguments: argparse.Namespace) -> None:
 
 
 def _readable(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the same as texts with units: what all tasks of a stage took together, and what is left of it."""
+    """Return the columns as texts with units. Times are sums over the tasks of a stage."""
     sizes = {name: [_size(value) for value in columns[name].tolist()] for name in ("bytes", "peak_bytes")}
     times = {
         name: [_time(value) for value in columns[name].tolist()] for name in ("seconds", "cpu_seconds", "seconds_left")

@@ -1,23 +1,56 @@
-"""From a list of edges on disk to the neighbours of each block of nodes: sorted in parts, then merged."""
+"""Stages from edges and features on disk to KS vectors.
+
+Edges are sorted in parts, and merged into the neighbours of each block of nodes. Each step of the propagation reads the
+files of the step before.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss import _native
+from cfe_faiss.base import threads
 from cfe_faiss.base.temporary import release
 from cfe_faiss.graph.edges import as_weights
-from cfe_faiss.scale.work import Work
+from cfe_faiss.scale.inputs import Input, Settings, Task
+from cfe_faiss.scale.tasks import Stage
 
 EDGES_PER_BLOCK = 1 << 24
 _EDGES_AT_ONCE = 1 << 20
-_BYTES_OF_A_KEY = 64  # while a range of rows is merged: the keys of the runs, those left, targets, and sources
+_BYTES_OF_A_KEY = 64  # peak memory per key of a merge: keys of the runs, remaining keys, targets, sources
 _BYTES_OF_A_WEIGHTED_KEY = 128  # the same with weights, their order, and sums for both directions
+
+Keys = NDArray[np.int64]
+Weights = NDArray[np.float32]
+
+
+def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
+    """Return the stages from edges and features to KS vectors."""
+    graph: list[Stage] = []
+    if "edges" in inputs:
+        parts = edge_blocks(inputs["edges"].array(), "edge_weight" in inputs)
+        graph = [
+            Stage("sort", parts, sort_edges),
+            Stage("graph", settings.blocks, partial(merge_edges, parts=parts), ("sort",)),
+        ]
+    last, reads = settings.num_layers, [stage.name for stage in graph[1:]]
+    steps = [Stage("step-0", settings.blocks, unit)]
+    for layer in range(1, last + 1):
+        name = "vectors" if layer == last else f"step-{layer}"
+        steps.append(Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}")))
+    if last == 0:
+        steps.append(Stage("vectors", settings.blocks, normalise, ("step-0",)))
+    return graph + steps
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
 
 
 def edge_blocks(edges: NDArray[Any], weighted: bool) -> int:
-    """Return into how many blocks an edge_index, (2, E), is cut."""
+    """Return the number of blocks of an edge_index, (2, E)."""
     return -(-int(edges.shape[1]) // _block_size(weighted))
 
 
@@ -25,18 +58,18 @@ def _block_size(weighted: bool) -> int:
     return EDGES_PER_BLOCK // 2 if weighted else EDGES_PER_BLOCK
 
 
-def sort_edges(work: Work, block: int) -> Mapping[str, Any]:
-    """Write the edges of a block as numbers, sorted: of an edge without weight target * n + source, each once.
+def sort_edges(task: Task) -> None:
+    """Write the edges of a block as sorted keys: target * n + source for an edge without weight, each once.
 
-    With weights a number is twice that, plus 1 in the direction that was not given; the weights stand beside them, and
-    those of equal numbers ascend. If the graph is undirected, each edge is written in both directions.
+    With weights, a key is twice that number, plus 1 for the opposite direction of an undirected edge. Weights are a
+    second array, and ascend for equal keys. Each edge of an undirected graph is written in both directions.
     """
-    settings, weighted = work.settings, is_weighted(work)
-    start = block * _block_size(weighted)
-    stop = min(work.inputs["edges"].array().shape[1], start + _block_size(weighted))
+    settings, weighted = task.settings, is_weighted(task)
+    start = task.block * _block_size(weighted)
+    stop = min(task.inputs["edges"].array().shape[1], start + _block_size(weighted))
     size, count = (1 if settings.directed else 2) * (stop - start), 0
     keys, weights = np.empty(size, np.int64), np.empty(size if weighted else 0, np.float32)
-    for (source, target), of_edges in _edges_of(work, start, stop):
+    for (source, target), of_edges in _edges(task, start, stop):
         ends = [(source, target)] if settings.directed else [(source, target), (target, source)]
         for outgoing, (one, other) in enumerate(ends):
             here = slice(count, count + len(one))
@@ -47,21 +80,20 @@ def sort_edges(work: Work, block: int) -> Mapping[str, Any]:
             count += len(one)
     if weighted:
         order = np.lexsort((weights[:count], keys[:count]))
-        work.write("sort", block, keys=keys[order], weights=weights[order])
+        task.write(keys=keys[order], weights=weights[order])
     else:
-        work.write("sort", block, keys=_sorted_once(keys[:count]))
-    return {}
+        task.write(keys=_sorted_once(keys[:count]))
 
 
-def is_weighted(work: Work) -> bool:
+def is_weighted(task: Task) -> bool:
     """Return whether the edges of a job have weights."""
-    return "edge_weight" in work.inputs
+    return "edge_weight" in task.inputs
 
 
-def _edges_of(work: Work, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32] | None]]:
-    """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights, some at a time, without self-loops."""
-    n, edges, weights = work.settings.n, work.inputs["edges"].array(), None
-    of_all = work.inputs["edge_weight"].array() if is_weighted(work) else None
+def _edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weights | None]]:
+    """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights in parts, without self-loops."""
+    n, edges, weights = task.settings.n, task.inputs["edges"].array(), None
+    of_all = task.inputs["edge_weight"].array() if is_weighted(task) else None
     for first in range(start, stop, _EDGES_AT_ONCE):
         some = slice(first, min(first + _EDGES_AT_ONCE, stop))
         part = np.asarray(edges[:, some], np.int64)
@@ -73,18 +105,16 @@ def _edges_of(work: Work, start: int, stop: int) -> Iterator[tuple[NDArray[np.in
             kept &= weights > 0
             weights = weights[kept]
         yield part[:, kept], weights
-    release(edges)
-    if of_all is not None:
-        release(of_all)
+    release(edges, of_all)
 
 
-def merge_edges(work: Work, block: int, parts: int) -> Mapping[str, Any]:
-    """Write the neighbours of a block of nodes, ascending, each once, as CSR, and the weights beside them."""
-    n, (first, stop), weighted = work.settings.n, work.settings.rows(block), is_weighted(work)
-    runs = [work.read("sort", part, "keys") for part in range(parts)]
-    of_runs = [work.read("sort", part, "weights") for part in range(parts)] if weighted else []
-    of_row = 2 * n if weighted else n  # how many numbers belong to a row
-    most = max(1, work.memory // (_BYTES_OF_A_WEIGHTED_KEY if weighted else _BYTES_OF_A_KEY))
+def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
+    """Write the neighbours of a block of nodes as CSR, ascending and each once, and their weights."""
+    n, (first, stop), weighted = task.settings.n, task.settings.rows(task.block), is_weighted(task)
+    runs = [task.read("sort", part, "keys") for part in range(parts)]
+    of_runs = [task.read("sort", part, "weights") for part in range(parts)] if weighted else []
+    of_row = 2 * n if weighted else n  # keys per row
+    most = max(1, task.memory // (_BYTES_OF_A_WEIGHTED_KEY if weighted else _BYTES_OF_A_KEY))
     size = _keys_between(runs, of_row, first, stop)
     indices, weights = np.empty(size, np.int32), np.empty(size if weighted else 0, np.float32)
     indptr, count = np.zeros(stop - first + 1, np.int64), 0
@@ -101,11 +131,11 @@ def merge_edges(work: Work, block: int, parts: int) -> Mapping[str, Any]:
         indices[count : count + len(sources)] = sources
         count += len(sources)
     beside = {"weights": weights[:count]} if weighted else {}
-    work.write("graph", block, indptr=indptr, indices=indices[:count], **beside)
+    task.write(indptr=indptr, indices=indices[:count], **beside)
     return {"edges": count}
 
 
-def _between(runs: Sequence[NDArray[Any]], ends: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
+def _between(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
     """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``, one run after the other."""
     joined = np.empty(sum(int(b - a) for a, b in ends), runs[0].dtype if runs else np.int64)
     filled = 0
@@ -116,12 +146,10 @@ def _between(runs: Sequence[NDArray[Any]], ends: Sequence[NDArray[np.int64]]) ->
     return joined
 
 
-def _summed(
-    keys: NDArray[np.int64], weights: NDArray[np.float32], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the numbers target * n + source, ascending, each once, and one weight for each, as a graph in memory has.
+def _summed(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
+    """Return the edges target * n + source, ascending and each once, and their weights, as `as_graph` computes them.
 
-    Those of repeated edges are summed in ascending order, and of both directions, where both are given, it is the mean.
+    Weights of repeated edges are summed in ascending order. If both directions are given, the weight is their mean.
     """
     order = np.lexsort((weights, keys))
     keys, weights = keys[order], weights[order]
@@ -129,7 +157,7 @@ def _summed(
     new = _differ(edges)
     edges = edges[new]
     places = 2 * (np.cumsum(new) - 1) + (keys & 1)
-    sums = np.bincount(places, weights, 2 * len(edges)).reshape(-1, 2)  # adds one after the other, in float64
+    sums = np.bincount(places, weights, 2 * len(edges)).reshape(-1, 2)  # sequential sums in float64
     total = np.where((sums > 0).all(axis=1), sums.sum(axis=1) / 2, sums.sum(axis=1))
     with np.errstate(over="ignore"):
         summed = total.astype(np.float32)
@@ -142,28 +170,26 @@ def _summed(
     return edges, summed
 
 
-def _sorted_once(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return numbers in ascending order, each once; the array given is sorted in place."""
+def _sorted_once(keys: Keys) -> Keys:
+    """Sort keys in place; return them without repeats."""
     keys.sort()
     return keys[_differ(keys)]
 
 
-def _differ(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which numbers differ from the one before them; the first one does."""
+def _differ(keys: Keys) -> NDArray[np.bool_]:
+    """Return which keys differ from the key before; the first one does."""
     new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return new
 
 
-def _keys_between(runs: Sequence[NDArray[np.int64]], of_row: int, first: int, stop: int) -> int:
-    """Return how many keys of the sorted runs belong to rows first to stop - 1, of ``of_row`` numbers each."""
+def _keys_between(runs: Sequence[Keys], of_row: int, first: int, stop: int) -> int:
+    """Return the number of keys of the sorted runs in rows first to stop - 1, with ``of_row`` keys per row."""
     return sum(int(np.diff(np.searchsorted(run, [first * of_row, stop * of_row]))[0]) for run in runs)
 
 
-def _row_ranges(
-    runs: Sequence[NDArray[np.int64]], of_row: int, rows: tuple[int, int], most: int
-) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows of at most ``most`` keys each, or of one row, in order."""
+def _row_ranges(runs: Sequence[Keys], of_row: int, rows: tuple[int, int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows in order, each of at most ``most`` keys or of one row."""
     first, stop = rows
     if stop - first <= 1 or _keys_between(runs, of_row, first, stop) <= most:
         yield rows
@@ -173,16 +199,84 @@ def _row_ranges(
     yield from _row_ranges(runs, of_row, (middle, stop), most)
 
 
-def neighbors_of(work: Work, block: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32] | None]:
-    """Return indptr, from 0 on, indices, and weights, if there are any, of the neighbours of a block of nodes."""
-    if "indptr" not in work.inputs:
-        weights = work.read("graph", block, "weights") if is_weighted(work) else None
-        return work.read("graph", block, "indptr"), work.read("graph", block, "indices"), weights
-    first, stop = work.settings.rows(block)
-    indptr = np.array(work.inputs["indptr"].array()[first : stop + 1], np.int64)
+def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weights | None]:
+    """Return indptr, starting at 0, indices and weights of the neighbours of the task's block of nodes."""
+    if "indptr" not in task.inputs:
+        names = ("indptr", "indices", "weights") if is_weighted(task) else ("indptr", "indices")
+        indptr, indices, *of_edges = (task.read("graph", task.block, name) for name in names)
+        return indptr, indices, of_edges[0] if of_edges else None
+    first, stop = task.settings.rows(task.block)
+    indptr = np.array(task.inputs["indptr"].array()[first : stop + 1], np.int64)
     own = slice(indptr[0], indptr[-1])
-    indices = np.ascontiguousarray(work.inputs["indices"].array()[own], np.int32)
-    if not is_weighted(work):
+    indices = np.ascontiguousarray(task.inputs["indices"].array()[own], np.int32)
+    if not is_weighted(task):
         return indptr - indptr[0], indices, None
-    weights = np.asarray(work.inputs["edge_weight"].array()[own])
+    weights = np.asarray(task.inputs["edge_weight"].array()[own])
     return indptr - indptr[0], indices, as_weights("edge_weight", weights, len(indices), int(indptr[0]))
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def unit(task: Task) -> None:
+    """Write the normalised features of a block, and their norms."""
+    first, stop = task.settings.rows(task.block)
+    features = task.inputs["features"].array()
+    with np.errstate(over="ignore"):
+        X = np.array(features[first:stop], np.float32, order="C")
+    release(features)
+    norms = np.empty(len(X), np.float64)
+    _native.normalise_rows(X, norms, threads.num_threads(X.size))
+    finite = np.isfinite(norms)
+    if not finite.all():
+        raise ValueError(
+            f"features must be finite in float32, got NaN, infinity or beyond in row {first + np.argmin(finite)}"
+        )
+    task.write(unit=X, norms=norms)
+
+
+def step(task: Task, layer: int) -> None:
+    """Write the next vectors of a block, and their sum so far; after the last step, the normalised sum only."""
+    settings, before = task.settings, f"step-{layer - 1}"
+    first, stop = settings.rows(task.block)
+    lengths = _lengths(task, layer - 1)
+    own = np.array(task.read(before, task.block, "unit"))
+    indptr, indices, weights = neighbors_of(task)
+    native = _native.BlockStep(indptr, indices, first, own, settings.n, threads.num_threads(), weights)
+    for other, rows in enumerate(task.read_blocks(before, "unit")):
+        native.gather(rows, settings.rows(other)[0], lengths)
+        release(rows)
+    sums = _sums(task, layer - 1, own, lengths[first:stop])
+    new_lengths = np.empty(len(own), np.float32)
+    native.finish(settings.alpha, lengths[first:stop], sums, own, new_lengths)
+    if layer < settings.num_layers:
+        task.write(unit=own, lengths=new_lengths, sums=sums)
+    else:
+        _write_vectors(task, sums)
+
+
+def normalise(task: Task) -> None:
+    """Write the vectors of a block without any step."""
+    first, stop = task.settings.rows(task.block)
+    own = task.read("step-0", task.block, "unit")
+    _write_vectors(task, _sums(task, 0, own, _lengths(task, 0)[first:stop]))
+
+
+def _lengths(task: Task, layer: int) -> Weights:
+    """Return the lengths of all vectors after a step, (n,); of the features, relative to the longest."""
+    if layer > 0:
+        return np.concatenate([*task.read_blocks(f"step-{layer}", "lengths")])
+    norms = np.concatenate([*task.read_blocks("step-0", "norms")])
+    lengths: Weights = (norms / (norms.max() or 1.0)).astype(np.float32)
+    return lengths
+
+
+def _sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> Weights:
+    if layer > 0:
+        return np.array(task.read(f"step-{layer}", task.block, "sums"))
+    return np.multiply(unit_rows, lengths[:, None])
+
+
+def _write_vectors(task: Task, sums: Weights) -> None:
+    _native.normalise_rows(sums, np.empty(len(sums)), threads.num_threads(sums.size))
+    task.write(X=sums)

@@ -1,8 +1,8 @@
-"""From KS vectors in blocks to shards of an evidence index, and to the evidence of every node."""
+"""Stages from KS vectors to the shards of an evidence index, and to the evidence of every node."""
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,132 +15,126 @@ from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.shard_files import INDEX, MANIFEST, manifest_of
+from cfe_faiss.scale.inputs import Settings, Task
+from cfe_faiss.scale.manifest import Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.splitting import owners_of
-from cfe_faiss.scale.work import Work
+from cfe_faiss.scale.shards import INDEX, MANIFEST, append_rows, empty_index, manifest_of, owners_of
+from cfe_faiss.scale.tasks import Stage
 
 
-def vectors(work: Work, block: int) -> NDArray[np.float32]:
+def stages(settings: Settings, manifest: Manifest) -> list[Stage]:
+    """Return the stages from KS vectors to evidence; stages of shards are known after "place"."""
+    found = [
+        Stage("train", 1, train, ("vectors",)),
+        Stage("assign", settings.blocks, assign, ("vectors", "train")),
+        Stage("place", 1, place, ("train", "assign")),
+    ]
+    for placed in manifest.of_stage("place"):
+        shards = placed.result["shards"]
+        found.append(Stage("shard", shards, shard, ("vectors", "train", "assign", "place")))
+        found.append(Stage("join", 1, join, ("shard", "place")))
+        for joined in manifest.of_stage("join"):
+            found.append(Stage("evidence", shards, partial(evidence, **joined.result), ("shard", "join")))
+    return found
+
+
+def train(task: Task) -> None:
+    """Write the centroids of all lists, as ``IndexEvidenceIVF.train`` computes them from all vectors."""
+    settings = task.settings
+    cp = IndexEvidenceIVF(settings.d, settings.nlist).cp
+    sample = training_rows(settings.n, settings.nlist, cp, cp.seed)
+    X = _vectors_of(task, np.arange(settings.n) if sample is None else sample.astype(np.int64))
+    task.write(centroids=spherical_kmeans(X, settings.nlist, np.ones(len(X), np.float32), cp, cp.seed))
+
+
+def assign(task: Task) -> None:
+    """Write the list of each vector of a block."""
+    centroids = np.asarray(task.read("train", 0, "centroids"))
+    task.write(lists=nearest_numbers(_vectors(task, task.block), centroids))
+
+
+def place(task: Task) -> Mapping[str, Any]:
+    """Write the shard of each list."""
+    settings = task.settings
+    sizes = np.zeros(settings.nlist, np.int64)
+    for lists in task.read_blocks("assign", "lists"):
+        sizes += np.bincount(lists, minlength=settings.nlist)
+    shards = min(settings.shards, int(np.count_nonzero(sizes)))
+    owners = owners_of(np.asarray(task.read("train", 0, "centroids")), sizes, shards)
+    task.write(owners=owners.astype(np.int32))
+    return {"shards": shards}
+
+
+def shard(task: Task) -> Mapping[str, Any]:
+    """Write the index file of a shard."""
+    settings = task.settings
+    owners, lists, rows = task.read("place", 0, "owners"), [], []
+    for block, of_block in enumerate(task.read_blocks("assign", "lists")):
+        own = np.flatnonzero(owners[of_block] == task.block)
+        rows.append(own + settings.rows(block)[0])
+        lists.append(np.asarray(of_block[own]))
+    ids = np.concatenate(rows)
+    labels = as_labels("labels", np.asarray(task.inputs["labels"].array()[ids]), len(ids), unknown=True)
+    index = empty_index(np.array(task.read("train", 0, "centroids"))[None])
+    append_rows(index, _vectors_of(task, ids), labels, ids, np.concatenate(lists))
+    write_index(index, task.new(_shard_path(task.folder, task.block)), overwrite=True)
+    return {"vectors": len(ids)}
+
+
+def _shard_path(folder: Path, number: int) -> Path:
+    return folder / INDEX / f"shard-{number:06d}.index"
+
+
+def join(task: Task) -> Mapping[str, Any]:
+    """Write the list of shards; return the nprobe for the job's recall."""
+    settings = task.settings
+    shards = int(np.asarray(task.read("place", 0, "owners")).max()) + 1
+    path = task.new(task.folder / INDEX / MANIFEST)
+    with new_file(path, overwrite=True) as file:
+        file.write(manifest_of([_shard_path(task.folder, number) for number in range(shards)]))
+    index = ShardedEvidenceIndex.open(path.parent)
+    return {"nprobe": index.nlist if settings.recall is None else index.nprobe_for(settings.recall, settings.k)}
+
+
+def evidence(task: Task, nprobe: int) -> Mapping[str, Any]:
+    """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
+    ids, D, I = opened(task).search_shard(task.block, task.settings.k, nprobe, memory=task.memory // 2)
+    rows = task.write_table(tables.evidence_schema(), tables.evidence_batches(ids, D, I))
+    return {"nodes": len(ids), "rows": rows}
+
+
+def _vectors(task: Task, block: int) -> NDArray[np.float32]:
     """Return the KS vectors of a block, as an index stores them."""
-    stored = work.read("vectors", block, "X")
+    stored = task.read("vectors", block, "X")
     X = as_unit_rows("X", stored)
     release(stored)
     return X
 
 
-def train(work: Work, _: int) -> Mapping[str, Any]:
-    """Write the centroids of all lists: those that ``IndexEvidenceIVF.train`` finds of all vectors."""
-    settings = work.settings
-    cp = IndexEvidenceIVF(settings.d, settings.nlist).cp
-    chosen = training_rows(settings.n, settings.nlist, cp, cp.seed)
-    rows = np.arange(settings.n) if chosen is None else chosen.astype(np.int64)
-    X = _gathered(work, rows)
-    centroids = spherical_kmeans(X, settings.nlist, np.ones(len(X), np.float32), cp, cp.seed)
-    work.write("train", 0, centroids=centroids)
-    return {}
-
-
-def assign(work: Work, block: int) -> Mapping[str, Any]:
-    """Write the list of each vector of a block."""
-    centroids = np.asarray(work.read("train", 0, "centroids"))
-    work.write("assign", block, lists=nearest_numbers(vectors(work, block), centroids))
-    return {}
-
-
-def place(work: Work, _: int) -> Mapping[str, Any]:
-    """Write which shard holds each list."""
-    settings = work.settings
-    sizes = np.zeros(settings.nlist, np.int64)
-    for block in range(settings.blocks):
-        sizes += np.bincount(work.read("assign", block, "lists"), minlength=settings.nlist)
-    shards = min(settings.shards, int(np.count_nonzero(sizes)))
-    owners = owners_of(np.asarray(work.read("train", 0, "centroids")), sizes, shards)
-    work.write("place", 0, owners=owners.astype(np.int32))
-    return {"shards": shards}
-
-
-def shard(work: Work, number: int) -> Mapping[str, Any]:
-    """Write the index file of a shard."""
-    settings = work.settings
-    owners, lists, rows = work.read("place", 0, "owners"), [], []
-    for block in range(settings.blocks):
-        of_block = work.read("assign", block, "lists")
-        own = np.flatnonzero(owners[of_block] == number)
-        rows.append(own + settings.rows(block)[0])
-        lists.append(np.asarray(of_block[own]))
-    ids = np.concatenate(rows)
-    labels = as_labels("labels", np.asarray(work.inputs["labels"].array()[ids]), len(ids), unknown=True)
-    index = IndexEvidenceIVF(settings.d, settings.nlist)
-    index.take_centroids(np.array(work.read("train", 0, "centroids"))[None])
-    codes = _gathered(work, ids).view(np.uint8)
-    Transaction(index).append(codes, labels, ids, np.concatenate(lists)[None])
-    write_index(index, work.new(shard_path(work.folder, number)), overwrite=True)
-    return {"vectors": len(ids)}
-
-
-def shard_path(folder: Path, number: int) -> Path:
-    """Return where the file of a shard lies."""
-    return folder / INDEX / f"shard-{number:06d}.index"
-
-
-def join(work: Work, _: int) -> Mapping[str, Any]:
-    """Write which shards belong together, and how many lists are probed for the recall that is wanted."""
-    settings = work.settings
-    shards = int(np.asarray(work.read("place", 0, "owners")).max()) + 1
-    path = work.new(work.folder / INDEX / MANIFEST)
-    with new_file(path, overwrite=True) as file:
-        file.write(manifest_of([shard_path(work.folder, number) for number in range(shards)]))
-    index = ShardedEvidenceIndex.open(path.parent)
-    recall = settings.recall
-    return {"nprobe": index.nlist if recall is None else index.nprobe_for(recall, settings.k)}
-
-
-def evidence(work: Work, number: int, nprobe: int) -> Mapping[str, Any]:
-    """Write the evidence of the vectors of a shard, as if all were searched at once."""
-    index = opened(work)
-    ids, D, I = index.search_shard(number, work.settings.k, nprobe, memory=work.memory // 2)
-    path = work.new(work.path("evidence", number, "parquet"))
-    tables.write(path, tables.evidence_schema(), tables.evidence_batches(ids, D, I))
-    return {"nodes": len(ids), "rows": int((I >= 0).sum())}
-
-
-def _gathered(work: Work, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the vectors of some nodes, in their order; each block is read once."""
-    X = np.empty((len(rows), work.settings.d), np.float32)
-    blocks = rows // work.settings.block_rows
+def _vectors_of(task: Task, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the KS vectors of some nodes in their order; reads each block once."""
+    X = np.empty((len(rows), task.settings.d), np.float32)
+    blocks = rows // task.settings.block_rows
     order = np.argsort(blocks, kind="stable")
-    borders = np.searchsorted(blocks[order], np.arange(work.settings.blocks + 1))
-    for block in range(work.settings.blocks):
+    borders = np.searchsorted(blocks[order], np.arange(task.settings.blocks + 1))
+    for block in range(task.settings.blocks):
         places = order[borders[block] : borders[block + 1]]
         if len(places):
-            X[places] = vectors(work, block)[rows[places] - work.settings.rows(block)[0]]
+            X[places] = _vectors(task, block)[rows[places] - task.settings.rows(block)[0]]
     return X
 
 
-def opened(work: Work) -> ShardedEvidenceIndex:
-    """Return the index of a job as it is, opened once for all tasks of a worker."""
-    folder = work.folder / INDEX
-    return _opened(folder, _state_of(folder))
+# --- the index of a job -----------------------------------------------------------------------------------------------
 
 
-def is_index(folder: Path) -> bool:
-    """Return whether the folder of a job holds an index that can be opened, whoever has written it."""
-    try:
-        ShardedEvidenceIndex.open(folder / INDEX)
-    except (FileNotFoundError, ValueError):
-        return False
-    return True
+def opened(task: Task) -> ShardedEvidenceIndex:
+    """Return the current index of a job, opened once for all tasks of a worker."""
+    folder = task.folder / INDEX
+    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
+    return _opened(folder, tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files))
 
 
 @lru_cache(maxsize=1)
 def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)
-
-
-def _state_of(folder: Path) -> tuple[Any, ...]:
-    """Return what tells the files in a folder from those that were there before."""
-    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
-    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files)

@@ -1,17 +1,17 @@
-"""What a job is given: features, edges and predicted classes, as files that every worker can read by blocks.
+"""Inputs of a job as files that workers map, the settings of the job, and the context in which a task runs.
 
-Arrays and tensors that lie in no ``.npy`` file are written into the folder of the job, a block at a time, so that
-those which are mapped never have to fit into memory; Parquet files are written as arrays there, a row group at a time.
+Arrays and tensors without a ``.npy`` file are written into the job's folder block by block, so memory maps may exceed
+memory. Parquet files are converted to arrays there, one row group at a time.
 """
 
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +19,27 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.scale.manifest import digest_of
+from cfe_faiss.files.regular import open_regular
+from cfe_faiss.scale.manifest import Manifest, digest_of, path_of_stage, size_fault
 
-_BLOCK = 1 << 24  # bytes, about, that are written at once
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BLOCK = 1 << 24  # bytes in one write, about
 
 Source = str | os.PathLike[str] | NDArray[Any] | Any
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file that a job reads.
+    """Input file of a job.
 
     Attributes
     ----------
     path
-        Where it is.
+        Absolute path.
     size, modified, digest
-        Its bytes, when it was last written (ns), and the BLAKE2 hash of its content.
+        Size in bytes, time of the last change in ns, and BLAKE2 hash.
     """
 
     path: str
@@ -45,7 +49,7 @@ class Input:
 
     @classmethod
     def of(cls, path: Path) -> "Input":
-        """Return a file as it is now."""
+        """Return the current state of a file."""
         status = path.stat()
         return cls(str(path), status.st_size, status.st_mtime_ns, digest_of(path))
 
@@ -55,48 +59,157 @@ class Input:
         return array
 
     def change(self) -> str | None:
-        """Return what is different about the file now, or None; its content is read only if its time is another."""
+        """Return how the file changed since the job was made, or None; a changed time alone is no change."""
         path = Path(self.path)
-        if not path.exists():
-            return f"{path} is missing"
-        status = path.stat()
-        if status.st_size != self.size:
-            return f"{path} has {status.st_size} bytes, not {self.size}"
-        if status.st_mtime_ns != self.modified and digest_of(path) != self.digest:
-            return f"{path} has another content than when the job was made"
-        return None
+        fault = size_fault(path, self.size)
+        if fault is None and path.stat().st_mtime_ns != self.modified and digest_of(path) != self.digest:
+            fault = "has another content than when the job was made"
+        return fault and f"{path} {fault}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what the job's file keeps."""
-        return asdict(self)
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Size of a job's inputs and the checked parameters of :class:`cfe_faiss.scale.Job`."""
+
+    n: int
+    d: int
+    num_layers: int
+    alpha: float
+    directed: bool
+    k: int
+    recall: float | None
+    nlist: int
+    shards: int
+    block_rows: int
+    pairs: int
+    threshold: float | None
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of rows."""
+        return -(-self.n // self.block_rows)
+
+    def rows(self, block: int) -> tuple[int, int]:
+        """Return the first row of a block, and the row after the last."""
+        return block * self.block_rows, min(self.n, (block + 1) * self.block_rows)
+
+
+@dataclass(slots=True)
+class Task:
+    """Context of a task: job, stage and block, memory limit, and the files it reads and writes.
+
+    Attributes
+    ----------
+    folder, settings, inputs
+        Folder of the job, its settings and input files: ``features``, ``labels``, ``edges`` or ``indptr`` and
+        ``indices``, and ``edge_weight`` for weighted graphs.
+    memory
+        Memory limit in bytes, mapped files not included.
+    stage, block
+        Stage and block of the task.
+    written
+        Files the task has written so far.
+    """
+
+    folder: Path
+    settings: Settings
+    inputs: Mapping[str, Input]
+    memory: int
+    stage: str
+    block: int
+    written: list[Path] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, folder: Path, memory: int, stage: str, block: int) -> "Task":
+        """Return the context of a task of the job in a folder."""
+        return cls(folder, *read_specification(folder), memory, stage, block)
+
+    def path(self, stage: str, block: int, name: str) -> Path:
+        """Return the path of a file that a task of any stage writes."""
+        return self.folder / stage / f"{block:06d}.{name}"
+
+    def new(self, path: Path) -> Path:
+        """Record that this task writes a file in the folder of a stage; return its path."""
+        path_of_stage(self.folder, str(path.relative_to(self.folder)), f"the job in {self.folder}")
+        path.parent.mkdir(exist_ok=True)
+        self.written.append(path)
+        return path
+
+    def write(self, **arrays: NDArray[Any]) -> None:
+        """Write each array as a file of this task."""
+        for name, array in arrays.items():
+            with new_file(self.new(self.path(self.stage, self.block, f"{name}.npy")), overwrite=True) as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+
+    def write_table(self, schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]") -> int:
+        """Write batches as the Parquet file of this task; return the number of rows."""
+        with extra("store"):
+            import pyarrow.parquet as pq
+        path, rows = self.new(self.path(self.stage, self.block, "parquet")), 0
+        with new_file(path, overwrite=True) as file, pq.ParquetWriter(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        return rows
+
+    def read(self, stage: str, block: int, name: str) -> NDArray[Any]:
+        """Return an array that a task of any stage wrote, mapped."""
+        array: NDArray[Any] = np.load(self.path(stage, block, f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+        return array
+
+    def read_blocks(self, stage: str, name: str) -> Iterator[NDArray[Any]]:
+        """Yield the arrays of this name of all blocks of rows, mapped."""
+        return (self.read(stage, block, name) for block in range(self.settings.blocks))
+
+
+def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
+    """Return the settings and the inputs of the job in a folder; errors as of :meth:`Manifest.specification`."""
+    content = Manifest.specification(folder)
+    return Settings(**content["settings"]), {name: Input(**fields) for name, fields in content["inputs"].items()}
+
+
+def specification_of(settings: Settings, inputs: Mapping[str, Input]) -> dict[str, Any]:
+    """Return the content of ``job.json``."""
+    return {"settings": asdict(settings), "inputs": {name: asdict(one) for name, one in inputs.items()}}
+
+
+# --- conversion of sources --------------------------------------------------------------------------------------------
 
 
 def stored(name: str, source: Source, folder: Path) -> Input:
-    """Return the file of an input: the one that is named, or a new one in ``folder`` with what is in an array or table.
+    """Return the file of an input: the ``.npy`` file itself, or a new file in ``folder`` with its content.
 
     Raises
     ------
     FileNotFoundError
         If a path names no file.
     ValueError
-        If a file is neither ``.npy`` nor Parquet.
+        If a path names no regular file, or one that is neither ``.npy`` nor Parquet.
     TypeError
-        If what is given is no array of numbers, or a tensor in a sparse layout.
+        If the source is no array of numbers, or a tensor in a sparse layout.
     """
     path, new = _path_of(source), folder / f"{name}-{secrets.token_hex(8)}.new"
     if path is None:
-        return _kept(_copied(name, source, new), name)
-    if not path.exists():
+        _copy(name, source, new)
+    elif not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {path}")
-    if path.suffix == ".npy":
+    elif path.suffix == ".npy":
         return Input.of(path.resolve())
-    if path.suffix in (".parquet", ".pq"):
-        return _kept(_from_parquet(name, path, new), name)
-    raise ValueError(f"{name} must be an array, or a .npy or .parquet file, got {path}")
+    elif path.suffix in (".parquet", ".pq"):
+        open_regular(path).close()
+        _copy_parquet(name, path, new)
+    else:
+        raise ValueError(f"{name} must be an array, or a .npy or .parquet file, got {path}")
+    target = new.with_name(f"{name}-{digest_of(new)}.npy")  # never replaces the file of another job
+    if target.exists():
+        new.unlink()
+    else:
+        new.rename(target)
+    return Input.of(target)
 
 
 def paths_of(sources: Iterable[Source | None]) -> list[Path]:
-    """Return the files that inputs are read from, those of memory maps among them."""
+    """Return the files of sources, including the files of memory maps."""
     names = (getattr(source, "filename", source) for source in sources)
     return [Path(name).resolve() for name in names if isinstance(name, str | os.PathLike)]
 
@@ -104,26 +217,16 @@ def paths_of(sources: Iterable[Source | None]) -> list[Path]:
 def _path_of(source: Source) -> Path | None:
     if isinstance(source, str | os.PathLike):
         return Path(source)
-    mapped = source if isinstance(source, np.memmap) else None
-    if mapped is None or not isinstance(mapped.filename, Path | str) or not str(mapped.filename).endswith(".npy"):
+    name = source.filename if isinstance(source, np.memmap) else None
+    if not isinstance(name, Path | str) or not str(name).endswith(".npy"):
         return None
-    whole = np.load(mapped.filename, mmap_mode="r", allow_pickle=False)
-    same = whole.shape == mapped.shape and whole.dtype == mapped.dtype and whole.strides == mapped.strides
-    return Path(mapped.filename) if same else None  # a view of a part is an array like others
+    whole = np.load(name, mmap_mode="r", allow_pickle=False)
+    same = whole.shape == source.shape and whole.dtype == source.dtype and whole.strides == source.strides
+    return Path(name) if same else None  # copy a view of a part
 
 
-def _kept(path: Path, name: str) -> Input:
-    """Return a new file under a name by its content: no file of another job is replaced."""
-    target = path.with_name(f"{name}-{digest_of(path)}.npy")
-    if target.exists():
-        path.unlink()
-    else:
-        path.rename(target)
-    return Input.of(target)
-
-
-def _copied(name: str, source: Any, target: Path) -> Path:
-    """Write an array, a tensor, or what else has a shape and slices."""
+def _copy(name: str, source: Any, target: Path) -> None:
+    """Write an array, a tensor, or another object with a shape and slices."""
     layout = str(getattr(source, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise TypeError(
@@ -132,27 +235,26 @@ def _copied(name: str, source: Any, target: Path) -> Path:
         )
     if not hasattr(source, "shape"):
         source = as_array(name, source)
-    return _written(name, target, tuple(source.shape), _blocks(name, source))
+    _write(name, target, tuple(source.shape), (_checked(name, block) for block in _blocks(source)))
 
 
-def _blocks(name: str, source: Any) -> Iterator[NDArray[Any]]:
-    """Yield an array in parts, in order: some rows, or a part of one where rows are long."""
+def _blocks(source: Any) -> Iterator[Any]:
+    """Yield an array in order: several rows at a time, or parts of a long row."""
     shape = tuple(source.shape)
-    if not shape or 0 in shape:
-        yield _block(name, source[...] if not shape else source)
-        return
     width = 8 * math.prod(shape[1:])
-    if len(shape) == 2 and width > _BLOCK:
+    if not shape or 0 in shape:
+        yield source if shape else source[...]
+    elif len(shape) == 2 and width > _BLOCK:
         for row in range(shape[0]):
             for first in range(0, shape[1], _BLOCK // 8):
-                yield _block(name, source[row, slice(first, first + _BLOCK // 8)])
-        return
-    height = max(1, _BLOCK // width)
-    for first in range(0, shape[0], height):
-        yield _block(name, source[first : first + height])
+                yield source[row, slice(first, first + _BLOCK // 8)]
+    else:
+        height = max(1, _BLOCK // width)
+        for first in range(0, shape[0], height):
+            yield source[first : first + height]
 
 
-def _block(name: str, values: Any) -> NDArray[Any]:
+def _checked(name: str, values: Any) -> NDArray[Any]:
     try:
         return as_array(name, values)
     except TypeError as error:
@@ -161,11 +263,11 @@ def _block(name: str, values: Any) -> NDArray[Any]:
         raise TypeError(f"{name} must hold real numbers of a type that NumPy has: {error}") from error
 
 
-def _written(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> Path:
-    """Write blocks, in order, as one array of the first one's type."""
+def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:
+    """Write blocks in order as one array with the element type of the first block."""
     first = next(blocks)
+    header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
     with new_file(path, overwrite=False) as file:
-        header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         size = 0
         for block in chain([first], blocks):
@@ -173,11 +275,10 @@ def _written(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDA
             file.write(np.ascontiguousarray(block, first.dtype).data)
         if size != math.prod(shape):
             raise ValueError(f"{name} must have shape {shape}, got {size} numbers")
-    return path
 
 
-def _from_parquet(name: str, path: Path, target: Path) -> Path:
-    """Write the columns of a Parquet file as one array: (rows,) of one column, else (rows, columns)."""
+def _copy_parquet(name: str, path: Path, target: Path) -> None:
+    """Write the columns of a Parquet file as one array: (rows,) for one column, else (rows, columns)."""
     with extra("store"):
         import pyarrow.parquet as pq
     with pq.ParquetFile(path) as table:
@@ -185,7 +286,7 @@ def _from_parquet(name: str, path: Path, target: Path) -> Path:
         first = next(blocks, None)
         if first is None:
             raise ValueError(f"{name} must hold rows, got an empty {path}")
-        return _written(name, target, (table.metadata.num_rows, *first.shape[1:]), chain([first], blocks))
+        _write(name, target, (table.metadata.num_rows, *first.shape[1:]), chain([first], blocks))
 
 
 def _columns(name: str, table: Any) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""A sharded index in warm processes of a Ray cluster, which answer queries."""
+"""A sharded index in warm processes of a Ray cluster that answer queries."""
 
 import os
 import time
@@ -7,36 +7,36 @@ from typing import Any, Self
 
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.index.searching import Searches
-from cfe_faiss.scale.ray_cluster import connect
+from cfe_faiss.scale.ray import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.search.query import Effort, Query, Results
 
-_RESTARTS = 0.2  # seconds until a replica that has died is asked again
+_RESTARTS = 0.2  # seconds until the next call of a replica that died
 
 
 class ServedEvidenceIndex(Searches):
-    """A sharded index in several warm processes of a Ray cluster; over the shards in a folder.
+    """A sharded index in several warm processes (*replicas*) of a Ray cluster.
 
-    A call goes to one of the processes (*replicas*), in turns; where it dies or is not back in time, to another one. A
-    process that has died is started again. Results are those of the index itself, since each process has it mapped.
+    Calls go to the replicas in turn. If a replica dies or exceeds the deadline, the call goes to the next one, and a
+    dead replica is restarted. Each replica maps the whole index, so results equal a search of the index.
 
     Parameters
     ----------
     path
-        Folder of the shards, which the processes see.
+        Folder of the shards, which the replicas must see.
     replicas
-        How many processes.
+        Number of processes.
     deadline
-        Seconds that one process has for a call; one that dies leaves what is left of them to the next.
+        Seconds per attempt. After the death of a replica, the next one has the remaining time.
     attempts
-        How many processes are waited for so long, before the call fails.
+        Number of attempts before the call fails.
     address
-        Of the cluster; None for one that this process is connected to, or else a new one on this machine.
+        Address of the cluster; None for the one that this process is connected to, or else a new one on this machine.
 
     Notes
     -----
-    Whoever reaches a port of a Ray cluster can run code on its machines. A new cluster listens on the loopback
-    interface only. One that was started otherwise listens where it was told to, by default on every interface.
+    Anybody who reaches a port of a Ray cluster can run code on its machines. A new cluster listens on the loopback
+    interface only. A cluster that was started otherwise listens on every interface by default.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class ServedEvidenceIndex(Searches):
         number = as_count("replicas", replicas)
         self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
         self._attempts = as_count("attempts", attempts)
-        self.d = ShardedEvidenceIndex.open(path).d  # what is wrong with it is said here
+        self.d = ShardedEvidenceIndex.open(path).d  # raises the errors of the files here
         self._ray, self._is_own = connect(address)
         actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
-        """Return what ``ShardedEvidenceIndex.answer`` does, and so do all searches; TimeoutError if none answers."""
+        """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
         return self._asked("answer", query, effort)
 
     def processes(self) -> list[int]:
-        """Return the number of each process, as the system of its machine has it."""
+        """Return the process id of each replica on its machine."""
         return [self._ray.get(replica.process.remote(), timeout=self._deadline) for replica in self._replicas]
 
     def close(self) -> None:
-        """End the processes, and the cluster, if it was started here."""
+        """End the replicas, and the cluster if this object started it."""
         for replica in self._replicas:
             self._ray.kill(replica)
         self._replicas = []
@@ -97,7 +97,7 @@ class ServedEvidenceIndex(Searches):
                 except errors.GetTimeoutError as error:
                     self._ray.cancel(reference)
                     last = error
-                except errors.RayError as error:  # it has died, and is started again
+                except errors.RayError as error:  # the replica died, and Ray restarts it
                     last = error
                     time.sleep(min(left, _RESTARTS))
                 else:
@@ -108,7 +108,7 @@ class ServedEvidenceIndex(Searches):
 
 
 class _Replica:
-    """The process of a replica."""
+    """Process of a replica."""
 
     def __init__(self, path: str) -> None:
         self._index = ShardedEvidenceIndex.open(path)

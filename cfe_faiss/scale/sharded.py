@@ -1,7 +1,7 @@
-"""One index in several files: each shard holds some of its lists, and all shards have the same centroids.
+"""An index in several files: each shard holds some of its lists, and all shards share the centroids.
 
-A shard is an ordinary file of an ``IndexEvidenceIVF`` whose other lists are empty, so that ``read_index`` and stock
-FAISS open it by itself. Opened together, all of them are one mapped index: each list is read where it lies.
+A shard is an ordinary file of an ``IndexEvidenceIVF`` whose other lists are empty, so ``read_index`` and stock FAISS
+can open a single shard. Opened together, the shards are one mapped index.
 """
 
 import os
@@ -24,29 +24,29 @@ from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.lists import id_map
 from cfe_faiss.lists.faiss_functions import Step, pointer_to, raw, setting, total
 from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.scale import shard_changes, shard_files
-from cfe_faiss.scale.shard_files import Shards
+from cfe_faiss.scale import shards as shard_files
+from cfe_faiss.scale.shards import NewVectors, Rows, Shards
 from cfe_faiss.search.answer import search
 from cfe_faiss.search.query import Effort, Queries
 from cfe_faiss.search.selection import selected
 
 
 class ShardedEvidenceIndex(IndexEvidenceIVF):
-    """An inverted file whose lists lie in several files, mapped into memory as one index; made by :meth:`open`.
+    """Inverted file in several files, mapped into memory as one index; created by :meth:`open`.
 
-    It does what an ``IndexEvidenceIVF`` that is mapped from one file does, with the same results to the last bit:
-    searches of evidence at an ``nprobe``, at a recall, exact and certified, pairs, ranges, plain FAISS searches. The
-    system reads what is searched, so the files together may be larger than memory; what is held of each vector is its
-    label and, after the first search of stored vectors, its place among the ids (28 bytes). A list is compared with its
-    checksum when it is first read; a damaged one is a ValueError that names the file. ``write_index`` writes the index
-    into one file. Pickled, it is a path, and is opened again there.
+    It works like an ``IndexEvidenceIVF`` mapped from one file, with the same results, bit for bit: evidence searches at
+    an ``nprobe``, at a recall, exact and certified, pairs, ranges, and plain FAISS searches. Searches read only the
+    pages they need, so the files together may exceed memory. Each vector takes 28 bytes of memory: its label and, after
+    the first search of stored vectors, its entry in the id map. The first read of a list verifies its checksum; a
+    damaged list raises a ValueError that names the file. ``write_index`` writes the index into one file. A pickle
+    holds the path, and opens it again.
 
     ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel`` and ``remove_ids`` change the files and the index
-    together, with the results of the same change of one index in memory; :meth:`add_blocks` and :meth:`relabel_blocks`
-    take more than fits into memory. Only shards that hold what changes are written anew, one at a time in memory. The
-    change takes place in one moment: an error, an interrupt or a killed process leaves the index as it was. Others who
-    have the same folder open go on with the shards that they have, until they open it again or change it themselves;
-    who changes it waits for another one who does. Lists stay as they were trained; new vectors go to the nearest.
+    together, with the results of the same change in memory. :meth:`add_blocks` and :meth:`relabel_blocks` take more
+    rows than fit into memory. Only changed shards are written, one at a time in memory. Every change is atomic: an
+    error, an interrupt or a killed process leaves the index as before. Other processes that have the folder open keep
+    their shards until they open it again or change it. Writers wait for each other. The centroids do not change; new
+    vectors go to the nearest list.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Parameters
         ----------
         path
-            Folder that :func:`write_shards` has written, or that of a job, whose index is opened.
+            Folder written by :func:`write_shards`, or folder of a job, to open the job's index.
 
         Returns
         -------
@@ -92,12 +92,12 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         FileNotFoundError
             If the folder, its list of shards or a shard is missing.
         ValueError
-            If one of them is damaged, of another version, or does not belong to the others.
+            If a file is damaged, of another version, or does not match the others.
         """
         shards = shard_files.read(shard_files.folder_of(Path(path).resolve()))
         shard_files.warn_of_unchecked(shards)
         parameters = shards.manifest["parameters"]
-        settings = {name: parameters[name] for name in ("theta", "weighted", "complete", "routing")}
+        settings = {name: parameters[name] for name in shard_files.PARAMETERS}
         index = cls.__new__(cls)
         IndexEvidenceIVF.__init__(index, parameters["d"], parameters["nlist"], **settings)
         index.take_centroids(shards.centroids)
@@ -113,11 +113,11 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     @property
     def shards(self) -> tuple[IndexEvidenceIVF, ...]:
-        """The index of each shard, mapped from its file."""
+        """Index of each shard, mapped from its file."""
         return self._files.indexes
 
     def _taking(self, shards: Shards) -> list[Step]:
-        """Return the steps after which the index is what lies in these shards; what may fail is done before."""
+        """Return the steps that replace the index by these shards. Allocations come before the steps."""
         pointers = faiss.InvertedListsPtrVector()
         for shard in shards.indexes:
             pointers.push_back(shard.invlists)
@@ -154,21 +154,21 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def search_shard(
         self, number: int, k: int, nprobe: int, *, memory: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-        """Return the evidence of the vectors of one shard, with the bits of a search of all stored vectors.
+        """Return the evidence of the vectors of one shard, bit for bit as in a search of all stored vectors.
 
         Parameters
         ----------
         number
-            Of the shard, 0 to the number of shards less 1.
+            Number of the shard, from 0.
         k, nprobe, memory
             As in :meth:`search_members`.
 
         Returns
         -------
         ids
-            Of the shard's vectors, (m,), in order of their lists.
+            Ids of the shard's vectors, (m,), in the order of their lists.
         D, I
-            Their evidence, (m, k) both.
+            Their evidence, both (m, k).
 
         Raises
         ------
@@ -183,20 +183,20 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(queries, effort.over(self.own_effort()), nq=snapshot.n)  # as all of them are searched
+            D, I = search(queries, effort.over(self.own_effort()), nq=snapshot.n)  # as in a search of all stored rows
             return snapshot.row_ids[rows], D, I
 
     # --- changing it ------------------------------------------------------------------------------------------------
 
     def add_blocks(self, blocks: Iterable[tuple[ArrayLike, ...]]) -> None:
-        """Add vectors block by block, as :meth:`add_with_labels` does; all of them or, on an error, none.
+        """Add vectors block by block, as :meth:`add_with_labels` does; all or, on an error, none.
 
         Parameters
         ----------
         blocks
-            Tuples ``(x, labels)`` or ``(x, labels, ids)`` as :meth:`add_with_labels` takes them, such as a generator
-            yields them; each is read once. Ids of a block that has none are the numbers of its vectors, counted from
-            ``ntotal``. A block of some thousand vectors or more is worth its time.
+            Iterable of tuples ``(x, labels)`` or ``(x, labels, ids)``, as for :meth:`add_with_labels`; read once. A
+            block without ids gets consecutive ids, counted from ``ntotal`` over all blocks. Use blocks of at least some
+            thousand vectors.
 
         Raises
         ------
@@ -207,42 +207,41 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
         Notes
         -----
-        Takes memory for up to three times a shard as it becomes, for copies of a block, and to compare ids, up to 32
-        bytes for each vector that is new or stored; and room in the folder for the new vectors and, until the old ones
-        are removed, for the shards that they come to.
+        Memory: up to three times a changed shard, copies of a block, and up to 32 bytes per new or stored vector to
+        compare ids. Disk: the new vectors and, until the old files are removed, the changed shards.
         """
         with self._alone():
-            self._add_checked(shard_changes.checked_blocks(blocks, self.d, self.ntotal))
+            self._add_checked(shard_files.checked_blocks(blocks, self.d, self.ntotal))
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
         with self._alone():
             self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self.ntotal))])
 
-    def _add_checked(self, blocks: Iterable[shard_changes.Checked]) -> None:
+    def _add_checked(self, blocks: Iterable[Rows]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
-            new = shard_changes.sorted_into(file, blocks, self._files, self._all_centroids()[0])
+            new = NewVectors.sorted_into(file, blocks, self._files)
             with self.reading():
                 self.snapshot().native.check_ids()
                 Transaction(self).new_ids(new.ids, len(new.ids))
             self._rewrite(new.edits())
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Give stored vectors new classes; arguments and errors are those of ``IndexEvidenceIVF.relabel``.
+        """Change labels of stored vectors; arguments and errors as of ``IndexEvidenceIVF.relabel``.
 
-        Only shards in which a class becomes another one are written anew.
+        Only shards with changed labels are written.
         """
         with self._alone():
             snapshot = self.storage()
             self._take_labels(snapshot, id_map.relabelled(snapshot, labels, ids))
 
     def relabel_blocks(self, blocks: Iterable[tuple[ArrayLike, ArrayLike]]) -> None:
-        """Give stored vectors new classes block by block, as calls of :meth:`relabel` do; all or, on an error, none.
+        """Change labels of stored vectors block by block, as calls of :meth:`relabel` do; all or, on an error, none.
 
         Parameters
         ----------
         blocks
-            Tuples ``(labels, ids)`` as :meth:`relabel` takes them, such as a generator yields them. Where an id is in
-            several blocks, the last one counts.
+            Iterable of tuples ``(labels, ids)``, as for :meth:`relabel`. If an id is in several blocks, the last one
+            counts.
 
         Raises
         ------
@@ -253,29 +252,29 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
         Notes
         -----
-        Takes memory for a shard, for a block, and for what the index holds of each vector to find it by its id.
+        Takes memory for a shard, for a block, and for the id map.
         """
         with self._alone():
             snapshot = self.storage()
-            self._take_labels(snapshot, shard_changes.relabelled(snapshot.labels, snapshot.members, blocks))
+            self._take_labels(snapshot, shard_files.relabelled(snapshot.labels, snapshot.members, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_changes.relabellings(self._files, snapshot.labels, labels))
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, shard_files.relabel, labels))
 
     def remove_ids(self, x: Any) -> int:
-        """Remove vectors, and return how many; argument and errors are those of ``IndexEvidenceIVF.remove_ids``."""
+        """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
         with self._alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_changes.removals(self._files, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, shard_files.remove, gone))
         return int(gone.sum())
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep out who else changes the shards, and take over what they have become."""
+        """Keep other writers out, and open the shards that they have changed since."""
         folder = self._files.folder
         with self._changes.writing(), shard_files.writing(folder):
-            if not shard_files.is_current(self._files):
+            if not self._files.is_current():
                 shards = shard_files.read(folder, self._files)
                 self._check_same(shards)
                 steps = self._taking(shards)
@@ -288,12 +287,12 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if before != now or not np.array_equal(self._files.centroids, shards.centroids):
             raise RuntimeError(f"the shards in {shards.folder} are those of another index now; open them again")
 
-    def _rewrite(self, edits: Mapping[int, shard_changes.Edit]) -> None:
-        """Change shards, in the folder and here in the same moment."""
+    def _rewrite(self, edits: Mapping[int, shard_files.Edit]) -> None:
+        """Change shards in the folder and in this index at once."""
         if not edits:
             return
         before = self._files
-        prepared, manifest = shard_files.prepared_manifest(before.folder, shard_changes.write_changed(before, edits))
+        prepared, manifest = shard_files.prepared_manifest(before.folder, shard_files.write_changed(before, edits))
         after = shard_files.opened(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
         steps = self._taking(after)
@@ -302,7 +301,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         sync_folder(before.folder)
 
     def _mapping_all(self, shards: Shards) -> list[Step]:
-        """Return the steps that make FAISS's map from ids to places anew, if there is one."""
+        """Return the steps that rebuild FAISS's direct map, if there is one."""
         if self.direct_map.type == faiss.DirectMap.NoMap:
             return []
         return self._mapping(np.concatenate([shard.storage().row_ids for shard in shards.indexes]))

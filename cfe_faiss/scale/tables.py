@@ -1,6 +1,6 @@
-"""Results of jobs as Parquet files."""
+"""Parquet tables of the results of jobs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.files.new_file import new_file
 from cfe_faiss.search.exact import Found, Threshold
 
 if TYPE_CHECKING:
@@ -19,48 +18,44 @@ _ROWS = 1 << 17  # nodes, or pairs, in a batch
 
 def evidence_schema() -> "pa.Schema":
     """Return the columns of evidence: node, evidence, rank (from 1), similarity."""
-    with extra("store"):
-        import pyarrow as pa
-    return pa.schema(
-        [("node", pa.int64()), ("evidence", pa.int64()), ("rank", pa.int32()), ("similarity", pa.float32())]
-    )
+    return _schema(node="int64", evidence="int64", rank="int32", similarity="float32")
 
 
 def pairs_schema() -> "pa.Schema":
     """Return the columns of pairs: source, target, similarity."""
+    return _schema(source="int64", target="int64", similarity="float32")
+
+
+def _schema(**columns: str) -> "pa.Schema":
     with extra("store"):
         import pyarrow as pa
-    return pa.schema([("source", pa.int64()), ("target", pa.int64()), ("similarity", pa.float32())])
+    return pa.schema([(name, getattr(pa, kind)()) for name, kind in columns.items()])
 
 
 def evidence_batches(
     ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
 ) -> Iterator["pa.RecordBatch"]:
     """Yield the results of nodes, (n,), D and I, (n, k), without padding, in ascending order of the nodes."""
-    import pyarrow as pa
-
-    order = np.argsort(ids, kind="stable")
+    order, schema = np.argsort(ids, kind="stable"), evidence_schema()
     for first in range(0, len(order), _ROWS):
-        chosen = order[first : first + _ROWS]
-        row, rank = np.nonzero(I[chosen] >= 0)
-        columns: list[NDArray[Any]] = [
-            ids[chosen][row],
-            I[chosen][row, rank],
-            (rank + 1).astype(np.int32),
-            D[chosen][row, rank],
-        ]
-        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=evidence_schema())
+        nodes = order[first : first + _ROWS]
+        row, rank = np.nonzero(I[nodes] >= 0)
+        yield _batch(schema, ids[nodes][row], I[nodes][row, rank], (rank + 1).astype(np.int32), D[nodes][row, rank])
 
 
 def pairs_batch(pairs: Found) -> "pa.RecordBatch":
-    """Return pairs, (n,) each of source, target and similarity, as they are."""
+    """Return pairs, (n,) each of source, target and similarity, in their order."""
+    return _batch(pairs_schema(), *pairs)
+
+
+def _batch(schema: "pa.Schema", *columns: NDArray[Any]) -> "pa.RecordBatch":
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays([pa.array(column) for column in pairs], schema=pairs_schema())
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=schema)
 
 
 def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) -> Iterator[Found]:
-    """Yield the pairs of a file at or above a threshold: two columns of ids, and one of similarities."""
+    """Yield the pairs of a file at or above a threshold, from two columns of ids and one of similarities."""
     with extra("store"):
         import pyarrow.parquet as pq
     with pq.ParquetFile(path) as file:
@@ -68,15 +63,3 @@ def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) ->
             source, target, similarity = (batch.column(name).to_numpy() for name in columns)
             chosen = np.flatnonzero(similarity >= threshold())
             yield source[chosen], target[chosen], similarity[chosen]
-
-
-def write(path: Path, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]) -> int:
-    """Write batches into a Parquet file, whole or not at all; return how many rows it has."""
-    with extra("store"):
-        import pyarrow.parquet as pq
-    rows = 0
-    with new_file(path, overwrite=True) as file, pq.ParquetWriter(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    return rows

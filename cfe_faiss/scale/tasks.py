@@ -1,69 +1,105 @@
-"""Running the tasks of a stage on an executor, whatever happens to its workers.
+"""Tasks of a stage, and the processes of this machine that run them.
 
-A task is a call that reads files and writes files, and may be done twice: what it writes has its name only when it is
-complete. A worker that dies costs the tasks that it was at, which are done again; a task that raises an error ends the
-stage, after those that run beside it are finished.
+A task reads files and writes files. It may run twice: its files get their names only when they are complete. When a
+worker dies, its task runs again. When a task raises an error, the stage ends after the tasks that are running.
 """
 
+import os
+import pickle
+import resource
+import signal
 import statistics
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Protocol
 
-from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.base.threads import use_threads
+from cfe_faiss.scale.inputs import Task
+from cfe_faiss.scale.manifest import Finished, WrittenFile
 
-_ATTEMPTS = 4  # of a task whose worker died
+_ATTEMPTS = 4  # attempts of a task whose worker died
 _POLL = 1.0  # seconds
-_STRAGGLES = 5.0  # times the median time of a stage's tasks, after which a task is started once more
-_AT_LEAST = 30.0  # ... but not before so many seconds
-_GIVEN_UP = 50.0  # times that time, after which nothing is waited for any more
-_LONGEST = 7 * 86400.0  # seconds that a task is waited for where no other one has been finished
+_STRAGGLES = 5.0  # a task that takes this many times the median of its stage gets a second attempt...
+_AT_LEAST = 30.0  # ... but not before this many seconds
+_GIVEN_UP = 50.0  # after this many times that, the job fails
+_LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
 _QUEUED = 600.0  # seconds that a task waits for a free worker
 
+Run = Callable[[Task], Mapping[str, Any] | None]
 Call = Callable[[int], Finished]
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Stage of a job.
+
+    Attributes
+    ----------
+    name
+        Name, and folder of the stage's files.
+    blocks
+        Number of tasks.
+    run
+        Runs one task, and may return numbers for later stages.
+    reads
+        Stages whose files the tasks read.
+    """
+
+    name: str
+    blocks: int
+    run: Run
+    reads: tuple[str, ...] = ()
+
+
 class WorkerDiedError(Exception):
-    """A worker ended while it was at a task: killed, or with its machine."""
+    """A worker process ended during a task."""
 
 
 class JobError(RuntimeError):
-    """A task failed for good; what was finished before stays so, and the job can be resumed."""
+    """A task failed for good. Finished tasks stay finished, and the job can be resumed."""
 
 
 class Executor(Protocol):
-    """What runs tasks: worker processes of this machine, or a cluster."""
+    """Worker processes of this machine, or of a cluster."""
 
     @property
     def machines(self) -> list[int]:
-        """How many cores each machine has."""
+        """Number of cores of each machine."""
 
     @property
     def workers(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run at once."""
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
-        """Start ``call(block)``, which will use so many threads, and return a future.
+        """Start ``call(block)``, which uses this many threads.
 
-        It is running when the task has begun, and raises :class:`WorkerDiedError` if its worker ended meanwhile.
+        The future is running as soon as the task is. It raises :class:`WorkerDiedError` if the worker ends early.
         """
 
     def close(self) -> None:
-        """End all workers, also those that are at a task."""
+        """End all workers, including busy ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What each task of a stage has for itself.
+    """Resources of each task of a stage.
 
     Attributes
     ----------
     threads
-        How many it uses.
+        Threads of the task.
     neighbors
-        How many tasks share the memory of a machine, itself among them.
+        Tasks that share the memory of a machine, including this one.
     """
 
     threads: int
@@ -71,84 +107,103 @@ class Share:
 
 
 def share_of(executor: Executor, tasks: int) -> Share:
-    """Return what each of so many tasks has: as many threads as let all of them, or all workers, run at once."""
+    """Return the resources of each task: as many threads as possible while all tasks, or all workers, run at once."""
     machines, at_once = executor.machines, min(tasks, executor.workers)
-    most = range(max(machines), 1, -1)
-    threads = next((number for number in most if sum(cores // number for cores in machines) >= at_once), 1)
+    counts = range(max(machines), 1, -1)
+    threads = next((number for number in counts if sum(cores // number for cores in machines) >= at_once), 1)
     on_one = max(max(machines) // threads, -(-at_once // len(machines)))
     return Share(threads, max(1, min(at_once, on_one)))
 
 
+# --- running a stage --------------------------------------------------------------------------------------------------
+
+
 @dataclass(slots=True)
-class _Running:
+class _Attempt:
     block: int
-    submitted: float
+    submitted: float = field(default_factory=time.monotonic)
     begun: float | None = None
-    copies: int = 1
 
 
 @dataclass(slots=True)
-class _Stage:
-    """The tasks of a stage on their way."""
+class _Progress:
+    """Pending, running and finished tasks of a stage."""
 
     name: str
     call: Call
     executor: Executor
     threads: int
+    enter: Callable[[Finished], None]
     pending: list[int]
-    running: dict["Future[Finished]", _Running] = field(default_factory=dict)
-    attempts: dict[int, int] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    done: set[int] = field(default_factory=set)
+    running: dict["Future[Finished]", _Attempt] = field(default_factory=dict)
+    deaths: Counter[int] = field(default_factory=Counter)
+    seconds: dict[int, float] = field(default_factory=dict)  # of finished blocks
 
-    def start_some(self) -> None:
-        while self.pending and len(self.running) < self.executor.workers:
-            self._start(self.pending.pop(0))
+    def run(self) -> None:
+        while self.pending or not self.seconds.keys() >= {attempt.block for attempt in self.running.values()}:
+            while self.pending and len(self.running) < self.executor.workers:
+                self.start(self.pending.pop(0))
+            for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
+                self.collect(future)
+            self.check_times()
 
-    def start_stragglers_again(self) -> None:
-        """Start tasks that take much longer than the others once more, where workers are idle."""
-        for running in list(self.running.values()):
-            if len(self.running) >= self.executor.workers or running.copies > 1 or self.pending:
-                return
-            if running.begun is not None and time.monotonic() - running.begun > self.patience():
-                running.copies += 1
-                self._start(running.block)
+    def start(self, block: int) -> None:
+        self.running[self.executor.submit(self.call, block, self.threads)] = _Attempt(block)
 
-    def patience(self) -> float:
-        return max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds)) if self.seconds else float("inf")
-
-    def _start(self, block: int) -> None:
-        self.running[self.executor.submit(self.call, block, self.threads)] = _Running(block, time.monotonic())
-
-    def finished(self, future: "Future[Finished]") -> Finished | None:
-        """Return what a future has brought, or None where its task is to be done again or was done by another."""
-        running = self.running.pop(future)
+    def collect(self, future: "Future[Finished]") -> None:
+        """Enter a finished task, or try it again after the death of its worker."""
+        block = self.running.pop(future).block
         try:
-            result = future.result(timeout=0)
+            finished = future.result()
         except WorkerDiedError as error:
-            tries = self.attempts[running.block] = self.attempts.get(running.block, 0) + 1
-            if tries >= _ATTEMPTS:
-                raise JobError(
-                    f"stage {self.name}, block {running.block}: its worker died {tries} times: {error}"
-                ) from error
-            if running.block not in self.done and all(r.block != running.block for r in self.running.values()):
-                self.pending.insert(0, running.block)
-            return None
-        if running.block in self.done:
-            return None
-        self.done.add(running.block)
-        self.seconds.append(result.seconds)
-        return result
+            self.deaths[block] += 1
+            if self.deaths[block] >= _ATTEMPTS:
+                raise self.error(block, f"its worker died {_ATTEMPTS} times: {error}") from error
+            if block not in self.seconds and block not in {attempt.block for attempt in self.running.values()}:
+                self.pending.insert(0, block)
+        except Exception as error:
+            self.collect_rest()
+            raise self.error(block, f"{type(error).__name__}: {error}") from error
+        else:
+            self.keep(block, finished)
 
-    def check_hanging(self) -> None:
-        now, limit = time.monotonic(), min(_LONGEST, _GIVEN_UP * self.patience())
-        for future, running in self.running.items():
-            if running.begun is None and future.running():
-                running.begun = now
-            if running.begun is None and now - running.submitted > _QUEUED:
-                raise JobError(f"stage {self.name}, block {running.block}: no worker was free for {_QUEUED:.0f} s")
-            if running.begun is not None and now - running.begun > limit:
-                raise JobError(f"stage {self.name}, block {running.block}: nothing came back for {limit:.0f} s")
+    def collect_rest(self) -> None:
+        """Wait for the running tasks after an error, so that a resumed job need not repeat them."""
+        deadline = time.monotonic() + _AT_LEAST
+        while self.running and time.monotonic() < deadline:
+            for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
+                block = self.running.pop(future).block
+                if future.exception() is None:
+                    self.keep(block, future.result())
+
+    def keep(self, block: int, finished: Finished) -> None:
+        if block not in self.seconds:  # else a second attempt was faster
+            self.seconds[block] = finished.seconds
+            self.enter(finished)
+
+    def check_times(self) -> None:
+        """Start stragglers once more on idle workers, and raise JobError for tasks that hang."""
+        now, patience = time.monotonic(), float("inf")
+        if self.seconds:
+            patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
+        limit = min(_LONGEST, _GIVEN_UP * patience)
+        copies = Counter(attempt.block for attempt in self.running.values())
+        for future, attempt in list(self.running.items()):
+            if attempt.begun is None and future.running():
+                attempt.begun = now
+            if attempt.begun is None:
+                if now - attempt.submitted > _QUEUED:
+                    raise self.error(attempt.block, f"no worker was free for {_QUEUED:.0f} s")
+            elif now - attempt.begun > limit:
+                raise self.error(attempt.block, f"nothing came back for {limit:.0f} s")
+            elif now - attempt.begun > patience and copies[attempt.block] == 1 and self.has_idle_worker():
+                self.start(attempt.block)
+
+    def has_idle_worker(self) -> bool:
+        return not self.pending and len(self.running) < self.executor.workers
+
+    def error(self, block: int, reason: str) -> JobError:
+        return JobError(f"stage {self.name}, block {block}: {reason}")
 
 
 def run_stage(
@@ -159,41 +214,146 @@ def run_stage(
     enter: Callable[[Finished], None],
     threads: int = 1,
 ) -> None:
-    """Run ``call(block)`` for all blocks, and hand each result over to ``enter`` in this thread.
-
-    Each call uses so many ``threads``.
+    """Run ``call(block)``, which uses ``threads`` threads, for all blocks; call ``enter`` for each result, here.
 
     Raises
     ------
     JobError
-        If a task raised an error, whose cause it is, or its worker died again and again.
+        If a task raised an error, which is the cause, or if its worker died four times.
     """
-    stage = _Stage(name, call, executor, threads, list(blocks))
-    while stage.pending or any(running.block not in stage.done for running in stage.running.values()):
-        stage.start_some()
-        ready, _ = wait(stage.running, timeout=_POLL, return_when=FIRST_COMPLETED)
-        for future in ready:
-            block = stage.running[future].block
+    _Progress(name, call, executor, threads, enter, list(blocks)).run()
+
+
+# --- workers of this machine ------------------------------------------------------------------------------------------
+
+# A worker does not run the calling script, which may lack a __main__ guard, or be a notebook or standard input.
+_WORKER = "import sys; sys.path[:] = sys.argv[3:]; from cfe_faiss.scale.tasks import serve; serve(*sys.argv[1:3])"
+
+
+class _Worker:
+    """Process that runs one call at a time."""
+
+    def __init__(self) -> None:
+        self.connection, other = Pipe()
+        with other:
+            command = [sys.executable, "-c", _WORKER, str(other.fileno()), str(os.getpid()), *sys.path]
+            self.process = subprocess.Popen(command, pass_fds=[other.fileno()])
+
+    def perform(self, call: Call, block: int) -> Finished:
+        try:
+            self.connection.send((call, block))
+            answer: Finished | Exception = self.connection.recv()
+        except (EOFError, OSError):
+            raise WorkerDiedError(_end_of(self.process.wait())) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class LocalExecutor:
+    """Worker processes of this machine, which end with the process that started them.
+
+    A killed worker costs no other worker's task. (In loky and in a ProcessPoolExecutor, it breaks the whole pool.)
+
+    Parameters
+    ----------
+    workers
+        Largest number of processes. They start when there are tasks for them.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.machines = [os.cpu_count() or 1]
+        self._threads, self._of_thread = ThreadPoolExecutor(workers), threading.local()
+        self._workers: list[_Worker] = []
+        self._lock, self._closed = threading.Lock(), False
+
+    def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
+        """Start ``call(block)`` in an idle process, or in a new one."""
+        return self._threads.submit(lambda: self._worker().perform(call, block))
+
+    def close(self) -> None:
+        """End all workers, including busy ones."""
+        with self._lock:
+            self._closed = True
+        for worker in self._workers:
+            worker.process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.process.wait()
+            worker.connection.close()
+
+    def _worker(self) -> _Worker:
+        """Return the living worker of this thread."""
+        worker: _Worker | None = getattr(self._of_thread, "worker", None)
+        if worker is None or worker.process.poll() is not None:
+            with self._lock:
+                if self._closed:
+                    raise WorkerDiedError("the executor was closed")
+                worker = self._of_thread.worker = _Worker()
+                self._workers.append(worker)
+        return worker
+
+
+def _end_of(code: int) -> str:
+    """Return how a process ended, given its exit status as of subprocess."""
+    if code >= 0:
+        return f"it ended with exit status {code}"
+    hint = ", perhaps for lack of memory: pass a smaller memory= or fewer workers" if code == -signal.SIGKILL else ""
+    return f"it was ended by {signal.strsignal(-code)} (signal {-code}){hint}"
+
+
+def serve(descriptor: str, parent: str) -> None:
+    """Run calls from a connection until it is closed, or until the parent process ends; the main loop of a worker."""
+
+    def end_with_parent() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    connection = Connection(int(descriptor))
+    with suppress(EOFError, OSError):  # the parent has closed the connection, or has ended
+        while True:
+            message = connection.recv_bytes()
             try:
-                result = stage.finished(future)
-            except JobError:
-                raise
+                call, block = pickle.loads(message)
+                answer = call(block)
             except Exception as error:
-                _enter_rest(stage, enter)
-                raise JobError(f"stage {name}, block {block}: {type(error).__name__}: {error}") from error
-            if result is not None:
-                enter(result)
-        stage.start_stragglers_again()
-        stage.check_hanging()
+                error.add_note(traceback.format_exc())
+                answer = error
+            connection.send(answer)
 
 
-def _enter_rest(stage: _Stage, enter: Callable[[Finished], None]) -> None:
-    """Wait for what runs beside a task that failed, so that it need not be done again."""
-    deadline = time.monotonic() + _AT_LEAST
-    while stage.running and time.monotonic() < deadline:
-        ready, _ = wait(stage.running, timeout=_POLL, return_when=FIRST_COMPLETED)
-        for future in ready:
-            block = stage.running.pop(future).block
-            if future.exception(timeout=0) is None and block not in stage.done:
-                stage.done.add(block)
-                enter(future.result(timeout=0))
+# --- one task, in a worker --------------------------------------------------------------------------------------------
+
+
+def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block: int) -> Finished:
+    """Run one task in a worker process; return its record for the manifest."""
+    use_threads(threads)
+    task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
+    _reset_peak()
+    result = dict(run(task) or {})
+    files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
+    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
+    return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
+
+
+def _reset_peak() -> None:
+    """Restart the system's measurement of this process's peak memory, where it can be restarted."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak() -> int:
+    """Return the peak memory of this process in bytes, including mapped pages in use."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    for line in lines:
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) << 10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,15 +83,22 @@ def test_page_has_a_verdict_for_every_claim_and_says_that_it_is_quick(quick: Pat
     assert str(Path(__file__).parents[2]) not in page
 
 
-def test_an_experiment_that_was_stopped_goes_on_and_keeps_its_results(quick: Path) -> None:
-    before = result(quick, "effectiveness")
-    parts = quick / "cache" / "effectiveness"
-    lost = sorted(parts.iterdir())[0]
-    lost.unlink()
-    output = run(quick, "--only", "effectiveness")
+def test_a_stopped_experiment_keeps_its_results_and_scalability_takes_given_vectors(
+    quick: Path, tmp_path: Path
+) -> None:
+    folder, vectors = shutil.copytree(quick, tmp_path / "quick"), tmp_path / "vectors"
+    sorted((folder / "cache" / "effectiveness").iterdir())[0].unlink()
+    shutil.rmtree(folder / "cache" / "scalability")
+    vectors.mkdir()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 7)).astype(np.float32)
+    np.save(vectors / "X.npy", X / np.linalg.norm(X, axis=1, keepdims=True))
+    np.save(vectors / "labels.npy", rng.integers(0, 3, 2000))
+    output = run(folder, "--only", "effectiveness", "scalability", "--amazon-folder", str(vectors))
     assert output.count("  effectiveness cora-") == 1
     assert "trained" not in output
-    assert result(quick, "effectiveness")["rows"] == before["rows"]
+    assert result(folder, "effectiveness")["rows"] == result(quick, "effectiveness")["rows"]
+    assert {row["source"] for row in result(folder, "scalability")["rows"]} == {"synthetic, of its shape"}
 
 
 def test_exact_search_bounds_every_index_and_global_evidence_the_local_one(quick: Path) -> None:
@@ -112,15 +120,6 @@ def test_evidence_is_of_another_class_and_explanations_change_the_prediction(qui
         for case in row["explained"]:
             assert case["evidence"] != case["node"]
             assert case["edge_deletion"] is None or case["edge_deletion"]["deleted"] >= 1
-
-
-def test_scalability_takes_vectors_that_were_made_before(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 7)).astype(np.float32)
-    np.save(tmp_path / "X.npy", X / np.linalg.norm(X, axis=1, keepdims=True))
-    np.save(tmp_path / "labels.npy", rng.integers(0, 3, 2000))
-    run(tmp_path, "--only", "scalability", "--amazon-folder", str(tmp_path))
-    assert {row["source"] for row in result(tmp_path, "scalability")["rows"]} == {"synthetic, of its shape"}
 
 
 @pytest.mark.parametrize(

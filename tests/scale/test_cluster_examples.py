@@ -91,7 +91,7 @@ def test_two_nodes_on_this_machine(inputs: dict[str, Path], short_folder: Path) 
 def test_the_slurm_script_with_a_slurm_of_this_machine(
     inputs: dict[str, Path], tmp_path: Path, short_folder: Path
 ) -> None:
-    """``srun`` starts each step here, so both nodes are of this machine; what it was asked for is looked at."""
+    """``srun`` starts each step here, so both nodes are on this machine; the test checks its arguments."""
     pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
     tools, calls = tmp_path / "tools", tmp_path / "calls"
     tools.mkdir()

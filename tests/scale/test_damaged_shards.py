@@ -92,7 +92,7 @@ def test_whoever_reads_a_damaged_list_gets_an_error(part: int, folder: Path) -> 
     path = sorted(folder.glob("*.index"))[0]
     number = damage(path, part)
     for name, read in READS.items():
-        opened = ShardedEvidenceIndex.open(folder)  # it is read by nobody else before
+        opened = ShardedEvidenceIndex.open(folder)  # a list is checked at its first read only
         with pytest.raises(ValueError, match=rf"{path.name} is damaged: the checksum of its list {number} does"):
             pytest.fail(f"{name}: {read(opened)}")
 
@@ -173,7 +173,7 @@ def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(folder: Path,
         old = ShardedEvidenceIndex.open(folder)
     for one, other in zip(old.search_members(k=3), index.search_members(k=3), strict=True):
         assert_array_equal(one, other)
-    write_shards(old, folder, 3)  # anew
+    write_shards(old, folder, 3)
     path = sorted(folder.glob("*.index"))[2]
     damage(path)
     with pytest.raises(ValueError, match=path.name):

@@ -1,29 +1,46 @@
-"""From edges on disk to neighbours of blocks of nodes."""
+"""From edges and features on disk to KS vectors by blocks of nodes."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
+import cfe_faiss as cfe
+from cfe_faiss import _native
 from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job
-from cfe_faiss.scale.graph_stages import edge_blocks, merge_edges, neighbors_of, sort_edges
-from cfe_faiss.scale.work import Work
+from cfe_faiss.scale.graph_stages import edge_blocks, neighbors_of, stages
+from cfe_faiss.scale.inputs import Task
 
 N = 60
+
+
+def run(folder: Path, *names: str, memory: int = 1 << 20) -> Task:
+    """Run all tasks of some stages in this process; return the last task."""
+    task = Task.of(folder, memory, "", 0)
+    for stage in stages(task.settings, task.inputs):
+        for block in range(stage.blocks if stage.name in names else 0):
+            task = Task.of(folder, memory, stage.name, block)
+            stage.run(task)
+    return task
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
 
 
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(0, 400),
     directed=st.booleans(),
-    block_rows=st.integers(1, N),
+    block_rows=st.integers(5, N),
     memory=st.sampled_from([1, 1000, 1 << 30]),
     weighted=st.booleans(),
 )
+@example(seed=0, count=300, directed=False, block_rows=1, memory=1, weighted=True)
 def test_neighbours_are_those_of_a_graph_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
@@ -40,22 +57,19 @@ def test_neighbours_are_those_of_a_graph_in_memory(
     folder = tmp_path_factory.mktemp("job")
     settings = {"directed": directed, "block_rows": block_rows, "edge_weight": weights}
     Job(folder, rng.normal(size=(N, 2)), edges, np.zeros(N, np.int64), **settings)
-    work = Work.of(folder, memory)
-    parts = edge_blocks(edges, weighted)
-    for part in range(parts):
-        sort_edges(work, part)
+    blocks = run(folder, "sort", "graph", memory=memory).settings.blocks
     expected = as_graph(edges, N, directed=directed, edge_weight=weights)
     found, found_weights = [], []
-    for block in range(work.settings.blocks):
-        merge_edges(work, block, parts)
-        first, stop = work.settings.rows(block)
-        indptr, indices, of_block = neighbors_of(work, block)
-        np.testing.assert_array_equal(indptr, expected.indptr[first : stop + 1] - expected.indptr[first])
+    for block in range(blocks):
+        task = Task.of(folder, memory, "step-1", block)
+        first, stop = task.settings.rows(block)
+        indptr, indices, of_block = neighbors_of(task)
+        assert_array_equal(indptr, expected.indptr[first : stop + 1] - expected.indptr[first])
         found.append(indices)
         found_weights.append(of_block)
-    np.testing.assert_array_equal(np.concatenate(found), expected.indices)
+    assert_array_equal(np.concatenate(found), expected.indices)
     if weighted:
-        np.testing.assert_array_equal(np.concatenate(found_weights), expected.weights)
+        assert_array_equal(np.concatenate(found_weights), expected.weights)
     else:
         assert found_weights == [None] * len(found)
 
@@ -73,22 +87,18 @@ def test_edges_in_several_parts_are_merged(tmp_path: Path, monkeypatch: pytest.M
     edges = rng.integers(0, N // 2, (2, 1050))
     weights = weights_of(rng, 1050) if weighted else None
     Job(tmp_path, rng.normal(size=(N, 2)), edges, np.zeros(N, np.int64), block_rows=N, edge_weight=weights)
-    work, parts = Work.of(tmp_path, 5000), 21 if weighted else 11
-    assert edge_blocks(edges, weighted) == parts
-    for part in range(parts):
-        sort_edges(work, part)
-    merge_edges(work, 0, parts)
-    indptr, indices, found = neighbors_of(work, 0)
+    assert edge_blocks(edges, weighted) == (21 if weighted else 11)
+    indptr, indices, found = neighbors_of(run(tmp_path, "sort", "graph", memory=5000))
     expected = as_graph(edges, N, edge_weight=weights)
-    np.testing.assert_array_equal(indptr, expected.indptr)
-    np.testing.assert_array_equal(indices, expected.indices)
-    np.testing.assert_array_equal(found, expected.weights)
+    assert_array_equal(indptr, expected.indptr)
+    assert_array_equal(indices, expected.indices)
+    assert_array_equal(found, expected.weights)
 
 
 def test_edges_beyond_the_nodes_are_refused(tmp_path: Path) -> None:
     Job(tmp_path, np.ones((3, 2)), np.array([[0, 1], [1, 3]]), np.zeros(3, np.int64))
     with pytest.raises(ValueError, match=r"edges must lie in 0\.\.2, got 0 to 3 in edges 0 and on"):
-        sort_edges(Work.of(tmp_path, 1000), 0)
+        run(tmp_path, "sort")
 
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf, 1e-50])
@@ -96,15 +106,58 @@ def test_weights_that_are_none_are_refused(tmp_path: Path, wrong: float) -> None
     edges = np.array([[0, 1], [1, 2]])
     Job(tmp_path, np.ones((3, 2)), edges, np.zeros(3, np.int64), edge_weight=[1.0, wrong])
     with pytest.raises(ValueError, match=rf"edge_weight must be 0 or positive, and finite, .*got {wrong} in edge 1"):
-        sort_edges(Work.of(tmp_path, 1000), 0)
+        run(tmp_path, "sort")
 
 
 def test_weights_that_are_too_large_together_are_refused(tmp_path: Path) -> None:
     edges = np.array([[0, 0], [2, 2]])
     Job(tmp_path, np.ones((3, 2)), edges, np.zeros(3, np.int64), edge_weight=[3e38, 3e38])
-    work = Work.of(tmp_path, 1000)
-    sort_edges(work, 0)
+    run(tmp_path, "sort")
     with pytest.raises(
         ValueError, match=r"finite in float32 when .* are summed, got more for the edges between 2 and 0"
     ):
-        merge_edges(work, 0, 1)
+        run(tmp_path, "graph")
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+@example(seed=0, block_rows=1, num_layers=1, weighted=True, directed=False)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    block_rows=st.integers(5, N),
+    num_layers=st.integers(0, 3),
+    weighted=st.booleans(),
+    directed=st.booleans(),
+)
+def test_vectors_are_those_of_ks_vectors(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    block_rows: int,
+    num_layers: int,
+    weighted: bool,
+    directed: bool,
+) -> None:
+    rng = np.random.default_rng(seed)
+    x, edges = rng.normal(size=(N, 5)).astype(np.float32), rng.integers(0, N, (2, 200))
+    graph = as_graph(edges, N, edge_weight=rng.exponential(size=200) if weighted else None, directed=directed)
+    folder = tmp_path_factory.mktemp("job")
+    how = {"edge_weight": graph.weights, "num_layers": num_layers, "block_rows": block_rows}
+    Job(folder, x, (graph.indptr, graph.indices), np.zeros(N, np.int64), **how)
+    task = run(folder, *(f"step-{layer}" for layer in range(num_layers + 1)), "vectors")
+    assert_array_equal(np.concatenate([*task.read_blocks("vectors", "X")]), cfe.ks_vectors(x, graph, num_layers))
+
+
+def test_weights_in_sparse_rows_must_be_positive(tmp_path: Path) -> None:
+    graph = as_graph([[0, 1], [1, 2]], edge_weight=[1.0, 2.0])
+    weights = graph.weights * np.array([1, 1, 0, 1], np.float32)
+    Job(tmp_path, np.ones((3, 2)), (graph.indptr, graph.indices), np.zeros(3, np.int64), edge_weight=weights)
+    run(tmp_path, "step-0")
+    with pytest.raises(ValueError, match="weights must be positive and finite, which those for node 1 are not"):
+        run(tmp_path, "step-1")
+
+
+def test_a_step_needs_a_weight_for_each_edge() -> None:
+    graph, own = as_graph([[0, 1], [1, 2]]), np.ones((3, 2), np.float32)
+    with pytest.raises(ValueError, match="weights must have length 4, got 3"):
+        _native.BlockStep(graph.indptr, graph.indices, 0, own, 3, 1, np.ones(3, np.float32))

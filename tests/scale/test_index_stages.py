@@ -9,16 +9,18 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from cfe_faiss.scale import Job, ShardedEvidenceIndex, index_stages
-from cfe_faiss.scale.work import Work
+from cfe_faiss.scale.inputs import Task
+
+pytestmark = pytest.mark.usefixtures("shared_workers")
 
 N, D, K, SHARDS = 400, 6, 3, 3
 
 
 def evidence_of(folder: Path, number: int) -> Any:
-    """Do the task of a shard, and return the ids that it finds."""
-    work = Work.of(folder, 1 << 28)
-    index_stages.evidence(work, number, 4)
-    return pq.read_table(work.path("evidence", number, "parquet"))["evidence"].to_numpy()
+    """Run the task of a shard, and return the ids that it finds."""
+    task = Task.of(folder, 1 << 28, "evidence", number)
+    index_stages.evidence(task, 4)
+    return pq.read_table(task.written[0])["evidence"].to_numpy()
 
 
 def test_a_worker_opens_the_shards_once_until_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A job over a folder: the results of one index, whatever is killed, lost or damaged on the way."""
+"""A job over a folder: the results of one index, although processes are killed and files are lost or damaged."""
 
 import json
 import os
@@ -20,6 +20,8 @@ from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex
 from cfe_faiss.scale.job import as_bytes
 from cfe_faiss.scale.manifest import Manifest
+
+pytestmark = pytest.mark.usefixtures("shared_workers")
 
 N, D, K = 1500, 10, 5
 RNG = np.random.default_rng(0)
@@ -112,11 +114,13 @@ print(job.evidence().count_rows())
 """
 
 
-def test_a_script_without_a_guard_runs_a_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["file", pytest.param("standard input", marks=pytest.mark.slow)])
+def test_a_script_without_a_guard_runs_a_job(how: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "script.py", tmp_path / "job"], capture_output=True, text=True, check=False
-    )
+    script = tmp_path / "script.py" if how == "file" else "-"
+    text = None if how == "file" else SCRIPT
+    command = [sys.executable, script, tmp_path / "job"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["started", "100"], "")
 
 
@@ -249,14 +253,15 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_job_whose_driver_and_workers_are_killed_goes_on(
-    inputs: dict[str, Path], index: cfe.IndexEvidenceIVF, tmp_path: Path
+    times: int, inputs: dict[str, Path], index: cfe.IndexEvidenceIVF, tmp_path: Path
 ) -> None:
     folder, script = tmp_path / "job", tmp_path / "driver.py"
     script.write_text(DRIVER)
     Job(folder, **inputs, **SETTINGS)
     done = folder / "done.jsonl"
-    for _ in range(4):
+    for _ in range(times):
         before = done.read_bytes().count(b"\n") if done.exists() else 0
         driver = subprocess.Popen([sys.executable, script, folder])
         deadline = time.monotonic() + 120
@@ -272,25 +277,27 @@ def test_a_job_whose_driver_and_workers_are_killed_goes_on(
     assert_results(folder, index)
 
 
-def test_a_job_whose_workers_are_killed_in_every_stage_ends_alike(
-    inputs: dict[str, Path], index: cfe.IndexEvidenceIVF, tmp_path: Path
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_job_whose_workers_are_killed_in_some_stages(
+    step: int, inputs: dict[str, Path], index: cfe.IndexEvidenceIVF, tmp_path: Path
 ) -> None:
     folder, script = tmp_path / "job", tmp_path / "driver.py"
     script.write_text(DRIVER)
     Job(folder, **inputs, **SETTINGS)
-    killed: set[str] = set()
+    seen, killed = set[str](), set[str]()
     with (tmp_path / "errors").open("w") as errors:
         driver = subprocess.Popen([sys.executable, script, folder], stderr=errors)
         while driver.poll() is None:
             stage = tasks_in(folder)[-1][0] if (folder / "done.jsonl").exists() else "begin"
-            if stage not in killed:
-                workers = children_of(driver.pid)
-                if workers:
+            workers = children_of(driver.pid) if stage not in seen else []
+            if workers:
+                if len(seen) % step == 0:
                     killed.add(stage)
                     os.kill(workers[-1], signal.SIGKILL)
+                seen.add(stage)
             time.sleep(0.02)
     assert driver.returncode == 0, (tmp_path / "errors").read_text()
-    assert len(killed) > 3
+    assert len(killed) > (3 if step == 1 else 0)
     assert_results(folder, index)
 
 
@@ -303,7 +310,7 @@ def children_of(pid: int) -> list[int]:
             command = (status.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == pid and b"spawn_main" in command:
+        if int(fields[1]) == pid and b"serve" in command:
             found.append(int(status.parent.name))
     return found
 
@@ -466,6 +473,23 @@ def test_a_damaged_line_is_named_with_the_remedy(line: str, copy: Path) -> None:
         Job(copy).run(workers=1)
     (copy / "done.jsonl").write_text("\n".join([first, *others]) + "\n")
     Job(copy).run(workers=1)
+
+
+@pytest.mark.parametrize("name", ["job.json", "done.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_refused(name: str, copy: Path, inputs: dict[str, Path]) -> None:
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    uses = [lambda: Job(copy).run(), lambda: Job(copy).status(), lambda: Job(copy, **inputs, **SETTINGS).status()]
+    for use in uses:
+        with pytest.raises(ValueError, match=rf"{name} must be a regular file|was not written by a job"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+def test_a_pipe_in_place_of_an_input_is_refused(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+        Job(tmp_path / "job", **(inputs | {"features": tmp_path / name}))
 
 
 def test_links_in_a_job_are_not_followed(copy: Path, inputs: dict[str, Path], tmp_path: Path) -> None:

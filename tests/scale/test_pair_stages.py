@@ -1,6 +1,7 @@
-"""The most similar pairs of a sharded index in tasks: those of one index in memory, to the last bit."""
+"""The most similar pairs of a sharded index in tasks equal the pairs of one index in memory, bit for bit."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -20,9 +21,8 @@ from reference import Stored, clustered, stored_vectors
 import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import Job, pair_stages, tables, write_shards
-from cfe_faiss.scale.inputs import Input
-from cfe_faiss.scale.shard_files import INDEX
-from cfe_faiss.scale.work import Settings, Work
+from cfe_faiss.scale.inputs import Input, Settings, Task
+from cfe_faiss.scale.shards import INDEX
 from cfe_faiss.search import exact, join
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -39,27 +39,27 @@ def index_of(stored: Stored) -> cfe.IndexEvidenceIVF:
     return index
 
 
-def work_in(
+def task_in(
     folder: Path, index: cfe.IndexEvidenceIVF, shards: int, searched: int | None = None, **changed: Any
-) -> Work:
+) -> Task:
     """Return a folder with what the stages of pairs read: the shards and the evidence of all nodes, or of the first."""
     write_shards(index, folder / INDEX, shards)
     given = Settings(index.ntotal, index.d, 0, 0.5, False, K, None, index.nlist, shards, index.ntotal, 1000, None)
-    work = Work(folder, replace(given, **changed), dict[str, Input](), 1)
+    task = Task(folder, replace(given, **changed), dict[str, Input](), 1, "evidence", 0)
     ids = np.sort(index.storage().row_ids)[:searched]
-    D, I = index.search_members(ids, k=work.settings.k, nprobe=1)
+    D, I = index.search_members(ids, k=task.settings.k, nprobe=1)
     for number, rows in enumerate(np.array_split(np.arange(len(ids)), shards)):
-        path = work.new(work.path("evidence", number, "parquet"))
-        tables.write(path, tables.evidence_schema(), tables.evidence_batches(ids[rows], D[rows], I[rows]))
-    return work
+        batches = tables.evidence_batches(ids[rows], D[rows], I[rows])
+        replace(task, block=number).write_table(tables.evidence_schema(), batches)
+    return task
 
 
-def run(work: Work, shards: int) -> dict[str, int]:
-    """Do all tasks, and return how many each stage has."""
-    stages = pair_stages.stages(work.settings, shards)
+def run(task: Task, shards: int) -> dict[str, int]:
+    """Run all tasks, and return the number of tasks of each stage."""
+    stages = pair_stages.stages(task.settings, shards)
     for stage in stages:
         for block in reversed(range(stage.blocks)):
-            stage.run(work, block)
+            stage.run(replace(task, stage=stage.name, block=block))
     return {stage.name: stage.blocks for stage in stages}
 
 
@@ -120,8 +120,7 @@ def test_pairs_are_those_of_one_index(
     with pytest.MonkeyPatch.context() as patch:
         take_over(patch, sizes)
         folder = tmp_path_factory.mktemp("pairs")
-        work = work_in(folder, index, shards, pairs=k, threshold=threshold)
-        tasks = run(work, shards)
+        tasks = run(task_in(folder, index, shards, pairs=k, threshold=threshold), shards)
         groups = -(-index.ntotal // sizes["group"])
         assert tasks == {"groups": 1, "sketch": groups, "pairs": groups, "top": 1, "above": groups}
     assert_equal(found_in([folder / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
@@ -156,16 +155,16 @@ def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
 ) -> None:
     take_over(monkeypatch, {"group": 64, "block": 8, "price": price, "chunk": 32})
     index = index_of(one_of(200, labels))
-    run(work_in(tmp_path, index, 2, pairs=k), 2)
+    run(task_in(tmp_path, index, 2, pairs=k), 2)
     assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
 
 
 def test_what_the_evidence_holds_is_where_the_best_pairs_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With enough pairs among the evidence, tasks write few pairs beside the best."""
+    """With enough pairs among the evidence, tasks write few other pairs than the best."""
     take_over(monkeypatch, {"group": 100, "block": 16, "price": 1, "chunk": 32})
     X, labels = clustered(1000, 12, 3, seed=5)
     index = index_of(Stored(X, labels, np.arange(1000), X, labels, 1))
-    run(work_in(tmp_path, index, 3, pairs=50), 3)
+    run(task_in(tmp_path, index, 3, pairs=50), 3)
     expected = cfe.global_evidence(index, 50)
     floor = np.load(tmp_path / "groups" / "000000.floor.npy")[0]
     assert floor <= expected.similarity[-1]
@@ -200,10 +199,21 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs") / "job"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair_stages, "GROUP_ROWS", ROWS)
+        job = Job(folder, FEATURES, EDGES, LABELS, k=3, block_rows=600, shards=2, pairs=40, threshold=0.9)
+        job.run(workers=1)
+    return folder
+
+
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_workers: None) -> Job:
+    """Copy of a finished job."""
     monkeypatch.setattr(pair_stages, "GROUP_ROWS", ROWS)
-    return Job(tmp_path / "job", FEATURES, EDGES, LABELS, k=3, block_rows=600, shards=2, pairs=40, threshold=0.9)
+    return Job(shutil.copytree(finished, tmp_path / "job"))
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +237,6 @@ def tasks_in(folder: Path) -> list[tuple[str, int]]:
 
 
 def test_a_job_has_a_task_for_each_group(job: Job, expected: tuple[Pairs, Pairs]) -> None:
-    job.run(workers=1)
     assert_results(job, expected)
     assert len(job.top_pairs(7)) == 7
     stages = {stage.name: stage for stage in job.status()}
@@ -241,7 +250,6 @@ def test_a_job_has_a_task_for_each_group(job: Job, expected: tuple[Pairs, Pairs]
 
 @pytest.mark.parametrize("name", ["top/000000.parquet", "above/000003.parquet", "evidence/000001.parquet"])
 def test_a_result_that_is_lost_is_made_again(job: Job, expected: tuple[Pairs, Pairs], name: str) -> None:
-    job.run(workers=1)
     path = job.directory / name
     content = path.read_bytes()
     path.unlink()
@@ -251,17 +259,22 @@ def test_a_result_that_is_lost_is_made_again(job: Job, expected: tuple[Pairs, Pa
     assert_results(job, expected)
 
 
+KILLS = (("sketch", None), ("pairs", "sketch/000002.coarse.npy"), ("above", "groups/000000.lists.npy"))
+
+
+@pytest.mark.parametrize("kills", [KILLS[1:2], pytest.param(KILLS, marks=pytest.mark.slow)], ids=["one", "all"])
 def test_a_job_that_is_killed_between_its_groups_goes_on(
-    job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
+    kills: Any, job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
 ) -> None:
-    """The driver is killed after some tasks of each stage; a file of each stage before is damaged then."""
+    """The driver is killed after some tasks of a stage; a file of the stage before is damaged then."""
     script, done = tmp_path / "driver.py", job.directory / "done.jsonl"
+    stages = ("groups", "sketch", "pairs", "top", "above")
+    lines = [line for line in done.read_text().splitlines() if json.loads(line)["stage"] not in stages]
+    done.write_text("\n".join(lines) + "\n")
+    for name in stages:
+        shutil.rmtree(job.directory / name)
     script.write_text(DRIVER)
-    for stage, damaged in (
-        ("sketch", None),
-        ("pairs", "sketch/000002.coarse.npy"),
-        ("above", "groups/000000.lists.npy"),
-    ):
+    for stage, damaged in kills:
         driver = subprocess.Popen([sys.executable, script, job.directory])
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and driver.poll() is None:
@@ -287,7 +300,7 @@ from pathlib import Path
 import faiss, numpy as np
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, pair_stages, tables
-from cfe_faiss.scale.work import Settings, Work
+from cfe_faiss.scale.inputs import Settings, Task
 
 def anonymous():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -312,10 +325,12 @@ pair_stages.GROUP_ROWS = 1 << 14
 index = ShardedEvidenceIndex.open(folder / "index")
 index.search_members([0], k=1, nprobe=1)  # what is loaded once is not counted
 [*tables.pairs_in(folder / "evidence" / "000000.parquet", ("node", "evidence", "similarity"), lambda: 2.0)]
-work = Work(folder, settings, {}, 8 << 20)
-pair_stages.opened(work)
+def task(stage, block):
+    return Task(folder, settings, {}, 8 << 20, stage, block)
+
+pair_stages.opened(task("groups", 0))
 for stage in pair_stages.stages(settings, shards):
-    print(stage.name, max(peak_of(lambda: stage.run(work, block)) for block in range(stage.blocks)))
+    print(stage.name, max(peak_of(lambda: stage.run(task(stage.name, block))) for block in range(stage.blocks)))
 one = peak_of(lambda: cfe.global_evidence(index, 1000))
 print("one", one)
 """
@@ -333,7 +348,7 @@ def test_tasks_take_memory_for_a_group_not_for_all(tmp_path: Path) -> None:
     index.cp.niter = 2
     index.train(X[:6000])
     index.add_with_labels(X, labels)
-    work_in(tmp_path, index, shards, searched=20_000)
+    task_in(tmp_path, index, shards, searched=20_000)
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, *map(str, (tmp_path, n, d, shards))], capture_output=True, text=True, check=True
     )

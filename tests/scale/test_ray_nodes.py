@@ -61,7 +61,7 @@ def results_in(folder: Path) -> dict[str, bytes]:
 
 
 class Driver:
-    """A ``cfe-faiss scale`` in a process of its own."""
+    """Process of a ``cfe-faiss scale``."""
 
     started: ClassVar[list["Driver"]] = []
 
@@ -120,7 +120,7 @@ def written(folder: Path) -> dict[str, int]:
 
 
 def assert_as_local(folder: Path, expected: dict[str, bytes], before: dict[str, int]) -> None:
-    """The results are those of a local run, and no file of a task that was finished before was written again."""
+    """Check that results equal a local run, and that no file of a task that was finished before was written again."""
     assert results_in(folder) == expected
     tasks = [(entry["stage"], entry["block"]) for entry in finished_in(folder)]
     assert len(tasks) == len(set(tasks))

@@ -103,7 +103,7 @@ class Change:
 
 
 @given(data=st.data())
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
 def test_any_changes_give_what_they_give_in_memory(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         index, sharded = started(Path(name))
@@ -124,7 +124,7 @@ def test_only_shards_that_change_are_written(both: Any, tmp_path: Path) -> None:
         one.relabel([7], in_shards[1][:1])
     now = {path.name for path in tmp_path.glob("*.index")}
     assert len(before & now) == SHARDS - 1
-    sharded.relabel(index.members().labels)  # as they are
+    sharded.relabel(index.members().labels)  # no change
     assert sharded.remove_ids([10**9]) == 0
     sharded.add_blocks([])
     sharded.add_with_labels(X[:0], LABELS[:0])

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.scale import ShardedEvidenceIndex, splitting, write_shards
-from cfe_faiss.scale.splitting import owners_of
+from cfe_faiss.scale import ShardedEvidenceIndex, shards, write_shards
+from cfe_faiss.scale.shards import owners_of
 
 N, D, NLIST, CLASSES, SHARDS = 3000, 16, 60, 3, 4
 X, LABELS = clustered(N, D, CLASSES)
@@ -145,14 +145,14 @@ def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
 ) -> None:
     write_shards(index, tmp_path, 2)
     before = sorted(tmp_path.iterdir())
-    write = splitting.write_index
+    write = shards.write_index
 
     def fails_later(one: cfe.IndexEvidenceIVF, path: Path) -> None:
         write(one, path)
         if "0001" in path.name:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(splitting, "write_index", fails_later)
+    monkeypatch.setattr(shards, "write_index", fails_later)
     with pytest.raises(OSError, match="No space left"):
         write_shards(index, tmp_path, 3)
     assert sorted(tmp_path.iterdir()) == before

@@ -16,9 +16,10 @@ import scale_calls
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, ray_cluster, tasks, write_shards
+from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, tasks, write_shards
+from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.ray_executor import RayExecutor
+from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.serving import ServedEvidenceIndex
 from cfe_faiss.scale.tasks import run_stage
 
@@ -43,7 +44,7 @@ LABELS = RNG.integers(0, 2, N)
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(map(os.path.abspath, filter(None, sys.path))))
-        ray_cluster.connect(None, 2)
+        scale_ray.connect(None, 2)
     yield
     ray.shutdown()
 
@@ -131,7 +132,7 @@ def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pyt
 def test_tasks_have_the_threads_of_their_cores(executor: RayExecutor, tmp_path: Path) -> None:
     assert executor.machines == [2]
     assert executor.workers == 2
-    for threads in (1, 2, 99):  # a node with so many cores may have gone
+    for threads in (1, 2, 99):  # a node with 99 cores may have left
         future = executor.submit(partial(scale_calls.double, folder=tmp_path), 7, threads)
         assert future.result(timeout=60).result == {"value": 14}
 
@@ -139,11 +140,11 @@ def test_tasks_have_the_threads_of_their_cores(executor: RayExecutor, tmp_path: 
 def test_addresses(cluster: None, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     for same in ("auto", address, f"127.0.0.1:{address.rpartition(':')[2]}"):
-        assert ray_cluster.connect(same)[1] is False
+        assert scale_ray.connect(same)[1] is False
     with pytest.raises(ValueError, match=rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'"):
-        ray_cluster.connect("10.0.0.1:6379")
+        scale_ray.connect("10.0.0.1:6379")
     with pytest.raises(ValueError, match="address must be 'auto' or host:port"):
-        ray_cluster.connect("ray://127.0.0.1:10001")
+        scale_ray.connect("ray://127.0.0.1:10001")
 
 
 def index() -> cfe.IndexEvidenceIVF:

@@ -1,0 +1,543 @@
+"""Files of an index in shards: ordinary index files, and ``shards.json``, which lists the current shards.
+
+A writer keeps other writers out of the folder (:func:`writing`), and writes files with new names. When they are
+complete and synced, a new ``shards.json`` replaces the old one at once. Then files that it does not list are removed.
+Processes that have the old files mapped can still read them.
+"""
+
+import json
+import secrets
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from re import fullmatch
+from typing import Any, BinaryIO, cast
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss._native import ListChecks
+from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.coarse.kmeans import nearest_numbers
+from cfe_faiss.files.format import read_header, read_index, write_index
+from cfe_faiss.files.lock import alone_in
+from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
+from cfe_faiss.files.regular import open_regular
+from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.transaction import Transaction
+from cfe_faiss.lists import id_map
+from cfe_faiss.lists.snapshot import Members
+from cfe_faiss.scale.manifest import Manifest
+
+MANIFEST = "shards.json"
+INDEX = "index"
+"""Folder of the shards in the folder of a job."""
+PARAMETERS = ("theta", "weighted", "complete", "routing")
+_PREPARED = f"{MANIFEST}.new"
+_FORMAT, _VERSION = "cfe_faiss shards", 2  # lists of version 1 have no checksum
+_PARAMETERS = ("d", "nlist", *PARAMETERS, "nprobe")
+_OWN = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index"
+_SHARD = rf"{_OWN}|shard-[0-9]{{6}}\.index"  # the second pattern is that of a job
+_TEMPORARY = rf"\.{_OWN}\.[0-9a-f]{{16}}\.tmp"  # of killed writers, where files need a name
+
+Edit = Callable[[IndexEvidenceIVF], None]
+"""Changes a shard in memory."""
+Rows = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]
+"""Unit vectors, their labels and their ids."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shards:
+    """Open shards of a folder.
+
+    Attributes
+    ----------
+    folder
+        Folder of the files.
+    manifest
+        Content of ``shards.json``.
+    indexes
+        Each shard, mapped from its file.
+    sizes
+        Number of vectors in each list, (nlist,).
+    owners
+        Shard of each list, (nlist,); any for an empty list.
+    quantizer, centroids
+        Centroids, which all shards share: as a FAISS index, and as an array, (1, nlist, d).
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    indexes: tuple[IndexEvidenceIVF, ...]
+    sizes: NDArray[np.int64]
+    owners: NDArray[np.intp]
+    quantizer: Any
+    centroids: NDArray[np.float32]
+
+    @property
+    def paths(self) -> list[Path]:
+        """File of each shard."""
+        return [self.folder / entry["file"] for entry in self.manifest["shards"]]
+
+    @property
+    def ntotal(self) -> int:
+        """Number of vectors in all shards."""
+        return int(self.sizes.sum())
+
+    def checks(self) -> tuple[list[ListChecks], NDArray[np.int64]]:
+        """Return the checks of the lists of each shard, and the shard of each list, (nlist,)."""
+        unknown = ListChecks("", np.empty(0, np.uint32))
+        parts = [unknown if shard.checks is None else shard.checks[0][0] for shard in self.indexes]
+        return parts, self.owners.astype(np.int64)
+
+    def labels(self) -> NDArray[np.int32]:
+        """Return the labels of all rows in the order of the lists, (n,)."""
+        joined = np.empty(self.ntotal, np.int32)
+        for number, shard in enumerate(self.indexes):
+            joined[self.rows(number)] = shard.storage().labels
+        return joined
+
+    def rows(self, number: int) -> NDArray[np.int64]:
+        """Return the rows of one shard in its own order, as rows of all shards in the order of the lists."""
+        return np.flatnonzero(np.repeat(self.owners == number, self.sizes))
+
+    def is_current(self) -> bool:
+        """Return whether the folder still holds these shards."""
+        return _read_manifest(self.folder) == self.manifest
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder of the shards of an index, given that folder or the folder of the job that made the index."""
+    return path / INDEX if Manifest.exists(path) and not (path / MANIFEST).exists() else path
+
+
+def read(folder: Path, known: Shards | None = None) -> Shards:
+    """Open the shards in a folder; shards that are ``known`` stay open.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder, ``shards.json`` or a shard is missing.
+    ValueError
+        If a file is damaged, of another version, or does not match the others.
+    """
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return opened(folder, manifest, known)
+        except FileNotFoundError:  # unless a writer has replaced the shards meanwhile
+            if _read_manifest(folder) == manifest:
+                raise
+
+
+def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) -> Shards:
+    """Open the shards of a checked manifest; errors as of :func:`read`."""
+    entries = [] if known is None else known.manifest["shards"]
+    indexes = tuple(
+        known.indexes[entries.index(entry)] if known and entry in entries else _read_shard(folder, entry)
+        for entry in manifest["shards"]
+    )
+    centroids = indexes[0].centroids()
+    if known is not None and np.array_equal(centroids, known.centroids):
+        quantizer, centroids = known.quantizer, known.centroids
+    else:
+        quantizer = faiss.IndexFlatIP(indexes[0].d)
+        quantizer.add(centroids[0])
+    for index in indexes:
+        for name, value in manifest["parameters"].items():
+            if getattr(index, name) != value:
+                raise _damaged(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
+        if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
+            raise _damaged(folder, "its shards have different centroids")
+    for index in indexes:
+        if index.own_fields:  # opened just now, and still with separate centroids
+            index.share_centroids(quantizer, centroids)
+    sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
+    holders = np.count_nonzero(sizes, axis=0)
+    if (holders > 1).any():
+        raise _damaged(folder, f"list {np.argmax(holders > 1)} lies in several shards")
+    return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
+
+
+def warn_of_unchecked(shards: Shards) -> None:
+    """Warn if the vectors of a shard have no checksums."""
+    old = [path.name for path, shard in zip(shards.paths, shards.indexes, strict=True) if shard.checks is None]
+    if old:
+        warnings.warn(
+            f"{len(old)} shards in {shards.folder} are not checked when they are read: {old[0]} was written by version "
+            "0.2, without a checksum for each list; write_shards writes them anew",
+            stacklevel=3,
+        )
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    with open_regular(folder / MANIFEST) as file:
+        return _parsed(folder, file.read())
+
+
+def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(content)
+        kind, version = manifest["format"], manifest["version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
+    if kind != _FORMAT or version not in (1, _VERSION):
+        raise ValueError(
+            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads versions 1 to {_VERSION}"
+        )
+    if version == _VERSION and manifest.get("crc32") != _checksum_of(manifest):
+        raise _damaged(folder, f"the checksum of {MANIFEST} does not match")
+    try:
+        parameters = {name: manifest["parameters"][name] for name in _PARAMETERS}
+        shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder, f"{MANIFEST} is not complete: {error!r}") from error
+    if not shards:
+        raise _damaged(folder, f"{MANIFEST} names no shard")
+    for number, shard in enumerate(shards):
+        path_within(folder, shard["file"], f"{folder / MANIFEST}, shard {number},")
+    return {"parameters": parameters, "shards": shards}
+
+
+def _read_shard(folder: Path, entry: dict[str, Any]) -> IndexEvidenceIVF:
+    path = folder / entry["file"]
+    actual = _entry_of(path)
+    if actual != entry:
+        raise _damaged(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
+    index = read_index(path, faiss.IO_FLAG_MMAP)
+    if type(index) is not IndexEvidenceIVF or index.partitions > 1:
+        raise _damaged(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
+    return index
+
+
+def _entry_of(path: Path) -> dict[str, Any]:
+    """Return the entry of a shard in ``shards.json``: its name, its size and the checksum of its vectors."""
+    return {"file": path.name, "size": path.stat().st_size, "crc32": read_header(path)["payload"]["crc32"]}
+
+
+def _damaged(folder: Path, why: str) -> ValueError:
+    return ValueError(f"the shards in {folder} are damaged: {why}")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder; remove files that ``shards.json`` does not list, before and after."""
+    with alone_in(folder):
+        before = {path.name for path in folder.iterdir()}
+        _remove_unlisted(folder, before)
+        try:
+            yield
+        finally:
+            _remove_unlisted(folder, before)
+
+
+def prepared_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
+    """Write a list of shards under another name, to be renamed; return its path and content."""
+    content = manifest_of(paths)
+    with new_file(folder / _PREPARED, overwrite=True) as file:
+        file.write(content)
+    return folder / _PREPARED, _parsed(folder, content)
+
+
+def manifest_of(paths: Sequence[Path]) -> bytes:
+    """Return the content of ``shards.json``, given the files of the shards."""
+    first = read_index(paths[0], faiss.IO_FLAG_MMAP)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "parameters": {name: getattr(first, name) for name in _PARAMETERS},
+        "shards": [_entry_of(path) for path in paths],
+    }
+    return json.dumps(content | {"crc32": _checksum_of(content)}, indent=1).encode()
+
+
+def _checksum_of(content: dict[str, Any]) -> int:
+    """Return the CRC-32 of a list of shards without its own checksum."""
+    return zlib.crc32(json.dumps({**content, "crc32": None}, sort_keys=True).encode())
+
+
+def _new_paths(folder: Path, shards: int) -> list[Path]:
+    token = secrets.token_hex(4)
+    return [folder / f"shard-{token}-{number:04d}.index" for number in range(shards)]
+
+
+def _remove_unlisted(folder: Path, before: set[str]) -> None:
+    """Remove shards that ``shards.json`` does not list; without that file, remove files that are not in ``before``."""
+    try:
+        listed = {entry["file"] for entry in _read_manifest(folder)["shards"]}
+    except (FileNotFoundError, ValueError):
+        listed = before
+    for path in list(folder.iterdir()):
+        left = fullmatch(_TEMPORARY, path.name) or (fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path))
+        if path.name not in listed and left:
+            with suppress(OSError):
+                path.unlink()
+
+
+# --- splitting --------------------------------------------------------------------------------------------------------
+
+
+def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int, *, overwrite: bool = False) -> None:
+    """Write an inverted file into several files, each with some of its lists.
+
+    Neighbouring lists go into the same shard, and shards hold about equally many vectors, so most queries need few
+    shards. Shards that the folder already holds are replaced at once when all new files are complete. An interrupted
+    write leaves the old ones.
+
+    Parameters
+    ----------
+    index
+        Trained index with one partition; from memory, or mapped from one file or from shards.
+    path
+        Folder, created if it does not exist.
+    shards
+        Number of files, 1 to the number of lists that hold vectors.
+    overwrite
+        Whether to replace a file ``shards.json`` that this package has not written.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described; if there is a foreign ``shards.json``, and ``overwrite`` is False; or if
+        another object than ``index`` maps the shards in the folder.
+    OSError
+        If a file cannot be written.
+
+    Notes
+    -----
+    Takes memory for a copy of one shard. Waits while another process or thread changes the shards in the folder.
+    """
+    if not isinstance(index, IndexEvidenceIVF):
+        raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
+    if index.partitions > 1:
+        raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
+    number, folder = as_count("shards", shards), Path(path).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    check_owner(folder / MANIFEST, overwrite=overwrite)
+    if not is_one_of(folder, index.origins):
+        check_not_mapped(folder.iterdir())
+    with writing(folder):
+        paths = _new_paths(folder, number)
+        with index.reading():
+            snapshot = index.snapshot()
+            sizes = np.diff(snapshot.starts)
+            filled = int(np.count_nonzero(sizes))
+            if number > filled:
+                raise ValueError(f"shards must be at most the {filled} lists that hold vectors, got {number}")
+            owners = owners_of(snapshot.centroids[0], sizes, number)
+            lists = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+            for shard, file in enumerate(paths):
+                rows = np.flatnonzero(owners[lists] == shard)
+                X, ids = snapshot.rows(rows)
+                part = empty_index(snapshot.centroids, **{name: getattr(index, name) for name in PARAMETERS})
+                part.nprobe = index.nprobe
+                append_rows(part, X, snapshot.labels[rows], ids, lists[rows])
+                write_index(part, file)
+        with new_file(folder / MANIFEST, overwrite=True) as manifest:
+            manifest.write(manifest_of(paths))
+    index.origins = (*index.origins[:1], folder)
+
+
+def empty_index(centroids: NDArray[np.float32], **parameters: Any) -> IndexEvidenceIVF:
+    """Return an index with given centroids, (1, nlist, d), and without vectors."""
+    _, nlist, d = centroids.shape
+    index = IndexEvidenceIVF(d, nlist, **parameters)
+    index.take_centroids(centroids)
+    return index
+
+
+def append_rows(
+    index: IndexEvidenceIVF,
+    X: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    ids: NDArray[np.int64],
+    lists: NDArray[np.int32],
+) -> None:
+    """Append unit vectors to given lists of an index of one partition."""
+    codes = np.ascontiguousarray(X).view(np.uint8)
+    Transaction(index).append(codes, labels, ids, lists[None])
+
+
+def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
+    """Return the shard of each list, (nlist,), given the number of vectors in each list.
+
+    Halves the lists along their principal direction until there are enough shards with about equally many vectors. Each
+    shard gets at least one list that holds vectors.
+    """
+    owners = np.zeros(len(centroids), np.intp)
+    runs = [(np.arange(len(centroids)), shards)]
+    done = 0
+    while runs:
+        lists, number = runs.pop()
+        if number == 1:
+            owners[lists] = done
+            done += 1
+            continue
+        X = centroids[lists].astype(np.float64)
+        direction = np.linalg.eigh(np.cov(X.T, aweights=sizes[lists] + 1e-9).reshape(X.shape[1], -1))[1][:, -1]
+        lists = lists[np.argsort(X @ direction, kind="stable")]
+        left = number // 2
+        filled = np.flatnonzero(sizes[lists])
+        wanted = sizes[lists].sum() * left / number
+        cut = int(np.searchsorted(np.cumsum(sizes[lists]), wanted)) + 1
+        cut = min(max(cut, filled[left - 1] + 1), filled[len(filled) - (number - left)])
+        runs += [(lists[cut:], number - left), (lists[:cut], left)]
+    return owners
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def write_changed(shards: Shards, edits: Mapping[int, Edit]) -> list[Path]:
+    """Write changed shards into new files, one at a time in memory; return the files of all shards."""
+    paths = shards.paths
+    fresh = _new_paths(shards.folder, len(paths))
+    for number, edit in edits.items():
+        index = cast(IndexEvidenceIVF, read_index(paths[number]))
+        edit(index)
+        write_index(index, fresh[number])
+        del index  # before the next one is read
+        paths[number] = fresh[number]
+    return paths
+
+
+@dataclass(frozen=True, slots=True)
+class NewVectors:
+    """Vectors to be added, in a file: block after block, each in the order of the shards.
+
+    Attributes
+    ----------
+    file
+        File of the records.
+    record
+        Element type of a record: vector, id, label and list.
+    counts
+        Number of vectors per block and shard, (blocks, shards).
+    ids
+        All ids, (n,).
+    """
+
+    file: BinaryIO
+    record: np.dtype[Any]
+    counts: NDArray[np.int64]
+    ids: NDArray[np.int64]
+
+    @classmethod
+    def sorted_into(cls, file: BinaryIO, blocks: Iterable[Rows], shards: Shards) -> "NewVectors":
+        """Write blocks into a file, each in the order of the shards that hold the nearest lists."""
+        centroids = shards.centroids[0]
+        homes, number = _homes(shards, centroids), len(shards.indexes)
+        fields = [("x", np.float32, centroids.shape[1:]), ("id", np.int64), ("label", np.int32), ("list", np.int32)]
+        record, counts, all_ids = np.dtype(fields), [], [np.empty(0, np.int64)]
+        for X, labels, ids in blocks:
+            lists = nearest_numbers(X, centroids)
+            order = np.argsort(homes[lists], kind="stable")
+            records = np.empty(len(X), record)
+            for name, column in (("x", X), ("id", ids), ("label", labels), ("list", lists)):
+                records[name] = column[order]
+            file.write(records.view(np.uint8).data)
+            counts.append(np.bincount(homes[lists], minlength=number))
+            all_ids.append(ids)
+        return cls(file, record, np.array(counts, np.int64).reshape(-1, number), np.concatenate(all_ids))
+
+    def edits(self) -> dict[int, Edit]:
+        """Return the edits that add the vectors to their shards."""
+        return {number: partial(self._add_to, number) for number in np.flatnonzero(self.counts.any(axis=0)).tolist()}
+
+    def _add_to(self, number: int, index: IndexEvidenceIVF) -> None:
+        firsts = (np.cumsum(self.counts) - self.counts.reshape(-1)).reshape(self.counts.shape)
+        for first, count in zip(firsts[:, number].tolist(), self.counts[:, number].tolist(), strict=True):
+            if count:
+                records = np.empty(count, self.record)
+                self.file.seek(first * self.record.itemsize)
+                cast(Any, self.file).readinto(records.view(np.uint8))
+                labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
+                append_rows(index, records["x"], labels, ids, lists)
+
+
+def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
+    """Return the shard of each list, (nlist,). An empty list goes to the shard of the nearest list with vectors.
+
+    If all lists are empty, distribute them as if each held one vector.
+    """
+    filled, homes = shards.sizes > 0, shards.owners.copy()
+    if not filled.any():
+        return owners_of(centroids, np.ones(len(centroids), np.int64), len(shards.indexes))
+    if not filled.all():
+        homes[~filled] = homes[filled][nearest_numbers(centroids[~filled], centroids[filled])]
+    return homes
+
+
+def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
+    """Change the labels of all rows, (n,)."""
+    Transaction(index).relabel(labels)
+
+
+def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
+    """Remove the marked rows, (n,)."""
+    Transaction(index).remove(gone)
+
+
+def edits_of(
+    shards: Shards, touched: NDArray[np.bool_], edit: Callable[[IndexEvidenceIVF, Any], None], values: NDArray[Any]
+) -> dict[int, Edit]:
+    """Return the edits ``edit(index, values of its rows)`` of the shards that hold one of the touched rows, (n,)."""
+
+    def change(number: int, index: IndexEvidenceIVF) -> None:
+        edit(index, values[shards.rows(number)])
+
+    lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
+    return {number: partial(change, number) for number in np.unique(shards.owners[lists]).tolist()}
+
+
+# --- blocks of a caller -----------------------------------------------------------------------------------------------
+
+
+def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
+    """Yield a caller's blocks (x, labels[, ids]) in their stored form; default ids count from ``first``."""
+
+    def checked(block: tuple[Any, ...]) -> Rows:
+        x, labels, ids = block if len(block) == 3 else (*block, None)
+        X = as_unit_rows("x", x, d)
+        return X, as_labels("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
+
+    for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):
+        first += len(rows[0])
+        yield rows
+
+
+def relabelled(labels: NDArray[np.int32], members: Members, blocks: Iterable[Any]) -> NDArray[np.int32]:
+    """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
+    result = labels.copy()
+    for _ in _each_block(blocks, "(labels, ids)", (2,), lambda block: id_map.relabel_rows(result, members, *block)):
+        pass
+    return result
+
+
+def _each_block(blocks: Iterable[Any], form: str, lengths: tuple[int, ...], use: Callable[..., Any]) -> Iterator[Any]:
+    """Yield ``use(block)`` for each block; a note in an error names the block."""
+    if not isinstance(blocks, Iterable):
+        raise TypeError(f"blocks must be an iterable of {form}, got {type(blocks).__name__}")
+    for number, block in enumerate(blocks):
+        try:
+            if not isinstance(block, tuple | list) or len(block) not in lengths:
+                given = f"{len(block)} values" if isinstance(block, tuple | list) else type(block).__name__
+                raise TypeError(f"blocks must be tuples {form}, got {given}")
+            result = use(block)
+        except (TypeError, ValueError) as error:
+            error.add_note(f"in block {number} of blocks, counted from 0")
+            raise
+        yield result
