@@ -84,8 +84,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
 def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
     return audit.Subject(
-        title=arguments.title,
-        people=arguments.people,
+        title=arguments.title or "",
+        people=arguments.people or "",
         data=str(arguments.dataset or arguments.features),
         model=case.model_name or f"predictions of {arguments.predictions.path}",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
