@@ -97,12 +97,12 @@ def _constraints(arguments: argparse.Namespace, names: Names) -> Constraints | N
         return None
     if arguments.features is None:
         raise ValueError(f"{flag(given[0])} needs --features, which says what is known of the nodes")
-    attributes, _ = read_attributes(arguments.features, arguments.id)
+    attributes = read_attributes(arguments.features, arguments.id)
     return constraints(arguments, attributes, list(names.classes))
 
 
 def _finder(arguments: argparse.Namespace, index: EvidenceIndex, names: Names) -> EvidenceFinder:
-    attributes, _ = read_attributes(arguments.features, arguments.id)
+    attributes = read_attributes(arguments.features, arguments.id)
     return EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
 
 
