@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        The arguments; default: those of the process.
+        The arguments; default: ``sys.argv[1:]``.
 
     Returns
     -------

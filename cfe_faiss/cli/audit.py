@@ -1,4 +1,4 @@
-"""Audits of an index file: what the evidence says about the model."""
+"""Audits of a model by the evidence in an index file."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Users' names of rows and classes, and the numbers that stand for them."""
+"""Users' names of rows and classes, and their numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from cfe_faiss.base.checks import as_ids, as_nodes, did_you_mean
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
-    """Return the ids of n rows, (n,): int64 where all are integers, else texts as objects.
+    """Return the ids of n rows, (n,): int64 if all are integers, else texts as objects.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
 
 
 def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> NDArray[np.int64]:
-    """Return the row of each given id, (m,); of a mask, (n,), the rows that it selects.
+    """Return the row of each id, (m,); or the rows that a mask, (n,), selects.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> 
 def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> NDArray[np.int32]:
     """Return the numbers of a class or of several, each once, (c,).
 
-    A number is that of the class; where all class names are whole numbers themselves, it is the name.
+    A number is the number of a class; if all class names are whole numbers, it is a name.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
 
 
 def _key(value: Any, ids: NDArray[Any]) -> Any:
-    """Return an id in the type that ids are kept in: "17" names the row 17, too."""
+    """Return an id in the type of the stored ids: "17" names the row 17, too."""
     if ids.dtype != np.int64:
         return str(value)
     try:

@@ -1,4 +1,4 @@
-"""Warnings about tables that are probably not what their users think."""
+"""Warnings about probable mistakes in tables."""
 
 import re
 import warnings
@@ -17,7 +17,7 @@ _ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[
 
 
 class InputWarning(UserWarning):
-    """Input that can be read, but is probably not meant so; the message names the remedy."""
+    """Input that is valid, but probably a mistake; the message names the remedy."""
 
 
 def check_table(
@@ -30,18 +30,18 @@ def check_table(
     left_out: Sequence[str] = (),
     called: bool = False,
 ) -> None:
-    """Warn of suspicious columns and classes; row i of ``attributes`` is that of class i.
+    """Warn of suspicious columns and classes.
 
     Parameters
     ----------
     attributes
-        All columns that are neither ids nor classes.
+        All columns that are neither ids nor classes, row i of label i.
     labels, truth
         Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or None.
     class_names
         Names of the classes.
     sensitive, left_out
-        Names of attributes: sensitive ones, and those that vectors are made without.
+        Names of sensitive attributes, and of attributes that the vectors leave out.
     called
         Whether a model was called: a threshold of one of its columns may then be its decision.
 

@@ -32,7 +32,7 @@ class OwnFiles:
     ----------
     features
         One row per node: ``.csv``, ``.csv.gz`` or ``.parquet`` with a header, the attributes of the nodes in their own
-        units; or a matrix without a header, ``.csv``, ``.txt`` or ``.npy``, which is taken as it is.
+        units; or a matrix without a header, ``.csv``, ``.txt`` or ``.npy``, which stays unscaled.
     id
         Column of the nodes' ids, in every file with a header. None: nodes go by their number, 0..n-1, and row i of
         every file is node i.
@@ -49,7 +49,7 @@ class OwnFiles:
         "error": refuse missing values. "keep": treat them as a category, see
         :func:`cfe_faiss.datasets.own.encoding.encode`.
     as_is
-        Whether to leave numbers in ``x`` as they are, not scaled.
+        Whether to keep numbers in ``x`` unscaled.
     without
         Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
         :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.

@@ -55,7 +55,7 @@ class Table:
     columns
         By name; "1", "2", ... without a header.
     has_header
-        Whether the names are those of the file.
+        Whether the file has column names.
     lines
         Line of each row in a text file, from 1, (n,); None for other files.
     """
