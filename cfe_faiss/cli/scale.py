@@ -36,13 +36,8 @@ def run_on(arguments: argparse.Namespace) -> None:
 
 def _run(job: Any, arguments: argparse.Namespace) -> None:
     try:
-        job.run(
-            arguments.executor,
-            workers=arguments.workers,
-            memory=arguments.memory,
-            address=arguments.address,
-            progress=True,
-        )
+        options = {name: getattr(arguments, name) for name in ("workers", "memory", "address")}
+        job.run(arguments.executor, **options, progress=True)
     except RuntimeError as error:  # a task failed, or another process runs the job
         raise ValueError(str(error)) from error
     note(f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}")

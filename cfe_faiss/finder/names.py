@@ -1,5 +1,6 @@
 """Users' names of rows and classes, and their numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,16 +21,14 @@ def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(listed) != n:
         raise ValueError(f"{argument} must hold one id for each of {n:,} rows, got {len(listed):,}")
-    for row, value in enumerate(listed):
-        if value is None or value != value:
-            raise ValueError(f"{argument} must hold an id for every row, got none in row {row}")
+    missing = [row for row, value in enumerate(listed) if value is None or value != value]
+    if missing:
+        raise ValueError(f"{argument} must hold an id for every row, got none in row {missing[0]}")
     are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
     ids = np.array(listed, np.int64) if are_integers else np.array([*map(str, listed), None], object)[:-1]
-    known: set[Any] = set()
-    for value in ids.tolist():
-        if value in known:
-            raise ValueError(f"{argument} must hold each id once, got {value!r} again")
-        known.add(value)
+    twice = [value for value, count in Counter(ids.tolist()).items() if count > 1]
+    if twice:
+        raise ValueError(f"{argument} must hold each id once, got {twice[0]!r} again")
     return ids
 
 
@@ -51,13 +50,12 @@ def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> 
             raise ValueError(f"{argument} must lie in 0..{n - 1}, got {rows.max()}")
         return rows
     places = {value: row for row, value in enumerate(ids.tolist())}
-    found = []
-    for value in values.tolist():
-        key = _key(value, ids)
-        if key not in places:
-            hint = did_you_mean(str(value), map(str, places))
-            raise ValueError(f"{argument} must name rows by their ids ({_some(places)}), got {value!r}{hint}")
-        found.append(places[key])
+    found = [places.get(_key(value, ids)) for value in values.tolist()]
+    if None in found:
+        value, some = values.tolist()[found.index(None)], ", ".join(map(str, ids[:5].tolist()))
+        hint = did_you_mean(str(value), map(str, places))
+        more = ", ..." if len(ids) > 5 else ""
+        raise ValueError(f"{argument} must name rows by their ids ({some}{more}), got {value!r}{hint}")
     return np.array(found, np.int64)
 
 
@@ -103,8 +101,3 @@ def _key(value: Any, ids: NDArray[Any]) -> Any:
 
 def _are_numbers(names: Sequence[str] | None) -> bool:
     return bool(names) and all(name.removeprefix("-").isdecimal() for name in names or ())
-
-
-def _some(places: Any) -> str:
-    first = [str(value) for _, value in zip(range(5), places, strict=False)]
-    return ", ".join([*first, *(["..."] if len(places) > 5 else [])])
