@@ -1,10 +1,11 @@
-"""The command ``cfe-faiss``: from data to an index file, and from an index file to evidence and what it says."""
+"""The command ``cfe-faiss``: index files from data, evidence and audits from index files."""
 
 import argparse
 import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from cfe_faiss.cli.own import check_files
@@ -19,17 +20,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        The arguments; by default those of the process.
+        The arguments; default: ``sys.argv[1:]``.
 
     Returns
     -------
     int
-        The exit status: 0; 1 where a condition that audit requires does not hold; 2 after an error, 130 after Ctrl-C,
-        141 when the reader of the output has gone.
+        The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after Ctrl-C; 141 if the
+        reader of the output has gone.
     """
     try:
         arguments = parser().parse_args(argv)
         arguments.argv = sys.argv[1:] if argv is None else list(argv)
+        arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
         check_files(arguments)
         status = _run(arguments)
         sys.stdout.flush()
@@ -46,10 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int | None:
-    """Run a command: text files have the format that it names, and input warnings are lines on standard error."""
-    encoding, decimal = getattr(arguments, "encoding", None), getattr(arguments, "decimal", None)
+    """Run a command with the format of its text files; input warnings become lines on standard error."""
+    encoding, decimal = arguments.encoding, arguments.decimal
     if (encoding or decimal) and arguments.features is None:
         raise ValueError(f"--{'encoding' if encoding else 'decimal'} has no effect without --features")
+    module, _, function = arguments.run.rpartition(".")
+    run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
     with warnings.catch_warnings(), text_format(encoding, decimal):
         warnings.simplefilter("always", InputWarning)
         shown = warnings.showwarning
@@ -61,12 +65,12 @@ def _run(arguments: argparse.Namespace) -> int | None:
                 shown(message, category, *place, **options)
 
         warnings.showwarning = show
-        status: int | None = arguments.run(arguments)
+        status: int | None = run(arguments)
         return status
 
 
 def _discard_output() -> None:
-    """Drop output that nobody can take any more, or the interpreter would complain about it when it ends."""
+    """Drop output that cannot be written; the interpreter would report it at its end."""
     try:
         sys.stdout.flush()
     except OSError:

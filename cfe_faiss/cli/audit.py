@@ -1,20 +1,20 @@
-"""The applications: from an index file and what is known of its nodes to what the evidence says of the model."""
+"""Audits of a model by the evidence in an index file."""
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
-from cfe_faiss.cli.case import compare, read_case
+from cfe_faiss.cli.case import Case, compare, read_case
 from cfe_faiss.cli.output import announce, write_frame
 from cfe_faiss.cli.own import Names, check_labels, refuse
 from cfe_faiss.cli.search import check_nprobe
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
-from cfe_faiss.datasets.own.graph import read_attributes, read_ids
+from cfe_faiss.datasets.own.graph import read_ids
 from cfe_faiss.files.format import read_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
@@ -29,37 +29,32 @@ _MAIN = ("feature", "value", "score", "expected", "difference", "difference_low"
 
 def run_discrimination(arguments: argparse.Namespace) -> None:
     """Write the discrimination score of every value."""
-    index = read_index(arguments.index)
-    check_nprobe(index, arguments.nprobe)
-    known = _known(arguments)
-    assert known is not None
-    scores = audit.discrimination_scores(
-        EvidenceFinder.from_index(index, features=known.features),
-        nodes=known.names.asked(arguments.nodes, index),
-        k=arguments.k,
-        **_groups(arguments, known.features),
-        sensitive=arguments.sensitive or (),
-        nprobe=arguments.nprobe,
-        confidence=arguments.confidence,
-        progress=True,
-    )
-    write_frame(scores, arguments.format, _MAIN)
+    options = {"k": arguments.k, "sensitive": arguments.sensitive or ()}
+    _write_by_group(audit.discrimination_scores, arguments, options, _MAIN)
 
 
 def run_consistency(arguments: argparse.Namespace) -> None:
     """Write the share of nodes that are closer to another class than to their own."""
+    _write_by_group(audit.consistency, arguments, {})
+
+
+def _write_by_group(
+    function: Callable[..., Any], arguments: argparse.Namespace, options: dict[str, Any], main: Sequence[str] = ()
+) -> None:
+    """Write the table of an audit by groups."""
     index = read_index(arguments.index)
     check_nprobe(index, arguments.nprobe)
-    known = _known(arguments)
-    shares = audit.consistency(
-        EvidenceFinder.from_index(index, features=None if known is None else known.features),
-        nodes=(Names(None) if known is None else known.names).asked(arguments.nodes, index),
-        **({} if known is None else _groups(arguments, known.features)),
+    case = _known(arguments)
+    found = function(
+        EvidenceFinder.from_index(index, features=None if case is None else case.attributes),
+        nodes=Names(case.ids if case is not None and arguments.id else None).asked(arguments.nodes, index),
+        **({} if case is None else _groups(arguments, as_attributes(case.attributes))),
+        **options,
         nprobe=arguments.nprobe,
         confidence=arguments.confidence,
         progress=True,
     )
-    write_frame(shares, arguments.format)
+    write_frame(found, arguments.format, main)
 
 
 def run_errors(arguments: argparse.Namespace) -> None:
@@ -81,7 +76,7 @@ def run_errors(arguments: argparse.Namespace) -> None:
 
 
 def run_fine_tune(arguments: argparse.Namespace) -> None:
-    """Train the model of a graph, go on with the evidence of its index, and write what that changed."""
+    """Train the model of a graph, continue with the evidence of its index, and write the changes."""
     index = read_index(arguments.index)
     if arguments.runs < 1:
         raise ValueError(f"--runs must be at least 1, got {arguments.runs}")
@@ -102,7 +97,7 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
 
 
 def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
-    """Return the true class of every node, or a data set that knows it."""
+    """Return the true class of every node."""
     if arguments.dataset is not None:
         refuse(arguments, ("features", "id", "predictions"), "with --dataset")
         announce(arguments.dataset)
@@ -124,38 +119,27 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     return classes.y
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What is known of the nodes: their attributes and their names."""
-
-    features: Any
-    names: Names
-
-
-def _known(arguments: argparse.Namespace) -> _Known | None:
-    if arguments.dataset is not None:
-        refuse(arguments, ("id", "categorical"), "with --dataset")
-        announce(arguments.dataset)
-        return _Known(load(arguments.dataset, arguments.data_root), Names(None))
-    refuse(arguments, ("data_root",), "without --dataset")
-    if arguments.features is None:
-        refuse(arguments, ("id", "categorical", "columns", "cross", "bins"), "without --dataset or --features")
-        return None
-    attributes, ids = read_attributes(arguments.features, arguments.id, arguments.categorical or ())
-    return _Known(attributes, Names(ids if arguments.id else None))
+def _known(arguments: argparse.Namespace) -> Case | None:
+    """Return the nodes' attributes and ids; None without a data set and a table."""
+    if arguments.dataset is None:
+        refuse(arguments, ("data_root",), "without --dataset")
+        if arguments.features is None:
+            refuse(arguments, ("id", "categorical", "columns", "cross", "bins"), "without --dataset or --features")
+            return None
+    return read_case(arguments, predict=False, encode=False)
 
 
-def _groups(arguments: argparse.Namespace, features: Any) -> dict[str, Any]:
+def _groups(arguments: argparse.Namespace, attributes: Attributes) -> dict[str, Any]:
     chosen: dict[str, Any] = {"columns": arguments.columns, "intersections": arguments.cross}
     if arguments.bins is None:
         return chosen
     bins = _bins(arguments.bins)
-    _check_effect(bins, as_attributes(features), arguments)
+    _check_effect(bins, attributes, arguments)
     return chosen | {"bins": bins}
 
 
 def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Namespace) -> None:
-    """Raise ValueError where bins are of no column that is asked for."""
+    """Raise ValueError if no chosen column has the bins."""
     asked = list(attributes) if arguments.columns is None else [*arguments.columns]
     asked += [name for names in arguments.cross for name in names]
     if isinstance(bins, Mapping):
@@ -169,7 +153,7 @@ def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Name
 
 
 def _bins(texts: list[str]) -> "Bins":
-    """Return what "4", "TIME=0,30" (edges) and "AGE=5" (a number of bins) mean."""
+    """Return the bins of "4", "TIME=0,30" (edges) or "AGE=5" (number of bins)."""
     try:
         if len(texts) == 1 and "=" not in texts[0]:
             return int(texts[0])

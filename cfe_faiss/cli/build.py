@@ -1,4 +1,4 @@
-"""From data to an index file, or in one go to evidence."""
+"""Index files from data, and the demo."""
 
 import argparse
 import sys
@@ -16,9 +16,9 @@ from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, left_out, read_case, table_finder
 from cfe_faiss.cli.output import announce, note
-from cfe_faiss.datasets.own import Ids, Source
+from cfe_faiss.datasets.own import Ids
 from cfe_faiss.datasets.own.classes import read_labels
-from cfe_faiss.datasets.own.edges import read_edges
+from cfe_faiss.datasets.own.graph import read_edges
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
@@ -26,7 +26,7 @@ from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
 
-# What may follow each source of "build"; the other options would have no effect there.
+# Options of each source of "build", with their defaults; other options would have no effect.
 _GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}
 _OF_TABLES = ("id", "neighbours", "truth", "split", "categorical", "missing", "as_is", "model", "nodes", "without")
 _SOURCES: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ _SOURCES: dict[str, dict[str, Any]] = {
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
-    """From a data set to its closest pairs."""
+    """Show the most similar pairs of a data set."""
     from cfe_faiss import demo
 
     announce(arguments.dataset)
@@ -58,9 +58,7 @@ def run_build(arguments: argparse.Namespace) -> None:
     _settle_source(arguments)
     _check_target(arguments.out)
     as_count("seed", arguments.seed, 0)
-    if arguments.vectors:
-        index = _from_vectors(arguments)
-    elif arguments.features and not is_table(arguments.features):
+    if arguments.vectors or (arguments.features and not is_table(arguments.features)):
         index = _from_matrix(arguments)
     else:
         index = _from_case(arguments)
@@ -70,7 +68,7 @@ def run_build(arguments: argparse.Namespace) -> None:
 
 
 def _settle_source(arguments: argparse.Namespace) -> None:
-    """Fill in the defaults of the source that was chosen, and refuse what has no effect there."""
+    """Fill in the defaults of the chosen source, and refuse options without effect."""
     if arguments.predictions and arguments.model:
         raise ValueError("--model has no effect with --predictions")
     source = next(name for name in _SOURCES if getattr(arguments, name) is not None)
@@ -79,6 +77,7 @@ def _settle_source(arguments: argparse.Namespace) -> None:
         own.refuse(arguments, tuple(_GRAPH_OPTIONS), "without --edges or --neighbours")
     for name in {name: None for options in _SOURCES.values() for name in options}:
         given = getattr(arguments, name)
+        given = None if given is False else given  # a switch that was not set
         if given is not None and name not in known:
             raise ValueError(f"{own.flag(name)} has no effect with --{source}")
         setattr(arguments, name, known.get(name) if given is None else given)
@@ -88,7 +87,7 @@ def _settle_source(arguments: argparse.Namespace) -> None:
 
 
 def _check_target(path: Path) -> None:
-    """Raise before the work, not after it, where the index file could not be written."""
+    """Raise before the work if the index file could not be written."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: OUT must be a file")
     if not path.parent.is_dir():
@@ -112,7 +111,7 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
 
 
 def _features(arguments: argparse.Namespace, case: Case) -> Any:
-    """Return the features without those that are to be left out; says what else left, and what still tells them."""
+    """Return the features without the attributes of --without; note their copies and proxies."""
     names = left_out(case, arguments.without or ())
     if not names:
         return case.data.x
@@ -130,32 +129,23 @@ def _tell_removed(removed: Removed | None) -> None:
 
 
 def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
+    """Return an index of vectors, or of a matrix of features and their edges."""
+    x = read_matrix(arguments.vectors or arguments.features)
+    if arguments.vectors and x.ndim != 2:
+        raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
     own.refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
-    x = read_matrix(arguments.features)
-    edges = np.empty((2, 0), np.int64)
-    if arguments.edges is not None:
-        edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
-    labels = _predictions(arguments.predictions, len(x))
-    vectors = _ks_vectors(arguments, x, edges)
-    return _filled(_new_index(arguments, *vectors.shape), vectors, labels)
-
-
-def _from_vectors(arguments: argparse.Namespace) -> EvidenceIndex:
-    vectors = read_matrix(arguments.vectors)
-    if vectors.ndim != 2:
-        raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {vectors.shape}")
-    labels = _predictions(arguments.predictions, len(vectors))
-    return _filled(_new_index(arguments, *vectors.shape), vectors, labels)
-
-
-def _predictions(source: Source, n: int) -> NDArray[np.int32]:
-    labels, names = read_labels(source, n)
+    labels, names = read_labels(arguments.predictions, len(x))
     _tell_classes(names)
-    return as_labels("predictions", labels, n)
+    if not arguments.vectors:
+        edges = np.empty((2, 0), np.int64)
+        if arguments.edges is not None:
+            edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
+        x = _ks_vectors(arguments, x, edges)
+    return _filled(_new_index(arguments, *x.shape), x, as_labels("predictions", labels, len(x)))
 
 
 def _tell_classes(names: Sequence[str]) -> None:
-    """Say which number each class has in the index, where that is another one than in the file."""
+    """Note the number of each class in the index, if it differs from the file."""
     if list(names) != [str(label) for label in range(len(names))]:
         note(f"classes: {', '.join(f'{label} is {name}' for label, name in enumerate(names))}")
 

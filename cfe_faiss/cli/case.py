@@ -1,4 +1,4 @@
-"""A graph, what is predicted of its nodes, and what else is known of them: from a data set or from own files."""
+"""The subject of a command: nodes, their predicted classes and attributes, from a data set or from own files."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import Ids
 from cfe_faiss.datasets.own.classes import read_labels
-from cfe_faiss.datasets.own.nodes import read_nodes
+from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
 from cfe_faiss.index.kinds import EvidenceIndex
@@ -23,28 +23,28 @@ from cfe_faiss.index.kinds import EvidenceIndex
 
 @dataclass(frozen=True)
 class Case:
-    """What the commands that need a graph work with.
+    """Nodes, their predicted classes and attributes.
 
     Attributes
     ----------
     data
         PyG ``Data``, or an :class:`~cfe_faiss.datasets.own.OwnGraph` where no model is trained.
     predicted
-        Predicted classes, (n,) integers, or probabilities, (n, C); None where nothing is predicted.
-    model
-        The model that was trained here, and its name; None and "" where predictions were given.
+        Predicted classes, (n,) integers, or probabilities, (n, C); None without predictions.
+    model, model_name
+        The model that was trained here, and its name; None and "" if predictions were given.
     attributes
-        What is known of the nodes, for ``as_attributes``.
+        Attributes of the nodes, for ``as_attributes``.
     ids
         The users' names of the nodes.
     """
 
     data: Any
     predicted: NDArray[Any] | None
-    model: Any
-    model_name: str
     attributes: Any
     ids: Ids
+    model: Any = None
+    model_name: str = ""
 
     @property
     def labels(self) -> NDArray[np.int32]:
@@ -54,7 +54,7 @@ class Case:
         return as_labels("predictions", classes, len(self.ids))
 
     def nodes(self, text: str | None) -> NDArray[np.int64]:
-        """Return the nodes that --nodes means: "test", "all", or a file; None: test, where there are test nodes."""
+        """Return the nodes of --nodes: "test", "all", or a file; None: test if there are test nodes, else all."""
         mask = getattr(self.data, "test_mask", None)
         if text == "all" or (text is None and mask is None):
             return np.arange(len(self.ids))
@@ -69,7 +69,7 @@ class Case:
 
 
 def left_out(case: Case, names: Sequence[str]) -> list[str]:
-    """Return those of the attributes to leave out that vectors would hold: a column of many texts has none there.
+    """Return the attributes to leave out of the vectors. A column of many texts is not part of them.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
-    """Read a data set or own files, and train the model that the options name where there are no predictions.
+    """Read a data set or own files, and train the model of the options if there are no predictions.
 
     Parameters
     ----------
@@ -107,12 +107,12 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
     needed
         Options that own files need, see :func:`cfe_faiss.cli.own.read`.
     predict
-        Whether classes have to be predicted.
+        Whether predicted classes are needed.
     encode
-        Whether own files need features to be compared by where no model is trained.
+        Whether own files need features to compare by if no model is trained.
     """
-    as_count("seed", getattr(arguments, "seed", 0), 0)
-    if getattr(arguments, "predictions", None) and getattr(arguments, "model", None):
+    as_count("seed", arguments.seed, 0)
+    if arguments.predictions and arguments.model:
         raise ValueError("--model has no effect with --predictions")
     if arguments.dataset is not None:
         own.refuse(arguments, [name for name in own.OPTIONS if name != "predictions"], "with --dataset")
@@ -123,30 +123,30 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
 
 def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     announce(arguments.dataset)
-    data: Any = load(arguments.dataset, arguments.data_root, getattr(arguments, "seed", 0))
+    data: Any = load(arguments.dataset, arguments.data_root, arguments.seed)
     ids = Ids.of_rows(len(data.x))
     if not predict:
-        return Case(data, None, None, "", data, ids)
+        return Case(data, None, data, ids)
     if arguments.predictions is not None:
         labels, _ = read_labels(arguments.predictions, len(data.x), data.class_names)
-        return Case(data, labels, None, "", data, ids)
+        return Case(data, labels, data, ids)
     name = arguments.model or "gcn"
     model, predicted = trained(name, data, arguments.seed)
-    return Case(data, predicted, model, name, data, ids)
+    return Case(data, predicted, data, ids, model, name)
 
 
 def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict: bool, encode: bool) -> Case:
-    name = getattr(arguments, "model", None)
+    name = arguments.model
     if predict and not name and arguments.predictions is None:
         raise ValueError("--features needs --predictions, or --model with --truth to train one")
     if not encode and not name:
         own.refuse(arguments, ("edges", "neighbours", "missing", "as_is"), "without --model")
     data = own.read(arguments, *needed, *(("edges", "truth") if name else ()), encode=encode or bool(name))
     if not predict or not name:
-        return Case(data, data.predicted if predict else None, None, "", data.attributes, data.ids)
+        return Case(data, data.predicted if predict else None, data.attributes, data.ids)
     graph: Any = data.to_pyg(arguments.seed)
     model, predicted = trained(name, graph, arguments.seed)
-    return Case(graph, predicted, model, name, data.attributes, data.ids)
+    return Case(graph, predicted, data.attributes, data.ids, model, name)
 
 
 def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
@@ -159,7 +159,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
         case.predicted if case.predicted.ndim == 2 else known[case.predicted],
         truth=None if data.y is None else known[data.y],
         id=data.node_ids,
-        sensitive=getattr(arguments, "sensitive", None) or (),
+        sensitive=arguments.sensitive or (),
         without=arguments.without or (),
         encoder=None if scale else lambda frame: table_encoder(frame, scale=False).fit_transform(frame),
         class_names=data.class_names,
@@ -168,7 +168,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
 
 
 def trained(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
-    """Return a model that was trained on a graph, and what it predicts."""
+    """Train a model on a graph; return it and its predictions."""
     from cfe_faiss import models
 
     model = models.build(name, data, seed=seed)
@@ -177,12 +177,12 @@ def trained(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
 
 
 def compare(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
-    """Say so where an index was made for other classes than those that are predicted here.
+    """Write a note if an index was built from other predictions.
 
     Raises
     ------
     ValueError
-        If the index is of other nodes.
+        If the index holds other nodes.
     """
     known = index.members()
     if len(known.ids) and known.ids[-1] >= len(predicted):

@@ -11,21 +11,13 @@ from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.case import class_number
 
 CONSTRAINTS = (
-    "exact",
-    "antiexact",
-    "caliper",
-    "std_caliper",
-    "permitted",
-    "target",
-    "max_changed",
-    "min_hops",
-    "no_common_neighbours",
-    "ratio",
+    *("exact", "antiexact", "caliper", "std_caliper", "permitted", "target"),
+    *("max_changed", "min_hops", "no_common_neighbours", "ratio"),
 )
 
 
 def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: list[str]) -> Constraints | None:
-    """Return the conditions on pairs that the options give; None where there is none."""
+    """Return the constraints of the options; None without any."""
     if not any(getattr(arguments, name) for name in CONSTRAINTS):
         return None
     target = arguments.target
@@ -47,7 +39,7 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
 
 
 def named(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, str]]:
-    """Yield the name and the rest of each "NAME=..."; a name may hold a "=", so the longest known one is taken."""
+    """Yield name and rest of each "NAME=..."; a name may hold a "=", so the longest known name counts."""
     for text in texts or ():
         known = [name for name in attributes if text.startswith(f"{name}=")]
         if not known:
@@ -63,7 +55,7 @@ def _numbers(option: str, texts: list[str] | None, attributes: Attributes) -> It
 
 
 def number(option: str, name: str, text: str) -> float:
-    """Return the number that an option gives for an attribute; ValueError for another text."""
+    """Return the number of an option for an attribute; ValueError for another text."""
     try:
         return float(text)
     except ValueError:
@@ -71,7 +63,7 @@ def number(option: str, name: str, text: str) -> float:
 
 
 def _permitted(name: str, text: str, attributes: Attributes) -> Any:
-    """Return the range that "LOW:HIGH" means, either of which may be left out, or the values of "A,B,C"."""
+    """Return the range of "LOW:HIGH", of which one may be left out, or the values of "A,B,C"."""
     numeric = attributes[name].numbers is not None
     if numeric and ":" in text:
         low, _, high = text.partition(":")

@@ -1,5 +1,6 @@
-"""What the commands write: tables, CSV, JSON, notes."""
+"""Output of the commands: tables, CSV, JSON, notes."""
 
+import csv
 import json
 import math
 import sys
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.base.text import format_similarity
+from cfe_faiss.cli.terminal import print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,21 +24,20 @@ _ROWS_ON_A_TERMINAL = 1_000
 
 
 def note(text: str) -> None:
-    """Tell the reader something about the result, on standard error."""
+    """Write a note about the result to standard error."""
     sys.stderr.write(f"cfe-faiss: note: {text}\n")
 
 
 def announce(dataset: str) -> None:
-    """Say what takes a while."""
-    # PyTorch alone takes seconds to load; where nobody watches, nothing is said.
+    """Say on a terminal that a data set is loaded: importing PyTorch takes seconds."""
     if sys.stderr.isatty():
         sys.stderr.write(f"Loading {dataset} ...\n")
 
 
 def described(fields: dict[str, Any]) -> str:
-    """Return what is known of an index file, one field to a line."""
-    classes = {f"class {label}": count for label, count in fields["classes"].items()}
-    lines = {name: value for name, value in fields.items() if name != "classes"} | classes
+    """Return facts about an index file as text, one to a line."""
+    lines = {name: value for name, value in fields.items() if name != "classes"}
+    lines |= {f"class {label}": count for label, count in fields["classes"].items()}
     width = max(len(name) for name in lines)
     return "".join(f"{name:<{width}}  {value}\n" for name, value in lines.items())
 
@@ -47,18 +48,28 @@ def write(columns: Columns, style: str | None) -> None:
     A table on a terminal fits its width, and ends after 1,000 rows.
     """
     if style == "csv":
-        sys.stdout.write(",".join(_csv_texts(list(columns))) + "\n")
-        sys.stdout.writelines(",".join(row) + "\n" for row in _rows(columns, _csv_fields))
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(map(csv_text, columns))
+        writer.writerows(_rows(columns, _csv_fields))
     elif style == "json":
-        _write_json(columns)
+        separator = "[\n"
+        for row in _rows(columns, _json_values):
+            sys.stdout.write(f"{separator}  {json.dumps(dict(zip(columns, row, strict=True)))}")
+            separator = ",\n"
+        sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
     elif sys.stdout.isatty():
-        _write_on_terminal(columns)
+        n = len(next(iter(columns.values())))
+        some = {name: values[:_ROWS_ON_A_TERMINAL] for name, values in columns.items()}
+        fields = {name: _shown(name, values) for name, values in some.items()}
+        print_table(fields, numeric={name for name, values in some.items() if values.dtype.kind in "iuf"})
+        if n > _ROWS_ON_A_TERMINAL:
+            note(f"the first {_ROWS_ON_A_TERMINAL:,} of {n:,} rows; --csv or --json writes all of them")
     else:
         _write_aligned(columns)
 
 
 def write_frame(frame: "pd.DataFrame", style: str | None, main: Sequence[str] = ()) -> None:
-    """Write a DataFrame as :func:`write` does; on a terminal only its ``main`` columns, where there are any."""
+    """Write a DataFrame as :func:`write` does; on a terminal only its ``main`` columns, if there are any."""
     names = list(frame.columns)
     if main and style is None and sys.stdout.isatty():
         names = [name for name in main if name in names]
@@ -73,47 +84,23 @@ def _values(series: "pd.Series[Any]") -> NDArray[Any]:
     return values
 
 
-def _write_json(columns: Columns) -> None:
-    separator = "[\n"
-    for row in _rows(columns, _json_fields):
-        fields = ", ".join(f"{json.dumps(name)}: {value}" for name, value in zip(columns, row, strict=True))
-        sys.stdout.write(f"{separator}  {{{fields}}}")
-        separator = ",\n"
-    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
-
-
-def _write_on_terminal(columns: Columns) -> None:
-    # Loaded only here: it takes as long as everything else of a short search.
-    from cfe_faiss.cli.terminal import print_table
-
-    n = len(next(iter(columns.values())))
-    shown = {name: values[:_ROWS_ON_A_TERMINAL] for name, values in columns.items()}
-    fields = {name: _shown(name, values) for name, values in shown.items()}
-    print_table(fields, numeric={name for name, values in shown.items() if values.dtype.kind in "iuf"})
-    if n > _ROWS_ON_A_TERMINAL:
-        note(f"the first {_ROWS_ON_A_TERMINAL:,} of {n:,} rows; --csv or --json writes all of them")
-
-
 def _write_aligned(columns: Columns) -> None:
     widths = [_width(name, values) for name, values in columns.items()]
     sys.stdout.write(_aligned(tuple(columns), widths))
-    n = len(next(iter(columns.values())))
-    for start in range(0, n, _ROWS_AT_ONCE):
-        block = (_shown(name, values[start : start + _ROWS_AT_ONCE]) for name, values in columns.items())
-        sys.stdout.writelines(_aligned(row, widths) for row in zip(*block, strict=True))
+    sys.stdout.writelines(_aligned(row, widths) for row in _rows(columns, _shown))
 
 
-def _rows(columns: Columns, fields: Callable[[NDArray[Any]], list[str]]) -> Iterator[tuple[str, ...]]:
-    n = len(next(iter(columns.values())))
-    for start in range(0, n, _ROWS_AT_ONCE):
-        blocks = (fields(values[start : start + _ROWS_AT_ONCE]) for values in columns.values())
+def _rows(columns: Columns, fields: Callable[[str, NDArray[Any]], list[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of fields, made by a function of name and values for a block of rows at a time."""
+    for start in range(0, len(next(iter(columns.values()))), _ROWS_AT_ONCE):
+        blocks = (fields(name, values[start : start + _ROWS_AT_ONCE]) for name, values in columns.items())
         yield from zip(*blocks, strict=True)
 
 
 def _texts(values: NDArray[Any]) -> list[str]:
     if values.dtype.kind == "O":
         return ["" if _is_missing(value) else str(value) for value in values.tolist()]
-    # Of a float32 the fewest digits that tell it from its neighbours.
+    # NumPy writes a float32 with the fewest digits that identify it.
     return [str(text) for text in values.astype(str).tolist()]
 
 
@@ -122,7 +109,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _shown(name: str, values: NDArray[Any]) -> list[str]:
-    """Return what a table for people holds."""
+    """Return the fields of a table for people."""
     if name == "similarity":
         return [format_similarity(value) for value in values]
     if values.dtype.kind == "f":
@@ -131,37 +118,28 @@ def _shown(name: str, values: NDArray[Any]) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Return a text without what would move the cursor of a terminal or break a line of a table."""
+    """Escape characters that would move the cursor of a terminal or break a line of a table."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _csv_fields(values: NDArray[Any]) -> list[str]:
-    return _csv_texts(_texts(values)) if values.dtype.kind == "O" else _texts(values)
+def _csv_fields(_: str, values: NDArray[Any]) -> list[str]:
+    texts = _texts(values)
+    return list(map(csv_text, texts)) if values.dtype.kind == "O" else texts
 
 
-def _csv_texts(texts: list[str]) -> list[str]:
-    # RFC 4180: a field with a comma or a quote in it is quoted, and its quotes are doubled.
-    texts = list(map(csv_text, texts))
-    return ['"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text for text in texts]
-
-
-def _json_fields(values: NDArray[Any]) -> list[str]:
+def _json_values(_: str, values: NDArray[Any]) -> list[Any]:
     if values.dtype.kind == "O":
-        return [_json_text(value) for value in values.tolist()]
-    if values.dtype.kind == "b":
-        return [str(value).lower() for value in values.tolist()]
-    # Numbers as CSV has them are JSON, too, but for those that are none.
-    finite = np.isfinite(values)
-    return [text if number else "null" for text, number in zip(_texts(values), finite.tolist(), strict=True)]
-
-
-def _json_text(value: Any) -> str:
-    return "null" if _is_missing(value) else json.dumps(value if isinstance(value, int) else str(value))
+        plain = (value if isinstance(value, int) else str(value) for value in values.tolist())
+        return [None if _is_missing(value) else text for value, text in zip(values.tolist(), plain, strict=True)]
+    if values.dtype.kind == "f":
+        return [number if math.isfinite(number) else None for number in map(float, _texts(values))]
+    listed: list[Any] = values.tolist()
+    return listed
 
 
 def _width(name: str, values: NDArray[Any]) -> int:
     extremes = values.dtype.kind in "iuf" and name != "similarity" and len(values)
-    # Of numbers the extremes are the longest; NaN is short.
+    # The extremes of numbers are the longest; NaN is short.
     some = np.array([np.nanmin(values), np.nanmax(values)]) if extremes and not np.isnan(values).all() else values
     return max(len(text) for text in (name, *_shown(name, some)))
 

@@ -1,4 +1,4 @@
-"""What the commands do with users' own files: reading them, and giving nodes and classes their names back."""
+"""Users' own files: read by the commands, and checked against their outputs."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,37 +14,35 @@ from cfe_faiss.cli.output import note
 from cfe_faiss.datasets.files import files_of
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import read_classes
-from cfe_faiss.datasets.own.graph import read_ids
-from cfe_faiss.datasets.own.nodes import read_nodes, read_numbers
+from cfe_faiss.datasets.own.graph import read_ids, read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.kinds import EvidenceIndex
 
-# The options of own files that say nothing without --features.
+# Options of own files, which have no effect without --features.
 OPTIONS = ("id", "edges", "neighbours", "predictions", "truth", "split", "categorical", "missing", "as_is")
 
 
 def flag(name: str) -> str:
-    """Return an option as it is written."""
+    """Return an option in its written form."""
     return "--" + name.replace("_", "-")
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
-    """Raise ValueError where one of these options is given, which would have no effect."""
+    """Raise ValueError if one of these options is given, which would have no effect."""
     for name in names:
         if getattr(arguments, name, None):
             raise ValueError(f"{flag(name)} has no effect {where}")
 
 
 def read(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> OwnGraph:
-    """Read the files that the options name; ``encode`` is that of :func:`cfe_faiss.datasets.own.read_own`.
+    """Read the files that the options name; ``encode`` as in :func:`cfe_faiss.datasets.own.read_own`.
 
     Raises
     ------
     ValueError
-        If one of the ``needed`` options is missing ("edges" or "neighbours" for "edges"), or a file is not as it should
-        be.
+        If one of the ``needed`` options is missing ("edges" or "neighbours" for "edges"), or a file is invalid.
     """
     for name in needed:
         if getattr(arguments, name) is None and not (name == "edges" and arguments.neighbours is not None):
@@ -53,10 +51,9 @@ def read(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> Ow
     given = {name: getattr(arguments, name, None) for name in (*OPTIONS, "without")}
     files = OwnFiles(arguments.features, **{name: value for name, value in given.items() if value is not None})
     data = read_own(files, encode=encode)
-    if data.edge_index is not None and is_table(arguments.features):  # a table without a graph is checked by its finder
+    if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
         truth = None if data.y is None else data.y.astype(np.int32)
-        asked = getattr(arguments, "sensitive", None) or ()
-        sensitive = [data.attributes.known("--sensitive", name) for name in asked]
+        sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
         check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
     if data.y is not None and (data.y < 0).any():
         note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
@@ -65,14 +62,14 @@ def read(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> Ow
 
 @dataclass(frozen=True)
 class Names:
-    """The users' names of nodes and classes, as far as they are known."""
+    """The users' names of nodes and classes, if they are known."""
 
     ids: Ids | None
     classes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
-        """Read the names of what an index holds from the files that it was built from.
+        """Read the names of nodes and classes of an index from the files that it was built from.
 
         Raises
         ------
@@ -106,7 +103,7 @@ class Names:
         return np.array(self.classes, object)[labels] if self.classes else labels
 
     def asked(self, texts: Sequence[str] | None, index: EvidenceIndex) -> NDArray[np.int64] | None:
-        """Return the numbers of the nodes that --nodes names, one by one or in a file; None for all of the index."""
+        """Return the numbers of the nodes of --nodes, given one by one or in a file; None for all of the index."""
         if texts is None:
             return None
         source = as_file(texts)
@@ -133,7 +130,7 @@ class Names:
 
 
 def as_file(texts: Sequence[str]) -> Source | None:
-    """Return the file that the only value of --nodes is, or None."""
+    """Return the file that --nodes names, or None."""
     if len(texts) != 1:
         return None
     source = Source.parse(texts[0])
@@ -141,7 +138,7 @@ def as_file(texts: Sequence[str]) -> Source | None:
 
 
 def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
-    """Raise ValueError where an index holds other classes than these predictions of all nodes."""
+    """Raise ValueError if an index holds other classes than these predictions of all nodes."""
     members = index.members()
     other = int((predicted[members.ids] != members.labels).sum())
     if other:
@@ -152,13 +149,13 @@ def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
 
 
 def check_files(arguments: argparse.Namespace) -> None:
-    """Raise ValueError where an output of a command is one of its inputs, or a file of somebody else."""
+    """Raise ValueError if an output of a command is one of its inputs, or a file of another program."""
     outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
     check_outputs(outputs, inputs(arguments), overwrite=arguments.overwrite)
 
 
 def inputs(arguments: argparse.Namespace) -> list[Path]:
-    """Return the files and folders that a command reads: those that its options name, and those of its data set."""
+    """Return the files and folders that a command reads, its data set included."""
     options = vars(arguments)
     values = [value for name, value in options.items() if name not in arguments.outputs]
     nodes = options.get("nodes") or ()

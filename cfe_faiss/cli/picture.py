@@ -19,9 +19,9 @@ from cfe_faiss.pairs import global_evidence
 
 def run_plot(arguments: argparse.Namespace) -> None:
     """Write the picture of a pair."""
-    if len(arguments.pair) not in (0, 2):
+    if len(arguments.node) not in (0, 2):
         raise ValueError(
-            f"NODE must be given twice, or not at all for the most similar pair, got {len(arguments.pair)}"
+            f"NODE must be given twice, or not at all for the most similar pair, got {len(arguments.node)}"
         )
     index = read_index(arguments.index)
     own = arguments.features is not None
@@ -29,7 +29,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
     if case.data.edge_index is None:  # a table without a graph
         case = replace(case, data=replace(case.data, edge_index=np.empty((2, 0), np.int64)))
     labels = _labels(case, index, arguments)
-    source, target = _pair(arguments.pair, case, index)
+    source, target = _pair(arguments.node, case, index)
     similarity = float(similarity64(index, np.array([source]), np.array([target]))[0])
     with extra("plot"):
         from cfe_faiss.plot import evidence_figure

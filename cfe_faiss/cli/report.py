@@ -18,11 +18,9 @@ from cfe_faiss.cli.constraints import constraints, named, number
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
-_BLOCK = 1 << 20
-
 
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Write a report; returns 1 where a required condition fails or, with --strict, cannot be judged; else 0."""
+    """Write a report; return 1 if a required condition fails or, with --strict, cannot be judged; else 0."""
     if not arguments.require and (arguments.strict or arguments.min_cases is not None):
         raise ValueError(f"--{'strict' if arguments.strict else 'min-cases'} has no effect without --require")
     fewest = FEWEST_CASES if arguments.min_cases is None else arguments.min_cases
@@ -57,7 +55,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
         finder = dataclasses.replace(finder, ids=None)
     if arguments.bins is not None and arguments.cut:
         raise ValueError("--bins and --cut exclude each other")
-    cuts = {name: _cut_points(name, text) for name, text in named("--cut", arguments.cut, attributes)}
+    cuts = {
+        name: [number("--cut", name, part) for part in text.split(",")]
+        for name, text in named("--cut", arguments.cut, attributes)
+    }
     options: dict[str, Any] = {} if arguments.bins is None and not cuts else {"bins": arguments.bins or cuts}
     report = audit.report(
         finder,
@@ -84,8 +85,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
 def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
     return audit.Subject(
-        title=arguments.title,
-        people=arguments.people,
+        title=arguments.title or "",
+        people=arguments.people or "",
         data=str(arguments.dataset or arguments.features),
         model=case.model_name or f"predictions of {arguments.predictions.path}",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
@@ -95,12 +96,5 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _cut_points(name: str, text: str) -> list[float]:
-    return [number("--cut", name, part) for part in text.split(",")]
+        return hashlib.file_digest(file, "sha256").hexdigest()

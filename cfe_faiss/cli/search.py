@@ -1,4 +1,4 @@
-"""From an index file to evidence, and to what the file holds."""
+"""Evidence and facts from an index file."""
 
 import argparse
 import json
@@ -29,16 +29,17 @@ def run_local(arguments: argparse.Namespace) -> None:
     index = read_index(arguments.index)
     names = Names.read(arguments, index)
     known = index.members()
-    # None, where all are meant, multiplies every pair once only.
+    # Without ids the search multiplies every pair once.
     asked = names.asked(arguments.nodes, index)
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
     check_nprobe(index, arguments.nprobe)
-    where = _constraints(arguments, names)
-    if where is not None:
+    conditions = _conditions(arguments, index, names)
+    if conditions is not None:
         if arguments.recall is not None or arguments.nprobe is not None:
             raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
-        found = _finder(arguments, index, names).local(nodes, arguments.k, where=where, progress=True)
+        finder, where = conditions
+        found = finder.local(nodes, arguments.k, where=where, progress=True)
         D, I = found.similarity, found.evidence
     else:
         D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
@@ -65,13 +66,13 @@ def run_global(arguments: argparse.Namespace) -> None:
     if arguments.nprobe is not None and not arguments.approximate:
         raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
-    where = _constraints(arguments, names)
+    conditions = _conditions(arguments, index, names)
     pairs: Pairs | PairEvidence
     options = {"exact": not arguments.approximate, "per_node": arguments.per_node}
-    if where is None:
+    if conditions is None:
         pairs = global_evidence(index, arguments.k, **options, progress="Comparing", nprobe=arguments.nprobe)
     else:
-        finder = _finder(arguments, index, names)
+        finder, where = conditions
         pairs = finder.top_pairs(arguments.k, **options, where=where, progress=True)
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
@@ -85,24 +86,22 @@ def run_global(arguments: argparse.Namespace) -> None:
     write(columns, arguments.format)
 
 
-def _constraints(arguments: argparse.Namespace, names: Names) -> Constraints | None:
-    """Return the constraints that the options give; None where there is none."""
+def _conditions(
+    arguments: argparse.Namespace, index: EvidenceIndex, names: Names
+) -> tuple[EvidenceFinder, Constraints | None] | None:
+    """Return a finder that knows the attributes of the nodes, and the constraints of the options; None without any."""
     given = [name for name in CONSTRAINTS if getattr(arguments, name)]
     if not given:
         return None
     if arguments.features is None:
-        raise ValueError(f"{flag(given[0])} needs --features, which says what is known of the nodes")
-    attributes, _ = read_attributes(arguments.features, arguments.id)
-    return constraints(arguments, attributes, list(names.classes))
-
-
-def _finder(arguments: argparse.Namespace, index: EvidenceIndex, names: Names) -> EvidenceFinder:
-    attributes, _ = read_attributes(arguments.features, arguments.id)
-    return EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
+        raise ValueError(f"{flag(given[0])} needs --features, the attributes of the nodes")
+    attributes = read_attributes(arguments.features, arguments.id)
+    finder = EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
+    return finder, constraints(arguments, attributes, list(names.classes))
 
 
 def check_nprobe(index: EvidenceIndex, nprobe: int | None) -> None:
-    """Raise where ``nprobe`` is given and would have no effect."""
+    """Raise ValueError if ``nprobe`` is given and has no effect."""
     if nprobe is not None and not isinstance(index, InvertedFile):
         raise ValueError("--nprobe has no effect with an exact index, which has no lists")
 
@@ -115,7 +114,7 @@ def _labels(index: EvidenceIndex, ids: NDArray[np.int64]) -> NDArray[np.int32]:
 def _similarity(
     index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64], found: NDArray[np.float32]
 ) -> NDArray[Any]:
-    """Return similarities in float64, where the index holds the vectors themselves and not codes of them."""
+    """Return similarities in float64, if the index holds vectors and not codes of them."""
     if isinstance(index, IndexEvidenceIVFScalarQuantizer):
         return found
     similarity = np.empty(len(v))
@@ -135,7 +134,7 @@ def similarity64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64
 
 
 def run_info(arguments: argparse.Namespace) -> None:
-    """Write what an index file holds."""
+    """Write facts about an index file."""
     index = read_index(arguments.index)
     header = read_header(arguments.index)
     classes, counts = np.unique(index.members().labels, return_counts=True)

@@ -1,4 +1,4 @@
-"""The paper's graphs, a small one that needs no files, and random ones of the shape of the large ones."""
+"""The paper's graphs, and a small graph that needs no files."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
         The folder that holds the files. Default: the environment variable ``CFE_DATA`` where it is set, else ``data``
         in the working directory.
     seed
-        Of the split, at least 0.
+        Seed of the split, at least 0.
 
     Returns
     -------
@@ -38,15 +38,15 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
         - ``x``: (n, d) float32, what a model reads. German, Bail: each column scaled to [0, 1]. Patients: each column
           standardised, because similarities of features that are all positive crowd near 1. Others: as PyG gives them.
         - ``x_raw``: (n, d) float32, the features in their own units; where ``x`` is not scaled, the same tensor.
-        - ``feature_names``: d names. Only German, Bail and Patients have names of their own.
+        - ``feature_names``: d names. German, Bail and Patients have real names, the others "word_0" or "feature_0".
         - ``y``: (n,) int64, the true class, an index into ``class_names``.
         - ``class_names``: a readable name of each class; "class 0" and so on where the files do not settle them.
         - ``edge_index``: (2, E) int64, both directions of every edge. German, Bail and Patients: sorted, no self-loop,
           none twice. Others: exactly PyG's, whose E is the paper's count; Facebook's has self-loops.
         - ``train_mask``, ``val_mask``, ``test_mask``: (n,) bool, :func:`cfe_faiss.datasets.split.split_masks` of the
           seed: half, a quarter, a quarter of every class, as in NIFTY. It replaces the split that PyG gives.
-        - ``sensitive``: (n,) int64, 0 or 1, and ``sensitive_name``; only where there is a sensitive attribute.
-        - ``name``: the name it was loaded by.
+        - ``sensitive``: (n,) int64, 0 or 1, and ``sensitive_name``; German and Bail only.
+        - ``name``: the argument ``name``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which files of a data set are there, and what to say where they are not."""
+"""Files of the data sets, and the error for missing ones."""
 
 import os
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ def files_of(name: str | None, root: str | os.PathLike[str] | None) -> list[Path
 
 
 def missing_files(folder: Path, files: Sequence[str]) -> list[str]:
-    """Return those of ``files`` that ``folder`` does not hold."""
+    """Return the ``files`` that are missing in ``folder``."""
     return [file for file in files if not (folder / file).is_file()]
 
 
 def not_found(name: str, folder: Path, files: Sequence[str], origin: str, reason: str = "") -> FileNotFoundError:
-    """Return the error for missing files: which, in what folder, from where, and why they were not downloaded."""
+    """Return the error for missing files: names, folder, origin, and why they were not downloaded."""
     lacking = ", ".join(missing_files(folder, files))
     return FileNotFoundError(
         f"{name!r} needs the files {', '.join(files)} in the folder {folder}; not there: {lacking}. {reason}"

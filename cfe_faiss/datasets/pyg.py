@@ -15,7 +15,6 @@ from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
 
 with extra("gnn"):
-    import torch
     from torch_geometric.data import Data
     from torch_geometric.datasets import AmazonProducts, FacebookPagePage, Planetoid
 
@@ -47,21 +46,15 @@ class Source:
     class_names: tuple[str, ...] = ()
 
 
-_PLANETOID_ORIGIN = "Planetoid, https://github.com/kimiyoung/planetoid, folder data"
+def _planetoid(name: str, class_names: tuple[str, ...] = ()) -> Source:
+    files = tuple(f"ind.{name.lower()}.{part}" for part in _PLANETOID)
+    origin = "Planetoid, https://github.com/kimiyoung/planetoid, folder data"
+    return Source(lambda root: Planetoid(root, name), files, origin, "word", class_names)
+
+
 SOURCES = {
-    "cora": Source(
-        build=lambda root: Planetoid(root, "Cora"),
-        files=tuple(f"ind.cora.{part}" for part in _PLANETOID),
-        origin=_PLANETOID_ORIGIN,
-        feature="word",
-        class_names=_CORA_TOPICS,
-    ),
-    "pubmed": Source(
-        build=lambda root: Planetoid(root, "PubMed"),
-        files=tuple(f"ind.pubmed.{part}" for part in _PLANETOID),
-        origin=_PLANETOID_ORIGIN,
-        feature="word",
-    ),
+    "cora": _planetoid("Cora", _CORA_TOPICS),
+    "pubmed": _planetoid("PubMed"),
     "facebook": Source(
         build=FacebookPagePage,
         files=("facebook.npz",),
@@ -80,8 +73,8 @@ def read(name: str, root: Path) -> Data:
     source = SOURCES[name]
     folder = root / FOLDERS[name]
     missing = missing_files(folder, source.files)
-    # PyG writes a processed copy beside the raw files, so it gets a folder of its own, and theirs through a link. It
-    # also changes the warning filters while it reads old pickles.
+    # PyG writes a processed copy next to the raw files, so it works in a temporary folder with a link to them. It also
+    # changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
         raw = Path(scratch, *Path(FOLDERS[name]).parts[1:])
         if missing:
@@ -96,15 +89,15 @@ def read(name: str, root: Path) -> Data:
             raw.parent.mkdir(parents=True, exist_ok=True)
             raw.symlink_to(folder.resolve(), target_is_directory=True)
             graph = _process(source, scratch, folder)
-    y = _first_class(graph.y)
-    names = source.class_names or tuple(f"class {c}" for c in range(_num_classes(graph.y)))
+    several = graph.y.ndim > 1  # a column of 0 and 1 for each class
+    count = graph.y.shape[1] if several else int(graph.y.max()) + 1
     return Data(
         x=graph.x,
         x_raw=graph.x,
         edge_index=graph.edge_index,
-        y=y,
+        y=graph.y.argmax(dim=1) if several else graph.y,
         feature_names=[f"{source.feature}_{j}" for j in range(graph.x.shape[1])],
-        class_names=list(names),
+        class_names=list(source.class_names) or [f"class {c}" for c in range(count)],
     )
 
 
@@ -137,11 +130,3 @@ def _move(files: Sequence[str], source: Path, target: Path) -> None:
     for file in files:
         with TemporaryDirectory(dir=target, prefix=".download-") as scratch:
             Path(shutil.move(source / file, scratch)).replace(target / file)
-
-
-def _first_class(y: torch.Tensor) -> torch.Tensor:
-    return y if y.ndim == 1 else y.argmax(dim=1)
-
-
-def _num_classes(y: torch.Tensor) -> int:
-    return int(y.max()) + 1 if y.ndim == 1 else y.shape[1]

@@ -1,4 +1,4 @@
-"""From a graph and a model, or from vectors, to evidence in one object."""
+"""Evidence of a graph, a table or vectors, and a model, in one object."""
 
 from cfe_faiss.finder.finder import EvidenceFinder
 from cfe_faiss.finder.inputs import empty_index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +30,7 @@ from cfe_faiss.finder.inputs import (
 )
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
-from cfe_faiss.finder.table import Roles, table_parts
+from cfe_faiss.finder.table import Roles, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
@@ -40,7 +40,7 @@ from cfe_faiss.pairs import global_evidence
 from cfe_faiss.search.query import Effort, Query
 
 _RECALL = 0.99
-"""The recall of a search that does not say how exact it should be, among more nodes than that."""
+"""Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -58,28 +58,27 @@ class EvidenceFinder:
     index
         Evidence index over the searched nodes, with their numbers as ids.
     graph
-        The neighbours of every node, with weights where the KS vectors were made with them; None where not given.
+        The neighbours of every node, with weights if the KS vectors use them; None without a graph.
     attributes
-        Attributes of every node, row i those of node i; None where there are none.
+        Attributes of every node, row i of node i; or None.
     truth
-        True class of every node, (n,) int32, -1 where unknown; None where no class is known.
+        True class of every node, (n,) int32, -1 if unknown; or None.
     class_names
-        Name of each class; None where classes have numbers only.
+        Name of each class; None if classes have numbers only.
     removed
-        What the KS vectors were made without, and what still tells it; None where nothing was to be left out.
+        Attributes left out of the KS vectors, their copies, and their remaining proxies; or None.
     model_only
-        Values of edges that ``data`` has, such as "edge_weight", but the KS vectors were not made of: they are for the
-        model only.
+        Values of edges in ``data``, such as "edge_weight", that only the model uses.
     ids
-        The user's id of every row, (n,) int64 or objects (texts); None where rows go by their number.
+        The user's id of every row, (n,) int64 or objects (texts); None if rows go by their number.
     probabilities
-        Probability of each class for every row, (n, C) float64; None where only classes are known.
+        Probability of each class for every row, (n, C) float64; None if only classes are known.
     model
-        The model that was called; None where predictions were given.
+        The model that was called; None if predictions were given.
     data
-        What the model is called with: PyG ``Data``, a pandas frame or a matrix; None where it is not known.
+        Argument of the model: PyG ``Data``, a pandas frame or a matrix; None if it is unknown.
     sensitive
-        Names of the attributes that audits take as sensitive by default.
+        Names of the attributes that audits use as sensitive by default.
     files
         Files that :meth:`from_table` read. A report never replaces them.
 
@@ -97,7 +96,7 @@ class EvidenceFinder:
     >>> bool((frame["node_label"] != frame["evidence_label"]).all())
     True
 
-    The similarity may leave attributes out; what is the same again leaves with them, and what tells them is named.
+    The similarity may leave attributes out. Copies of them leave, too, and proxies are listed.
 
     >>> finder = EvidenceFinder.from_data(data, model, without=["mean radius"])
     >>> finder.removed.columns
@@ -152,13 +151,13 @@ class EvidenceFinder:
         return as_html(repr(self), pd.DataFrame(columns))
 
     def names(self, rows: ArrayLike) -> NDArray[Any]:
-        """Return the user's ids of rows, in the shape of ``rows``; the row numbers themselves without ids."""
+        """Return the user's ids of rows, in the shape of ``rows``; without ids, the row numbers."""
         numbers = np.asarray(rows, np.int64)
         named: NDArray[Any] = numbers if self.ids is None else self.ids[numbers]
         return named
 
     def rows(self, argument: str, ids: Any) -> NDArray[np.int64]:
-        """Return the row number of each id, (m,); of a mask, (n,), the rows that it selects.
+        """Return the row number of each id, (m,); or the rows that a mask, (n,), selects.
 
         Raises
         ------
@@ -178,7 +177,7 @@ class EvidenceFinder:
     def class_numbers(self, argument: str, classes: Any) -> NDArray[np.int32]:
         """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
 
-        Where all class names are whole numbers, such as "1" and "2", a number is a name.
+        If all class names are whole numbers, such as "1" and "2", a number is a name.
 
         Raises
         ------
@@ -189,12 +188,12 @@ class EvidenceFinder:
 
     @property
     def class_count(self) -> int:
-        """Number of classes: those with a name, and those that are predicted or true."""
+        """Number of classes that have a name, are predicted or are true."""
         known = [self.labels] if self.truth is None else [self.labels, self.truth]
         return max(len(self.class_names or ()), 1 + max(int(classes.max(initial=-1)) for classes in known))
 
     def class_name(self, label: int) -> str:
-        """Return the name of a class, or "class <label>" where it has none."""
+        """Return the name of a class, or "class <label>" without a name."""
         return class_name(self.class_names, label)
 
     def similarity64(self, v: ArrayLike, u: ArrayLike) -> NDArray[np.float64]:
@@ -226,48 +225,48 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` (or anything else with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
-            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Where
-            present, ``y``, (n,), are the true classes, ``class_names`` the names of true and predicted ones, and
-            ``node_ids``, (n,), the ids that results show and arguments take.
+            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
+            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
+            ``y``, (n,), the true classes; ``class_names``, the names of true and predicted classes; and ``node_ids``,
+            (n,), the ids in results and arguments.
         model
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
-            gradients, and left as it was found (see :func:`cfe_faiss.models.predict` for models that take more); or a
-            fitted scikit-learn estimator; or the predictions themselves: classes, (n,), as numbers or texts,
-            probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of`.
+            gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a
+            fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or logits,
+            (n, C). See :func:`cfe_faiss.models.predictions.predictions_of`.
         features
             The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
-            pandas (its index holds the nodes) or polars, a mapping, a matrix. By default those of ``data``, where it
-            has ``attributes``, ``feature_names`` or ``sensitive``. They take no part in the similarity.
+            pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
+            ``feature_names`` or ``sensitive`` of ``data``, if it has one of them. The similarity does not use them.
         without
-            Names of attributes that the KS vectors are made without: columns of ``data.x`` (by
-            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that some column holds.
-            Columns that equal or determine such an attribute leave with it, see ``removed`` and
+            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
+            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that equal or
+            determine such an attribute leave with it, see ``removed`` and
             :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and
-            may tell it.
+            may reveal the attribute.
         num_layers, alpha
-            Of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
+            Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
-            Of the KS vectors. False: edges count in both directions. True: a node's vector is made of those of the
-            nodes whose edges point to it, as messages flow in PyG. The model sees the edges as they are in any case.
+            False: KS vectors use edges in both directions. True: a node's vector depends on the nodes whose edges point
+            to it, as messages flow in PyG. The model always sees the given edges.
         edge_weight
-            Of the KS vectors. False: all edges count alike, as in the paper; weights in ``data`` are for the model
-            only (``model_only`` names them). True: neighbours count by ``data.edge_weight`` or the values of ``adj_t``.
-            An array, (E,): by these weights of ``data.edge_index``. The model gets what ``data`` has in any case.
+            False: KS vectors give all edges the same weight, as in the paper; only the model uses weights in ``data``
+            (``model_only`` names them). True: they use ``data.edge_weight`` or the values of ``adj_t``. An array, (E,):
+            they use these weights of ``data.edge_index``. The model always sees the weights of ``data``.
         index
-            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here where it has to
-            be. By default the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
+            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here if necessary.
+            Default: the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
         nodes
-            The nodes to search among, as numbers or as a mask of shape (n,); by default all. The paper searches among
-            the test nodes: ``nodes=data.test_mask``. The KS vectors see the whole graph in any case.
+            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The paper searches among the
+            test nodes: ``nodes=data.test_mask``. The KS vectors always use the whole graph.
         sensitive
-            Names of attributes that audits take as sensitive, unless they are told otherwise.
+            Names of attributes that audits use as sensitive by default.
         node_type, metapath
-            For ``HeteroData`` only: the node type whose evidence is wanted (by default where the meta-path starts), and
-            how its nodes are joined, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
-            names are those of the node type. The model sees all of ``data``, and predicts the classes of this type.
+            For ``HeteroData`` only: the node type of the evidence (default: the start of the meta-path), and the edge
+            types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
+            names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
-            Batches of the graph, PyG's ``NeighborLoader`` say, where the model is not to be called with all of it; see
+            Batches of the graph, such as PyG's ``NeighborLoader``, to call the model with; see
             :func:`cfe_faiss.models.predict`.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
@@ -275,9 +274,9 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or ``without`` names what no column of ``data.x`` holds.
+            If an argument is not as described, or no column of ``data.x`` holds an attribute of ``without``.
         ImportError
-            If ``model`` is to be called and torch is missing.
+            If ``model`` is a PyTorch model and torch is missing.
         """
         whole, data, node_type = data, *of_type(data, node_type, metapath, edge_weight is True)
         check_data(data)
@@ -326,7 +325,7 @@ class EvidenceFinder:
         """Index vectors, such as embeddings of any encoder, and the classes that a model predicts for them.
 
         There is no graph: the similarity is the cosine of two vectors, and constraints on the graph (``min_hops``,
-        ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. All else is as in :meth:`from_data`.
+        ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. The rest is as in :meth:`from_data`.
 
         Parameters
         ----------
@@ -334,19 +333,18 @@ class EvidenceFinder:
             Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: ``vectors`` of the
             finder are unit rows.
         model
-            A fitted estimator with ``predict``, or a callable: called with ``X``. Or the predictions themselves, (n,),
-            as numbers or texts, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.models.predictions.predictions_of_rows`.
+            A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers or
+            texts, or probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of_rows`.
         features
-            Attributes of all rows, as in :meth:`from_data`. They take no part in the similarity.
+            Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
-            True classes, (n,): numbers, -1 where not known, or texts, where the predicted classes are texts.
+            True classes, (n,): numbers, -1 if unknown, or texts, if the predicted classes are texts.
         ids
-            The id of each row, (n,), integers or texts, each once; by default rows go by their number.
+            The id of each row, (n,), integers or texts, each once; default: rows go by their number.
         sensitive
-            Names of attributes that audits take as sensitive, unless they are told otherwise.
+            Names of attributes that audits use as sensitive by default.
         class_names
-            Names of the classes; by default, where predictions are texts, these texts in ascending order.
+            Names of the classes; default: predicted texts in ascending order.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are row numbers or a mask.
 
@@ -402,7 +400,7 @@ class EvidenceFinder:
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
-        There is no graph, as in :meth:`from_vectors`. Ids, column names and class names are those of the table.
+        There is no graph, as in :meth:`from_vectors`. The table gives ids, column names and class names.
 
         Parameters
         ----------
@@ -410,26 +408,26 @@ class EvidenceFinder:
             A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
         model
             Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
-            called with a pandas frame of its ``feature_names_in_``, else of all columns but those of ``id``, ``truth``
-            and ``probabilities``.
+            called with a pandas frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth`` and
+            ``probabilities``.
         truth
             Column of the true classes, or these classes, (n,). Missing ones are unknown.
         id
-            Column of the ids, or the ids, (n,): each once. By default the index of a pandas frame, if it is not
-            0..n-1, else row numbers.
+            Column of the ids, or the ids, (n,): each once. Default: the index of a pandas frame, if it is not 0..n-1,
+            else row numbers.
         sensitive
-            Columns that audits take as sensitive unless they are told otherwise. They stay out of the vectors, with
-            copies of them, see ``removed``.
+            Columns that audits use as sensitive by default. They stay out of the vectors, with their copies, see
+            ``removed``.
         without
             Other columns that stay out of the vectors, and remain attributes.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes, that
-            of the second will do. By default those of ``predict_proba``.
+            Probability of each class: columns, or an array (n, C) in the order of the class names. For two classes, the
+            probability of the second is enough. Default: ``predict_proba`` of the model.
         encoder
             Makes vectors of the other columns: a scikit-learn transformer, which is fitted here unless it is fitted
-            already, or a callable. By default :func:`cfe_faiss.finder.table_encoder`.
+            already, or a callable. Default: :func:`cfe_faiss.finder.table_encoder`.
         class_names
-            Names of the classes, in their order; by default ``classes_`` of the model, or ascending.
+            Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are ids or a mask.
 
@@ -455,13 +453,12 @@ class EvidenceFinder:
           source target source_class target_sex
         0    ann    ben           no          m
         """
-        roles = Roles(id, truth, as_names("sensitive", sensitive), as_names("without", without))
-        parts = table_parts(frame, model, roles, probabilities=probabilities, encoder=encoder, class_names=class_names)
-        n = len(parts.labels)
-        searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts.ids, n))
-        built = filled(index, parts.vectors, parts.labels, searched)
+        sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        parts = table_fields(frame, model, Roles(id, truth, sensitive, without, probabilities, class_names), encoder)
+        n = len(parts["labels"])
+        searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
         files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
-        return cls(index=built, files=files, **{field.name: getattr(parts, field.name) for field in fields(parts)})
+        return cls(index=filled(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
     def from_index(
@@ -474,15 +471,15 @@ class EvidenceFinder:
         sensitive: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
     ) -> Self:
-        """Use a filled index, one that was read from a file for example, and what is known of its rows.
+        """Use a filled index, for example from a file, and facts about its rows.
 
         Parameters
         ----------
         index
             An evidence index whose ids are row numbers and whose labels are predicted classes. Not copied.
         features, truth, ids, sensitive, class_names
-            As in :meth:`from_vectors`, of rows 0..n-1. The largest of their lengths is n; without any, the index's
-            largest id says it. ``truth`` holds numbers, or with ``class_names`` texts.
+            As in :meth:`from_vectors`, of rows 0..n-1, where n is their largest length; without any, the largest id of
+            the index plus one. ``truth`` holds numbers, or with ``class_names`` texts.
 
         Raises
         ------
@@ -541,12 +538,12 @@ class EvidenceFinder:
         k
             Evidence wanted for each, >= 1.
         recall, exact, nprobe
-            How hard to search, one of them at most: for a recall@k in (0, 1]; exactly; or in so many lists, where the
-            index has lists. By default exactly among up to 100,000 nodes, and for a recall of 0.99 among more. The
-            result says which, and by ``recall_by_class`` what recall was measured for each class.
+            Effort of the search, at most one of them: a recall@k in (0, 1]; an exact search; or the number of lists to
+            probe, if the index has lists. Default: exact up to 100,000 nodes, a recall of 0.99 beyond. The result
+            states the effort, and in ``recall_by_class`` the measured recall of each class.
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
-            ``recall`` and ``nprobe`` must be left out: a row is short where no more evidence meets them.
+            ``recall`` and ``nprobe`` must be left out. A row is short if no more evidence meets them.
         progress
             Whether to show a progress bar on standard error.
 

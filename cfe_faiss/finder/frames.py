@@ -1,4 +1,4 @@
-"""Columns of a table of pairs that say what is known of both nodes: classes by name, true classes, attributes."""
+"""Columns of a table of pairs: classes and attributes of both nodes."""
 
 from collections.abc import Mapping
 from html import escape
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _Sides: TypeAlias = Mapping[str, NDArray[np.int64]]
-"""The nodes of each row, (m,), by the name of the side that they are on: "source" and "target", say."""
+"""Nodes of each row, (m,), by side: "source" and "target", say."""
 
 
 def class_columns(sides: _Sides, suffix: str, classes: NDArray[np.int32], names: tuple[str, ...] | None) -> "_Columns":
-    """Return a column for each side, "source_true" for the suffix "true": classes by name, or by number without names.
+    """Return a column of classes for each side, "source_true" for the suffix "true".
 
-    ``classes`` are those of all nodes, (n,); a class that is not known (-1) is None, or missing.
+    ``classes`` has the class of every node, (n,). Columns hold names, or numbers if ``names`` is None. An unknown class
+    (-1) is None, or missing.
     """
     with extra("audit"):
         import pandas as pd
 
     columns: _Columns = {}
     for side, nodes in sides.items():
-        own = classes[nodes]
+        found = classes[nodes]
         if names is None:
-            columns[f"{side}_{suffix}"] = pd.array(own, dtype="Int32")
-            columns[f"{side}_{suffix}"][own == UNKNOWN] = pd.NA
+            columns[f"{side}_{suffix}"] = pd.Series(found, dtype="Int32").mask(found == UNKNOWN).array
         else:
-            texts = [class_name(names, label) for label in range(int(classes.max(initial=UNKNOWN)) + 1)]
-            columns[f"{side}_{suffix}"] = np.array([*texts, None], dtype=object)[own]
+            texts = [None if label == UNKNOWN else class_name(names, label) for label in found.tolist()]
+            columns[f"{side}_{suffix}"] = np.array([*texts, None], object)[:-1]
     return columns
 
 
 def attribute_columns(sides: _Sides, attributes: Attributes, taken: "_Columns") -> "_Columns":
     """Return two columns for each attribute, "source_Age" and "target_Age".
 
-    One whose name is ``taken`` already is called "source_label (attribute)".
+    A name that is ``taken`` becomes "source_label (attribute)".
     """
     frames = {side: attributes.take(nodes).to_frame() for side, nodes in sides.items()}
     columns: _Columns = {}
@@ -64,7 +64,7 @@ def table_html(result: Any) -> str:
 
 
 def class_name(names: tuple[str, ...] | None, label: int) -> str:
-    """Return the name of a class, or "class <label>" where it has none."""
+    """Return the name of a class, or "class <label>" without names."""
     return f"class {label}" if names is None or not 0 <= label < len(names) else names[label]
 
 

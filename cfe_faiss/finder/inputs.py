@@ -1,4 +1,4 @@
-"""What a finder is made from, checked: the graph, attributes, true classes, and the index that is to be filled."""
+"""Checked arguments of a finder: graph, attributes, true classes and index."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from cfe_faiss.index.kinds import EvidenceIndex
 
 _ROUNDING = 1e-3
 EXACT_UP_TO = 100_000
-"""Nodes that are searched exactly, unless the caller says otherwise."""
+"""Largest number of nodes that is searched exactly by default."""
 
 
 def is_model(model: Any) -> bool:
@@ -26,7 +26,7 @@ def is_model(model: Any) -> bool:
 
 
 def probabilities_of(predicted: Predictions) -> NDArray[np.float64] | None:
-    """Return the scores where they are probabilities: rows in [0, 1] with sum 1; None for logits and classes."""
+    """Return the scores if they are probabilities: rows in [0, 1] with sum 1; None for logits and classes."""
     if predicted.scores is None:
         return None
     scores = as_array("scores", predicted.scores).astype(np.float64)
@@ -53,7 +53,7 @@ def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> 
 
 
 def attributes_given(features: Any, data: Any, n: int) -> Attributes | None:
-    """Return the attributes of all nodes, as given or as ``data`` holds them; None where neither does."""
+    """Return the attributes of all nodes, given or in ``data``; None without attributes."""
     if features is not None:
         return attributes_of(features, n)
     named = any(getattr(data, name, None) is not None for name in ("attributes", "feature_names", "sensitive"))
@@ -61,7 +61,7 @@ def attributes_given(features: Any, data: Any, n: int) -> Attributes | None:
 
 
 def check_data(data: Any) -> None:
-    """Raise ValueError where ``data`` is no graph with features."""
+    """Raise ValueError unless ``data`` is a graph with features."""
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
     if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
@@ -74,7 +74,7 @@ def check_data(data: Any) -> None:
 def filled(
     index: str | EvidenceIndex | None, vectors: NDArray[np.float32], labels: NDArray[np.int32], nodes: NDArray[np.int64]
 ) -> EvidenceIndex:
-    """Return an index of some of the vectors, whose ids are their numbers."""
+    """Return an index of some vectors, with their numbers as ids."""
     built = empty_index(index, len(nodes), vectors.shape[1])
     if not built.is_trained:
         built.train(vectors[nodes])
@@ -83,7 +83,7 @@ def filled(
 
 
 def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> NDArray[np.int32]:
-    """Return true classes that go with predicted ones, both as numbers or both as texts."""
+    """Return true classes in the numbering of the predicted ones, both given as numbers or both as texts."""
     if np.asarray(truth).dtype.kind in "biu":
         if predicted.class_names is not None and class_names is None:
             raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
@@ -92,7 +92,7 @@ def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequen
 
 
 def truth_of(data: Any, n: int) -> NDArray[np.int32] | None:
-    """Return the true classes, where ``data.y`` holds one of each node (and not several, or numbers to regress on)."""
+    """Return the true classes if ``data.y`` holds one for each node, and not several or a target of a regression."""
     y = getattr(data, "y", None)
     if y is None:
         return None

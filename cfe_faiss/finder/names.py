@@ -1,5 +1,6 @@
-"""Users' names of rows and classes, and the numbers that stand for them."""
+"""Users' names of rows and classes, and their numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from cfe_faiss.base.checks import as_ids, as_nodes, did_you_mean
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
-    """Return the ids of n rows, (n,): int64 where all are integers, else texts as objects.
+    """Return the ids of n rows, (n,): int64 if all are integers, else texts as objects.
 
     Raises
     ------
@@ -20,21 +21,19 @@ def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(listed) != n:
         raise ValueError(f"{argument} must hold one id for each of {n:,} rows, got {len(listed):,}")
-    for row, value in enumerate(listed):
-        if value is None or value != value:
-            raise ValueError(f"{argument} must hold an id for every row, got none in row {row}")
+    missing = [row for row, value in enumerate(listed) if value is None or value != value]
+    if missing:
+        raise ValueError(f"{argument} must hold an id for every row, got none in row {missing[0]}")
     are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
     ids = np.array(listed, np.int64) if are_integers else np.array([*map(str, listed), None], object)[:-1]
-    known: set[Any] = set()
-    for value in ids.tolist():
-        if value in known:
-            raise ValueError(f"{argument} must hold each id once, got {value!r} again")
-        known.add(value)
+    twice = [value for value, count in Counter(ids.tolist()).items() if count > 1]
+    if twice:
+        raise ValueError(f"{argument} must hold each id once, got {twice[0]!r} again")
     return ids
 
 
 def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> NDArray[np.int64]:
-    """Return the row of each given id, (m,); of a mask, (n,), the rows that it selects.
+    """Return the row of each id, (m,); or the rows that a mask, (n,), selects.
 
     Raises
     ------
@@ -51,20 +50,19 @@ def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> 
             raise ValueError(f"{argument} must lie in 0..{n - 1}, got {rows.max()}")
         return rows
     places = {value: row for row, value in enumerate(ids.tolist())}
-    found = []
-    for value in values.tolist():
-        key = _key(value, ids)
-        if key not in places:
-            hint = did_you_mean(str(value), map(str, places))
-            raise ValueError(f"{argument} must name rows by their ids ({_some(places)}), got {value!r}{hint}")
-        found.append(places[key])
+    found = [places.get(_key(value, ids)) for value in values.tolist()]
+    if None in found:
+        value, some = values.tolist()[found.index(None)], ", ".join(map(str, ids[:5].tolist()))
+        hint = did_you_mean(str(value), map(str, places))
+        more = ", ..." if len(ids) > 5 else ""
+        raise ValueError(f"{argument} must name rows by their ids ({some}{more}), got {value!r}{hint}")
     return np.array(found, np.int64)
 
 
 def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> NDArray[np.int32]:
     """Return the numbers of a class or of several, each once, (c,).
 
-    A number is that of the class; where all class names are whole numbers themselves, it is the name.
+    A number is the number of a class; if all class names are whole numbers, it is a name.
 
     Raises
     ------
@@ -92,7 +90,7 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
 
 
 def _key(value: Any, ids: NDArray[Any]) -> Any:
-    """Return an id in the type that ids are kept in: "17" names the row 17, too."""
+    """Return an id in the type of the stored ids: "17" names the row 17, too."""
     if ids.dtype != np.int64:
         return str(value)
     try:
@@ -103,8 +101,3 @@ def _key(value: Any, ids: NDArray[Any]) -> Any:
 
 def _are_numbers(names: Sequence[str] | None) -> bool:
     return bool(names) and all(name.removeprefix("-").isdecimal() for name in names or ())
-
-
-def _some(places: Any) -> str:
-    first = [str(value) for _, value in zip(range(5), places, strict=False)]
-    return ", ".join([*first, *(["..."] if len(places) > 5 else [])])

@@ -1,4 +1,4 @@
-"""What a finder finds: the evidence of nodes, and pairs of them, as arrays and as tables."""
+"""Results of a finder, evidence of nodes and pairs, as arrays and as tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,21 +26,20 @@ class LocalEvidence:
     nodes
         Row numbers of the nodes asked for, (nq,) int64.
     evidence, similarity
-        Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first; where there is no more, -1 and FAISS's
-        padding.
+        Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first;
+        short rows end in -1 and FAISS's padding.
     labels
         The predicted class of every node of the graph, (n,) int32.
     recall, nprobe
-        How it was searched: for this recall@k, 1 where the result is exact; or in so many lists of the index, and then
-        the recall is not known. The other one is None.
+        Effort of the search: recall@k, 1 for an exact result; or the number of lists probed, with unknown recall. The
+        other one is None.
     finder
-        What found it, which knows more of the nodes; None for a result that was made by hand.
+        The finder that searched; it knows ids, classes and attributes. None for a result made by hand.
     missing
         Under constraints, by attribute: how many of the searched nodes were left out because their value is missing.
     recall_by_class
-        Recall@k that was measured for each predicted class, on a sample of its searched nodes: see
-        :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches. None where it is not known, as with
-        ``nprobe``.
+        Measured recall@k of each predicted class, on a sample of its searched nodes: see
+        :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches, None with ``nprobe``.
     """
 
     nodes: NDArray[np.int64]
@@ -64,10 +63,10 @@ class LocalEvidence:
         return as_html(repr(self), self.to_frame())
 
     def similarity64(self) -> NDArray[np.float64]:
-        """Return the similarities in float64, (nq, k), NaN where there is no evidence.
+        """Return the similarities in float64, (nq, k), NaN without evidence.
 
-        See :func:`cfe_faiss.ks_similarity` for what they are, and :func:`cfe_faiss.base.text.similarity_error` for how
-        many digits of them are known. The search has ranked by ``similarity``, which may differ in the last digits.
+        :func:`cfe_faiss.ks_similarity` defines them, :func:`cfe_faiss.base.text.similarity_error` bounds their error.
+        The search has ranked by ``similarity``, which may differ in the last digits.
 
         Raises
         ------
@@ -82,18 +81,18 @@ class LocalEvidence:
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
 
-        ``node`` and ``evidence`` are the user's ids, where the finder has some.
+        ``node`` and ``evidence`` are the user's ids, if the finder has ids.
 
         Parameters
         ----------
         attributes
-            Whether columns follow on what else is known of both nodes, see :meth:`PairEvidence.to_frame`; here they
+            Whether to add classes and attributes of both nodes, see :meth:`PairEvidence.to_frame`; here these columns
             begin with "node" and "evidence".
 
         Returns
         -------
         DataFrame
-            The similarity is that of :meth:`similarity64`, where the result has a finder. O(rows * d) time.
+            With a finder, the similarity is that of :meth:`similarity64`. O(rows * d) time.
 
         Raises
         ------
@@ -120,7 +119,7 @@ class PairEvidence:
     labels
         The predicted class of every node of the graph, (n,) int32.
     finder
-        What found them, which knows more of the nodes; None for a result that was made by hand.
+        As in :class:`LocalEvidence`.
     missing
         As in :class:`LocalEvidence`.
     """
@@ -152,20 +151,20 @@ class PairEvidence:
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
 
-        ``source`` and ``target`` are the user's ids, where the finder has some.
+        ``source`` and ``target`` are the user's ids, if the finder has ids.
 
         Parameters
         ----------
         attributes
-            Whether columns follow on what else is known of both nodes: ``source_class`` and ``target_class``, the names
-            of the predicted classes, where classes have names; ``source_true`` and ``target_true``, the true classes by
-            name or number, missing where unknown; and for each attribute, "Age" say, ``source_Age`` and ``target_Age``
-            ("source_Age (attribute)" where that is the name of another column).
+            Whether to add columns: ``source_class`` and ``target_class``, the names of the predicted classes, if there
+            are names; ``source_true`` and ``target_true``, the true classes by name or number, missing if unknown; and
+            for each attribute, such as "Age", ``source_Age`` and ``target_Age`` ("source_Age (attribute)" if another
+            column has that name).
 
         Returns
         -------
         DataFrame
-            The similarity is that of :meth:`similarity64`, where the result has a finder. O(rows * d) time.
+            With a finder, the similarity is that of :meth:`similarity64`. O(rows * d) time.
 
         Raises
         ------

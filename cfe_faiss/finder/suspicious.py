@@ -1,4 +1,4 @@
-"""Warnings about tables that are probably not what their users think."""
+"""Warnings about probable mistakes in tables."""
 
 import re
 import warnings
@@ -17,7 +17,7 @@ _ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[
 
 
 class InputWarning(UserWarning):
-    """Input that can be read, but is probably not meant so; the message names the remedy."""
+    """Input that is valid, but probably a mistake; the message names the remedy."""
 
 
 def check_table(
@@ -30,18 +30,18 @@ def check_table(
     left_out: Sequence[str] = (),
     called: bool = False,
 ) -> None:
-    """Warn of suspicious columns and classes; row i of ``attributes`` is that of class i.
+    """Warn of suspicious columns and classes.
 
     Parameters
     ----------
     attributes
-        All columns that are neither ids nor classes.
+        All columns that are neither ids nor classes, row i of label i.
     labels, truth
         Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or None.
     class_names
         Names of the classes.
     sensitive, left_out
-        Names of attributes: sensitive ones, and those that vectors are made without.
+        Names of sensitive attributes, and of attributes that the vectors leave out.
     called
         Whether a model was called: a threshold of one of its columns may then be its decision.
 
@@ -63,12 +63,13 @@ def check_table(
                 f"predictions and truth must have a class in common, got {shown[0]} and {shown[1]}: write both in the "
                 "same words"
             )
+    compared = [attributes[name] for name in attributes if name not in left_out]
     for text in (
         *_classes(class_names),
         *_missing(attributes),
-        *(text for name in attributes if name not in left_out for text in _column(attributes[name])),
-        *_outcomes(attributes, left_out, "truth", truth, True),
-        *_outcomes(attributes, left_out, "predictions", labels, not called),
+        *(text for attribute in compared for text in _column(attribute)),
+        *_outcomes(compared, "truth", truth, True),
+        *_outcomes(compared, "predictions", labels, not called),
         *(text for name in sensitive for text in _sensitive(attributes[name])),
     ):
         warnings.warn(text, InputWarning, stacklevel=4)
@@ -108,23 +109,20 @@ def _column(attribute: Attribute) -> Iterator[str]:
 
 
 def _outcomes(
-    attributes: Attributes, left_out: Sequence[str], what: str, classes: NDArray[np.int32] | None, by_threshold: bool
+    compared: Sequence[Attribute], what: str, classes: NDArray[np.int32] | None, by_threshold: bool
 ) -> Iterator[str]:
-    for name in attributes:
-        if classes is not None and name not in left_out and _determines(attributes[name], classes, by_threshold):
+    for attribute in compared:
+        if classes is not None and _determines(attribute, classes, by_threshold):
             yield (
-                f"column {name!r} determines the {what}: if it is the outcome or made from it, name it in truth, model "
-                f"or without (--truth, --predictions or --without {name})"
+                f"column {attribute.name!r} determines the {what}: if it is the outcome or made from it, name it in "
+                f"truth, model or without (--truth, --predictions or --without {attribute.name})"
             )
 
 
 def _are_ids(attribute: Attribute) -> bool:
-    values = attribute.values
-    if len(values) < len(attribute.codes):
-        return False
-    if attribute.numbers is None:
-        return True
     numbers = attribute.numbers
+    if len(attribute.values) < len(attribute.codes) or numbers is None:
+        return len(attribute.values) >= len(attribute.codes)
     whole = bool((numbers == np.floor(numbers)).all())
     return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
 

@@ -1,6 +1,6 @@
-"""A table and a model as the parts of a finder: vectors, classes, ids and attributes."""
+"""A table and a model as fields of a finder: vectors, classes, ids and attributes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import as_predictions
+from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import as_dense, as_unit_rows, did_you_mean
@@ -25,71 +25,64 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TableParts:
-    """Fields of a finder of the same names, made from a table of n rows."""
-
-    vectors: NDArray[np.float32]
-    labels: NDArray[np.int32]
-    attributes: Attributes
-    truth: NDArray[np.int32] | None
-    class_names: tuple[str, ...]
-    removed: Removed | None
-    ids: NDArray[Any] | None
-    probabilities: NDArray[np.float64] | None
-    model: Any
-    data: Any
-    sensitive: tuple[str, ...]
-
-
-def table_parts(
-    frame: Any,
-    model: Any,
-    roles: "Roles",
-    *,
-    probabilities: Any,
-    encoder: Any,
-    class_names: Sequence[str] | None,
-) -> TableParts:
-    """Return the parts of a finder; see :meth:`cfe_faiss.EvidenceFinder.from_table` for arguments and errors."""
-    table, index = as_frame(frame)
-    used = [roles.id, roles.truth, *([model] if isinstance(model, str) else []), *_column_names(probabilities)]
-    for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
-        if isinstance(name, str):
-            known_column(argument, name, table)
-    known = [name for name in table.columns if not any(isinstance(one, str) and one == name for one in used)]
-    if not known:
-        raise ValueError(f"frame must have columns beside id, truth and predictions, got {', '.join(table.columns)}")
-    attributes = as_attributes(table[known], "frame")
-    sensitive = tuple(attributes.known("sensitive", name) for name in roles.sensitive)
-    left_out = tuple(dict.fromkeys([*sensitive, *(attributes.known("without", name) for name in roles.without)]))
-    removed = _removed(attributes, left_out)
-    left_out = removed.columns if removed else ()
-    ids = index if roles.id is None else as_row_ids("id", _column(table, roles.id), len(table))
-    asked = table[model_columns(model, table, known)]
-    predicted, names, scores = _predicted(model, asked, table, probabilities, class_names)
-    true = None if roles.truth is None else class_texts("truth", _column(table, roles.truth), len(table))
-    if class_names is not None:
-        names = tuple(map(str, class_names))
-        predicted, true = _by_name(predicted, names), None if true is None else _by_name(true, names)
-    if true is not None and class_names is None:
-        names = (*names, *ordered_names(set(true) - {*names, ""}))
-    labels = codes_of("model (the predictions)", predicted, names)
-    truth = None if true is None else codes_of("truth", true, names)
-    vectors = encoded(table[[name for name in known if name not in left_out]], encoder, left_out)
-    check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_model(model))
-    shares = _padded(scores, len(names))
-    called = model if is_model(model) else None
-    return TableParts(vectors, labels, attributes, truth, names, removed, ids, shares, called, asked, sensitive)
-
-
-@dataclass(frozen=True, slots=True)
 class Roles:
-    """Columns of a table that are not compared: of ids and true classes (or their values), and left out by name."""
+    """Arguments of :meth:`cfe_faiss.EvidenceFinder.from_table` that give columns a role, and the class names."""
 
     id: Any
     truth: Any
     sensitive: tuple[str, ...]
     without: tuple[str, ...]
+    probabilities: Any
+    class_names: Sequence[str] | None
+
+
+def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str, Any]:
+    """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
+    table, index = as_frame(frame)
+    for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
+        if isinstance(name, str):
+            known_column(argument, name, table)
+    used = [name for name in (roles.id, roles.truth, model) if isinstance(name, str)]
+    used += _column_names(roles.probabilities)
+    known = [name for name in table.columns if name not in used]
+    if not known:
+        raise ValueError(f"frame must have columns beside id, truth and predictions, got {', '.join(table.columns)}")
+    attributes = as_attributes(table[known], "frame")
+    sensitive = tuple(attributes.known("sensitive", name) for name in roles.sensitive)
+    removed = _removed(attributes, [*sensitive, *(attributes.known("without", name) for name in roles.without)])
+    left_out = removed.columns if removed else ()
+    ids = index if roles.id is None else as_row_ids("id", _column(table, roles.id), len(table))
+    is_called = is_model(model)
+    asked = [
+        known_column("feature_names_in_ of model", name, table) for name in getattr(model, "feature_names_in_", known)
+    ]
+    data = table[asked if is_called else known]
+    predicted, names, shares = _predicted(model, data, table, roles)
+    true = None if roles.truth is None else class_texts("truth", _column(table, roles.truth), len(table))
+    if roles.class_names is not None:
+        names = tuple(map(str, roles.class_names))
+        predicted, true = _by_name(predicted, names), true and _by_name(true, names)
+    elif true is not None:
+        names = (*names, *ordered_names(set(true) - {*names, ""}))
+    labels = codes_of("model (the predictions)", predicted, names)
+    truth = None if true is None else codes_of("truth", true, names)
+    vectors = encoded(table[[name for name in known if name not in left_out]], encoder, left_out)
+    check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called)
+    if shares is not None:  # classes that the model does not know have no probability
+        shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
+    return {
+        "vectors": vectors,
+        "labels": labels,
+        "attributes": attributes,
+        "truth": truth,
+        "class_names": names,
+        "removed": removed,
+        "ids": ids,
+        "probabilities": shares,
+        "model": model if is_called else None,
+        "data": data,
+        "sensitive": sensitive,
+    }
 
 
 def as_frame(frame: Any) -> "tuple[pd.DataFrame, NDArray[Any] | None]":
@@ -129,7 +122,7 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, NDArray[Any] | None]":
 
 
 def _plain(column: Any) -> Any:
-    """Return a column of a file as numbers where it holds numbers, whole ones as integers, else texts or None."""
+    """Return a column of a file as integers or floats if it holds numbers, else as texts or None."""
     numbers = as_numbers(column)
     if numbers is None:
         return np.array([text or None for text in column], object)
@@ -154,15 +147,8 @@ def _column_names(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given) if several else []
 
 
-def model_columns(model: Any, table: "pd.DataFrame", known: Sequence[str]) -> list[str]:
-    """Return the columns that a model is called with: its ``feature_names_in_``, else all that have no other role."""
-    if not is_model(model) or not hasattr(model, "feature_names_in_"):
-        return list(known)
-    return [known_column("feature_names_in_ of model", name, table) for name in model.feature_names_in_]
-
-
 def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
-    """Return what a model predicts for each row of a frame, as texts, the names of its classes, and probabilities.
+    """Return predicted classes of the rows of a frame as texts, the names of the classes, and probabilities.
 
     An estimator that was fitted without column names gets an array, any other model the frame.
     """
@@ -175,9 +161,7 @@ def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[s
             )
         given = frame.to_numpy()
     if not hasattr(model, "predict"):
-        found = as_predictions(model(given), len(frame), None, "the model's output")
-        names = found.class_names or tuple(str(c) for c in range(int(found.labels.max()) + 1))
-        return [names[label] for label in found.labels.tolist()], names, probabilities_of(found)
+        return _by_scores(as_predictions(model(given), len(frame), None, "the model's output"))
     texts = class_texts("the model's output", model.predict(given), len(frame))
     if not hasattr(model, "classes_"):
         return texts, ordered_names(set(texts)), None
@@ -187,33 +171,40 @@ def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[s
 
 
 def _predicted(
-    model: Any, asked: "pd.DataFrame", table: "pd.DataFrame", probabilities: Any, class_names: Sequence[str] | None
+    model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles
 ) -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
-    """Return predicted classes as texts, all class names, and probabilities where they are known."""
-    n, shares = len(table), None
-    if is_model(model):
-        texts, names, shares = call_on_table(model, asked)
+    """Return predicted classes as texts, all class names, and probabilities if they are known."""
+    argument, class_names = "model (the predictions)", roles.class_names
+    values = None if is_model(model) else _column(table, model)
+    shares = None
+    if values is None:
+        texts, names, shares = call_on_table(model, data)
+    elif np.ndim(values) == 2:
+        texts, names, shares = _by_scores(as_predictions(values, len(table), class_names, argument))
     else:
-        values = _column(table, model)
-        if np.ndim(values) == 2:
-            found = as_predictions(values, n, class_names, "model (the predictions)")
-            names = found.class_names or tuple(str(c) for c in range(int(np.shape(values)[1])))
-            texts, shares = [names[label] for label in found.labels.tolist()], probabilities_of(found)
-        else:
-            texts = class_texts("model (the predictions)", values, n)
-            names = ordered_names(set(texts) - {""})
+        texts = class_texts(argument, values, len(table))
+        names = ordered_names(set(texts) - {""})
     if "" in texts:
         raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
-    if probabilities is not None:
-        columns = [known_column("probabilities", name, table) for name in _column_names(probabilities)]
+    given = roles.probabilities
+    if given is not None:
+        columns = [known_column("probabilities", name, table) for name in _column_names(given)]
         columns = list(names) if set(columns) == set(names) else columns
         order = names if class_names is None else tuple(map(str, class_names))
-        shares = _as_probabilities(table[columns] if columns else probabilities, n, order)
+        shares = _as_probabilities(table[columns] if columns else given, len(table), order)
     return texts, names, shares
 
 
-def _removed(attributes: Attributes, names: tuple[str, ...]) -> Removed | None:
-    """Return the columns that vectors leave out: those of these names, and their copies; None without names."""
+def _by_scores(found: Predictions) -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
+    """Return the same of predictions whose classes may have no names."""
+    count = int(found.labels.max()) + 1 if found.scores is None else found.scores.shape[1]
+    names = found.class_names or tuple(map(str, range(count)))
+    return [names[label] for label in found.labels.tolist()], names, probabilities_of(found)
+
+
+def _removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
+    """Return the columns left out of the vectors, the given ones and their copies; None without names."""
+    names = tuple(dict.fromkeys(given))
     rest = [name for name in attributes if name not in names]
     told = [Proxy(other, name, association(attributes[name], attributes[other])) for name in names for other in rest]
     found = sorted((proxy for proxy in told if proxy.strength >= PROXY), key=lambda proxy: -proxy.strength)
@@ -223,7 +214,7 @@ def _removed(attributes: Attributes, names: tuple[str, ...]) -> Removed | None:
 
 
 def _by_name(texts: list[str], names: tuple[str, ...]) -> list[str]:
-    """Return classes by name, where they are the numbers 0..C-1 of the names."""
+    """Return classes by name, if they are the numbers 0..C-1 of the names."""
     numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
     return [numbers[text] for text in texts] if set(texts) <= set(numbers) and not set(texts) & set(names) else texts
 
@@ -239,11 +230,6 @@ def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> NDArray[np
             f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
         )
     return array
-
-
-def _padded(scores: NDArray[np.float64] | None, count: int) -> NDArray[np.float64] | None:
-    """Return probabilities with columns of zeros for classes that the model does not know."""
-    return None if scores is None else np.pad(scores, ((0, 0), (0, count - scores.shape[1])))
 
 
 def class_texts(argument: str, values: Any, n: int) -> list[str]:
@@ -269,7 +255,7 @@ def class_texts(argument: str, values: Any, n: int) -> list[str]:
     return texts
 
 
-def codes_of(argument: str, texts: Iterable[str], names: Sequence[str]) -> NDArray[np.int32]:
+def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
     """Return the number of each class, -1 for "".
 
     Raises
@@ -278,16 +264,15 @@ def codes_of(argument: str, texts: Iterable[str], names: Sequence[str]) -> NDArr
         If a text is no class name.
     """
     places = {name: place for place, name in enumerate(names)} | {"": -1}
-    listed = list(texts)
-    for row, text in enumerate(listed):
+    for row, text in enumerate(texts):
         if text not in places:
             hint = did_you_mean(text, names)
             raise ValueError(f"{argument} must be among {', '.join(names[:20])}, got {text!r} in row {row}{hint}")
-    return np.array([places[text] for text in listed], np.int32)
+    return np.array([places[text] for text in texts], np.int32)
 
 
 def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
-    """Return the vectors of rows: what ``encoder`` makes of the features, or the default encoder."""
+    """Return the vectors of rows, made by ``encoder`` or the default encoder."""
     if not len(features.columns):
         raise ValueError(
             f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
@@ -303,12 +288,12 @@ def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> 
     return as_unit_rows("the encoded columns of frame", as_dense("the encoder's output", _transform(encoder)(features)))
 
 
-def _transform(encoder: Any) -> Callable[[Any], Any]:
+def _transform(encoder: Any) -> Any:
+    """Return the function of an encoder: itself, or fit (if it is not fitted) and transform."""
     if not hasattr(encoder, "transform"):
         if not callable(encoder):
             raise TypeError(f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}")
-        called: Callable[[Any], Any] = encoder
-        return called
+        return encoder
     from sklearn.base import clone
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
@@ -316,17 +301,15 @@ def _transform(encoder: Any) -> Callable[[Any], Any]:
     try:
         check_is_fitted(encoder)
     except NotFittedError:
-        fitted: Callable[[Any], Any] = clone(encoder).fit_transform
-        return fitted
-    transform: Callable[[Any], Any] = encoder.transform
-    return transform
+        return clone(encoder).fit_transform
+    return encoder.transform
 
 
 def table_encoder(frame: Any, *, scale: bool = True) -> Any:
     """Return the default encoder of a table, not fitted: a scikit-learn ``ColumnTransformer``.
 
-    Numbers are standardised; a missing one becomes the mean, and a further column tells it. Of any other column each
-    value becomes a column of 0 and 1, a missing value is a value of its own.
+    Numbers are standardised; a missing number becomes the mean, and a further column marks it. Each value of any other
+    column becomes a column of 0 and 1; missing values count as one more value.
 
     Parameters
     ----------

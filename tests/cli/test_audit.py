@@ -10,7 +10,7 @@ from commands import N, assert_wrote, frame_of
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
 from cfe_faiss.cli import main
-from cfe_faiss.cli.options import MODELS
+from cfe_faiss.cli.parser import MODELS
 from cfe_faiss.datasets import load
 
 

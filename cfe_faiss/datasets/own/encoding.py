@@ -1,4 +1,4 @@
-"""From attributes in their own units to the numbers that nodes are compared by."""
+"""Vectors from attributes: standardised numbers and one-hot texts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attribute, Attributes
 
 MOST_VALUES = 100
-"""Different texts in one column, at most: beyond that it holds names or remarks, not categories."""
+"""Largest number of different texts in a category; beyond it, a column holds names or remarks."""
 
 MISSING = "(missing)"
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The columns that attributes become.
+    """Columns of encoded attributes.
 
     Attributes
     ----------
     x
-        What nodes are compared by, (n, d) float32.
+        Columns for comparing nodes, (n, d) float32.
     x_raw
         The same columns in their own units, (n, d) float32: numbers (their mean, where missing), and 1 where a node has
         the value of a text, else 0.
@@ -46,15 +46,15 @@ def encode(attributes: Attributes, *, as_is: bool = False) -> Encoding:
     of all p (1 - p). So the columns of each attribute have mean 0 and a total variance of 1, however many values it
     has; an attribute with one value only becomes zeros. Means, shares and deviations are over all n nodes.
 
-    A missing value counts as a value of its own: of a text, it is the value "(missing)"; of a number, it is the mean,
-    and a further column "attribute=(missing)", encoded as that of a text, tells the two apart.
+    A missing text is the value "(missing)". A missing number is the mean, and a further column "attribute=(missing)",
+    encoded like a text, marks it.
 
     Parameters
     ----------
     attributes
-        Of all nodes.
+        Attributes of all nodes.
     as_is
-        Whether to leave numbers as they are, and texts at 1 and 0.
+        Whether to keep numbers unscaled, and texts at 1 and 0.
 
     Returns
     -------
@@ -75,36 +75,28 @@ def encode(attributes: Attributes, *, as_is: bool = False) -> Encoding:
     >>> encoding.x.tolist()[0], encoding.x_raw.tolist()[0]
     ([0.7071067690849304, -0.7071067690849304, -1.0], [1.0, 0.0, 20.0])
     """
-    blocks = [block for attribute in attributes.values() for block in _blocks(attribute)]
-    names = tuple(name for block in blocks for name in block.names)
+    blocks = [(attribute.name, *block) for attribute in attributes.values() for block in _blocks(attribute)]
+    names = tuple(name for _, some, _ in blocks for name in some)
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         raise ValueError(f"attributes must give columns of different names, got {name!r} more than once")
-    raw = np.column_stack([block.values for block in blocks]) if blocks else np.empty((len(attributes.ids), 0))
-    x = raw if as_is or not blocks else np.column_stack([_scaled(block.values) for block in blocks])
-    of = tuple(block.attribute for block in blocks for _ in block.names)
-    return Encoding(x.astype(np.float32), raw.astype(np.float32), names, of)
+    none = np.empty((len(attributes.ids), 0))
+    raw = np.column_stack([none, *(values for *_, values in blocks)]).astype(np.float32)
+    x = raw if as_is else np.column_stack([none, *(_scaled(values) for *_, values in blocks)]).astype(np.float32)
+    return Encoding(x, raw, names, tuple(owner for owner, some, _ in blocks for _ in some))
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Columns that share one scale, (n, c)."""
-
-    attribute: str
-    names: list[str]
-    values: NDArray[np.float64]
-
-
-def _blocks(attribute: Attribute) -> Iterator[_Block]:
+def _blocks(attribute: Attribute) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
+    """Yield names and values, (n, c), of columns that share one scale."""
     missing = attribute.missing
     if attribute.numbers is not None:
         numbers = attribute.numbers.astype(np.float64)
         if np.isinf(numbers).any():
             raise ValueError(f"attribute {attribute.name!r} must be finite, got an infinite number")
         mean = 0.0 if missing.all() else numbers[~missing].mean()
-        yield _Block(attribute.name, [attribute.name], np.where(missing, mean, numbers)[:, None])
+        yield [attribute.name], np.where(missing, mean, numbers)[:, None]
         if missing.any():
-            yield _Block(attribute.name, [f"{attribute.name}={MISSING}"], missing.astype(np.float64)[:, None])
+            yield [f"{attribute.name}={MISSING}"], missing.astype(np.float64)[:, None]
         return
     used = np.unique(attribute.codes)
     if len(used) > MOST_VALUES:
@@ -113,14 +105,13 @@ def _blocks(attribute: Attribute) -> Iterator[_Block]:
             "that is no category (numbers need a decimal point)"
         )
     texts = [MISSING if code < 0 else str(attribute.values[code]) for code in used]
-    values = (attribute.codes[:, None] == used).astype(np.float64)
-    yield _Block(attribute.name, [f"{attribute.name}={text}" for text in texts], values)
+    yield [f"{attribute.name}={text}" for text in texts], (attribute.codes[:, None] == used).astype(np.float64)
 
 
 def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
     centred = values - values.mean(axis=0)
     deviation = np.sqrt((centred**2).mean(axis=0).sum())
-    # What is left of a constant by rounding is no difference.
+    # Rounding errors of a constant are no difference.
     negligible = deviation <= 1e-12 * np.abs(values).max()
     scaled: NDArray[np.float64] = np.zeros_like(centred) if negligible else centred / deviation
     return scaled

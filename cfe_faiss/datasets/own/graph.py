@@ -1,4 +1,4 @@
-"""All files of one graph together."""
+"""A graph from files: features, edges, classes and splits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,49 +9,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.datasets.own.classes import read_array, read_classes
-from cfe_faiss.datasets.own.edges import nearest_neighbours, read_edges
+from cfe_faiss.base.tables import read_graph
+from cfe_faiss.datasets.own.classes import labels_of, read_classes
 from cfe_faiss.datasets.own.encoding import MOST_VALUES, Encoding
 from cfe_faiss.datasets.own.encoding import encode as encode_attributes
-from cfe_faiss.datasets.own.ids import Ids
-from cfe_faiss.datasets.own.nodes import read_split
-from cfe_faiss.datasets.own.table import Column, Source, Table, as_numbers, as_texts, read_table
+from cfe_faiss.datasets.own.table import Ids, Source, Table, as_numbers, as_texts
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+_YES, _NO = frozenset(("1", "true", "yes")), frozenset(("0", "false", "no"))
+_PARTS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
+
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """Which files hold a graph, and how to read them.
+    """Files of a graph, and how to read them.
 
     Attributes
     ----------
     features
         One row per node: ``.csv``, ``.csv.gz`` or ``.parquet`` with a header, the attributes of the nodes in their own
-        units; or a matrix without a header, ``.csv``, ``.txt`` or ``.npy``, which is taken as it is.
+        units; or a matrix without a header, ``.csv``, ``.txt`` or ``.npy``, which stays unscaled.
     id
-        The column of the nodes' ids, in every file that has a header. None: nodes go by their number, 0..n-1, and row i
-        of every file is node i.
+        Column of the nodes' ids, in every file with a header. None: nodes go by their number, 0..n-1, and row i of
+        every file is node i.
     edges
         Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.base.tables.read_graph` reads.
     neighbours
-        In place of edges: join each node to so many nearest ones by ``x``.
+        In place of edges: number of nearest nodes by ``x`` that each node is joined to.
     predictions, truth, split
-        Predicted classes or probabilities; true classes; and "train", "val" or "test" for each node. A column that is
-        named in the file of the features is none of the features.
+        Predicted classes or probabilities; true classes; and "train", "val" or "test" for each node. A column named in
+        the file of the features is no feature.
     categorical
-        Columns of numbers that are codes of categories, as a postal code is.
+        Columns of numbers that are codes of categories, such as postal codes.
     missing
-        "error": a missing value is one. "keep": it is a value of its own, see
+        "error": refuse missing values. "keep": treat them as a category, see
         :func:`cfe_faiss.datasets.own.encoding.encode`.
     as_is
-        Whether to leave numbers in ``x`` as they are, not scaled.
+        Whether to keep numbers in ``x`` unscaled.
     without
-        Attributes that neighbours are not chosen by, and that may hold more texts than categories do: they are not in
-        ``x`` then. The others of them are; leaving them out of the vectors is up to
-        :meth:`cfe_faiss.EvidenceFinder.from_data`.
+        Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
+        :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.
     """
 
     features: Path
@@ -69,12 +70,12 @@ class OwnFiles:
 
 @dataclass(frozen=True, repr=False)
 class OwnGraph:
-    """A graph from files, for what takes PyG ``Data``; made by :func:`read_own`.
+    """A graph from files, usable like PyG ``Data``; made by :func:`read_own`.
 
     Attributes
     ----------
     name
-        Of the features' file, without its suffix.
+        Name of the features' file, without its suffix.
     x, x_raw
         Features of n nodes, (n, d) float32, scaled and in their own units, see
         :class:`cfe_faiss.datasets.own.encoding.Encoding`.
@@ -83,19 +84,19 @@ class OwnGraph:
     feature_attributes
         The attribute that each column of ``x`` comes from, d names.
     attributes
-        What the file says of each node, row i of node i.
+        Columns of the file, row i of node i.
     ids
         The users' names of the nodes.
     edge_index
-        (2, E) int64; or a SciPy sparse matrix, from .npz; None where no graph was asked for.
+        (2, E) int64; or a SciPy sparse matrix, from .npz; None without a graph.
     class_names
-        Classes, as the files write them; empty where there are none.
+        Classes as the files write them; empty without classes.
     predicted
-        Predicted classes, (n,) int32, or probabilities, (n, C) float64; None where there are none.
+        Predicted classes, (n,) int32, or probabilities, (n, C) float64; or None.
     y
-        True classes, (n,) int64, -1 where not known; None where there are none.
+        True classes, (n,) int64, -1 if unknown; or None.
     train_mask, val_mask, test_mask
-        (n,) bool; None where there is no split.
+        (n,) bool; None without a split.
     """
 
     name: str
@@ -119,16 +120,13 @@ class OwnGraph:
 
     @property
     def node_ids(self) -> NDArray[Any] | None:
-        """The users' names of the nodes, (n,); None where they go by their number."""
+        """The users' names of the nodes, (n,); None if they go by their number."""
         return None if self.ids.column is None else self.ids.names
 
     @property
     def labels(self) -> NDArray[np.int32] | None:
         """Predicted classes, (n,); of equal probabilities the first class."""
-        if self.predicted is None:
-            return None
-        classes = self.predicted if self.predicted.ndim == 1 else self.predicted.argmax(axis=1)
-        return classes.astype(np.int32)
+        return None if self.predicted is None else labels_of(self.predicted)
 
     def to_pyg(self, seed: int = 0) -> "Data":
         """Return the graph for training a model.
@@ -136,7 +134,7 @@ class OwnGraph:
         Parameters
         ----------
         seed
-            Of :func:`cfe_faiss.datasets.split.split_masks`, where the files hold no split.
+            Seed of :func:`cfe_faiss.datasets.split.split_masks`, if the files hold no split.
 
         Raises
         ------
@@ -153,10 +151,9 @@ class OwnGraph:
         from cfe_faiss.datasets.split import split_masks
         from cfe_faiss.graph import as_graph
 
-        if self.y is None:
-            raise ValueError(f"{self.name}: true classes are needed to train a model")
-        if self.edge_index is None:
-            raise ValueError(f"{self.name}: edges are needed to train a model")
+        if self.y is None or self.edge_index is None:
+            lacking = "true classes" if self.y is None else "edges"
+            raise ValueError(f"{self.name}: {lacking} are needed to train a model")
         known = self.y >= 0
         masks = np.zeros((3, len(known)), bool)
         if self.train_mask is None:
@@ -172,19 +169,14 @@ class OwnGraph:
         sources = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
         edges = np.stack([sources, graph.indices.astype(np.int64)])
         train, val, test = torch.from_numpy(masks)
+        arrays = {"x": self.x, "x_raw": self.x_raw, "edge_index": edges, "y": self.y}
+        texts = ("name", "feature_names", "feature_attributes", "class_names", "node_ids")
         return Data(
-            x=torch.from_numpy(self.x),
-            x_raw=torch.from_numpy(self.x_raw),
-            edge_index=torch.from_numpy(edges),
-            y=torch.from_numpy(self.y),
+            **{name: torch.from_numpy(array) for name, array in arrays.items()},
+            **{name: getattr(self, name) for name in texts},
             train_mask=train,
             val_mask=val,
             test_mask=test,
-            name=self.name,
-            feature_names=self.feature_names,
-            feature_attributes=self.feature_attributes,
-            class_names=self.class_names,
-            node_ids=self.node_ids,
         )
 
 
@@ -194,30 +186,29 @@ def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
     Parameters
     ----------
     files
-        Which ones, and how.
+        The files, and how to read them.
     encode
-        False where no similarity is asked for: ``x`` and ``x_raw`` have no columns then, and neither missing values nor
-        many different texts are an error.
+        False if no similarity is needed: ``x`` and ``x_raw`` have no columns then, and neither missing values nor many
+        different texts are an error.
 
     Returns
     -------
     OwnGraph
-        O(n d + E) time and memory, and that of :func:`cfe_faiss.datasets.own.edges.nearest_neighbours` where it makes
-        the graph.
+        O(n d + E) time and memory, plus that of :func:`nearest_neighbours` if it makes the graph.
 
     Raises
     ------
     OSError
         If a file cannot be read.
     ValueError
-        If a file does not hold what it should. The error names the file, and the column and line where there are any.
+        If a file has another content. The error names the file, and the column and line if there are any.
     ImportError
-        If PyArrow is missing, for Parquet.
+        If PyArrow is missing, for Parquet; or openpyxl, for Excel.
     """
     if files.missing not in ("error", "keep"):
         raise ValueError(f"missing must be error or keep, got {files.missing!r}")
     table = _features(files)
-    ids = Ids.of_rows(len(table)) if files.id is None else Ids.of_column(table, files.id)
+    ids = Ids.of_column(table, files.id)
     if encode:
         attributes = _attributes(files, table)
         encoding = _encoding(files, table, attributes)
@@ -225,22 +216,20 @@ def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
         attributes = _attributes(replace(files, missing="keep"), table, most_texts=None)
         encoding = encode_attributes(attributes.select(()))
     classes = read_classes(files.predictions, files.truth, ids)
-    train, val, test = (None, None, None) if files.split is None else read_split(files.split, ids)
+    masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
-        name=files.features.name.partition(".")[0],
-        x=encoding.x,
-        x_raw=encoding.x_raw,
-        feature_names=list(encoding.names),
-        feature_attributes=list(encoding.attributes),
-        attributes=attributes,
-        ids=ids,
-        edge_index=_edges(files, ids, encoding),
-        class_names=list(classes.names),
-        predicted=classes.predicted,
-        y=classes.y,
-        train_mask=train,
-        val_mask=val,
-        test_mask=test,
+        files.features.name.partition(".")[0],
+        encoding.x,
+        encoding.x_raw,
+        list(encoding.names),
+        list(encoding.attributes),
+        attributes,
+        ids,
+        _edges(files, ids, encoding),
+        list(classes.names),
+        classes.predicted,
+        classes.y,
+        *masks,
     )
 
 
@@ -254,42 +243,34 @@ def read_ids(features: Path, column: str | None) -> Ids:
     ValueError
         If it has no such column, or an id is missing or occurs twice.
     """
-    table = read_array(Source(features)) or read_table(features)
-    return Ids.of_rows(len(table)) if column is None else Ids.of_column(table, column)
+    return Ids.of_column(Source(features).read()[0], column)
 
 
-def read_attributes(features: Path, column: str | None, categorical: Sequence[str] = ()) -> tuple[Attributes, Ids]:
-    """Read attributes and ids only: of any number of texts, and with missing values.
+def read_attributes(features: Path, column: str | None) -> Attributes:
+    """Read attributes only: any number of texts, and missing values.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     ValueError
-        If it does not hold a table, or a matrix holds something else than numbers.
+        If it holds no table, or a matrix holds texts.
     """
-    files = OwnFiles(features, id=column, categorical=categorical, missing="keep")
-    table = _features(files)
-    ids = Ids.of_rows(len(table)) if column is None else Ids.of_column(table, column)
-    return _attributes(files, table, most_texts=None), ids
+    files = OwnFiles(features, id=column, missing="keep")
+    return _attributes(files, _features(files), most_texts=None)
 
 
 def _features(files: OwnFiles) -> Table:
     """Return the table of the features, without the columns of classes and split."""
     path = files.features
-    table = read_array(Source(path)) or read_table(path)
+    table, _ = Source(path).read()
     if not table.has_header:
         if files.id is not None:
             raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
-        named = {f"feature {place}": column for place, column in enumerate(table.columns.values())}
-        return Table(path, named, False, table.lines)
+        return replace(table, columns={f"feature {j}": column for j, column in enumerate(table.columns.values())})
     others = (source for source in (files.predictions, files.truth, files.split) if source is not None)
-    taken = {name for source in others if _same(source.path, path) for name in source.columns}
-    return Table(path, {n: c for n, c in table.columns.items() if n not in taken}, True, table.lines)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+    taken = {name for source in others if source.path.resolve() == path.resolve() for name in source.columns}
+    return replace(table, columns={name: column for name, column in table.columns.items() if name not in taken})
 
 
 def _attributes(files: OwnFiles, table: Table, most_texts: int | None = MOST_VALUES) -> Attributes:
@@ -302,46 +283,39 @@ def _attributes(files: OwnFiles, table: Table, most_texts: int | None = MOST_VAL
                 raise ValueError(
                     f"{argument} must name columns of {table.path} ({', '.join(names[:20])}), got {name!r}"
                 )
-    columns: dict[str, Any] = {}
-    for name in names:
-        numbers = None if name in files.categorical else as_numbers(table.columns[name])
-        if numbers is None:
-            columns[name] = _texts(files, table, name, None if name in files.without else most_texts)
-        else:
-            _check_numbers(files, table, name, numbers)
-            columns[name] = numbers
+    columns = {name: _column(files, table, name, most_texts) for name in names}
     return Attributes(columns, np.arange(len(table)))
 
 
-def _check_numbers(files: OwnFiles, table: Table, name: str, numbers: NDArray[np.float64]) -> None:
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        raise ValueError(f"{table.path}, {table.place(int(np.argmax(infinite)))}: {name} must be finite")
-    _check_missing(files, table, name, np.isnan(numbers))
-
-
-def _texts(files: OwnFiles, table: Table, name: str, most: int | None) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the codes of a column of texts, -1 where missing, and the texts."""
-    column: Column = table.columns[name]
-    if not table.has_header:
-        row = next(row for row, text in enumerate(column) if as_numbers([text]) is None)
-        raise ValueError(f"{table.path}, {table.place(row)}: {name} must be a number, as there is no header")
+def _column(
+    files: OwnFiles, table: Table, name: str, most_texts: int | None
+) -> NDArray[np.float64] | tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the numbers of a column, NaN where missing; or the codes of its texts, -1 where missing, and the texts."""
+    column = table.columns[name]
+    numbers = None if name in files.categorical else as_numbers(column)
+    if numbers is not None:
+        table.check(np.isinf(numbers), lambda _: f"{name} must be finite")
+        _check_missing(files, table, name, np.isnan(numbers))
+        return numbers
     texts = as_texts(column)
+    if not table.has_header:
+        wrong = [as_numbers([text]) is None for text in texts]
+        table.check(wrong, lambda _: f"{name} must be a number, as there is no header")
     values = sorted(set(texts) - {""})
-    codes = {value: code for code, value in enumerate(values)} | {"": -1}
-    coded = np.array([codes[text] for text in texts], np.int32)
-    _check_missing(files, table, name, coded < 0)
-    if most is not None and len(values) > most:
+    places = {value: code for code, value in enumerate(values)} | {"": UNKNOWN}
+    codes = np.array([places[text] for text in texts], np.int32)
+    _check_missing(files, table, name, codes < 0)
+    if most_texts is not None and len(values) > most_texts and name not in files.without:
         raise ValueError(
-            f"{table.path}: column {name!r} has {len(values):,} different texts, more than {most}, which is no "
+            f"{table.path}: column {name!r} has {len(values):,} different texts, more than {most_texts}, which is no "
             f"category{_number_hint(values)}; without={name} keeps it out of the vectors"
             + (f", id={name} takes it for the ids" if len(values) == len(texts) else "")
         )
-    return coded, tuple(values)
+    return codes, tuple(values)
 
 
 def _number_hint(values: list[str]) -> str:
-    """Say what may be wrong with a column of numbers that are read as texts."""
+    """Return a likely reason why a column of numbers is read as texts."""
     if as_numbers([value.replace(",", ".") for value in values]) is not None:
         return " (numbers need a decimal point, not a comma)"
     wrong = [value for value in values if as_numbers([value]) is None]
@@ -349,12 +323,9 @@ def _number_hint(values: list[str]) -> str:
 
 
 def _check_missing(files: OwnFiles, table: Table, name: str, missing: NDArray[np.bool_]) -> None:
-    if missing.any() and files.missing == "error":
-        row = int(np.argmax(missing))
-        raise ValueError(
-            f"{table.path}, {table.place(row)}: column {name!r} lacks a value here and in {missing.sum() - 1:,} other "
-            f"of {len(missing):,} rows; missing=keep makes it a value of its own"
-        )
+    others = f"{missing.sum() - 1:,} other of {len(missing):,} rows; missing=keep makes it a value of its own"
+    if files.missing == "error":
+        table.check(missing, lambda _: f"column {name!r} lacks a value here and in {others}")
 
 
 def _encoding(files: OwnFiles, table: Table, attributes: Attributes) -> Encoding:
@@ -379,3 +350,150 @@ def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
     if not kept:
         raise ValueError("neighbours need features to be chosen by, got none beside those of without")
     return nearest_neighbours(encoding.x[:, kept], files.neighbours)
+
+
+def read_edges(source: Source, ids: Ids) -> Any:
+    """Read a graph.
+
+    With ids: two columns of ids, of ``.csv`` or ``.parquet`` with a header or ``.txt`` without one; the source names
+    them if there are more. If nodes go by their number, also everything that
+    :func:`cfe_faiss.base.tables.read_graph` reads.
+
+    Returns
+    -------
+    ndarray or scipy.sparse matrix
+        The edges, (2, E) int64, or the adjacency matrix of an .npz file. E is 0 if a file holds a header only.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it has another content, or names an unknown node.
+    """
+    path, plain = source.path, ids.column is None and not source.columns
+    if path.suffix in (".npy", ".npz") and not plain:
+        raise ValueError(f"{path} must be .csv, .parquet or .txt where nodes have ids or columns are named")
+    if path.suffix in (".npy", ".npz") or (path.suffix == ".txt" and plain):
+        return read_graph(path)
+    table, names = source.read(empty=True)
+    if len(names) != 2:
+        raise ValueError(
+            f"{path} must hold two columns of nodes, got {len(names)} ({', '.join(names[:20])}); "
+            f"to name two: {path}:COLUMN,COLUMN"
+        )
+    for name in names if table.has_header else ():
+        if ids.find([name])[0] >= 0:
+            raise ValueError(f"{path} must begin with a header, the names of its columns, got node {name!r} there")
+    return np.stack([ids.known(table, name) for name in names])
+
+
+def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Join each row to its k nearest other rows by Euclidean distance. The graph is the union of these pairs.
+
+    Returns
+    -------
+    ndarray
+        (2, n k) int64. O(n^2 d) time at worst, for many columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If k is not in 1..n-1.
+    """
+    k = as_count("neighbours", k)
+    if k >= len(x):
+        raise ValueError(f"neighbours must be less than the number of nodes, {len(x):,}, got {k}")
+    from sklearn.neighbors import kneighbors_graph  # takes a second to import
+
+    graph = kneighbors_graph(x, k).tocoo()
+    return np.stack([graph.row, graph.col]).astype(np.int64)
+
+
+def read_nodes(source: Source, ids: Ids) -> NDArray[np.int64]:
+    """Read a mask of all nodes, or a list of some.
+
+    A mask is a column of 0 and 1 (or false and true, no and yes) with a row for every node; a list is a column of ids
+    without any other column. A file without a header is a mask if it has n rows of 0 and 1, else a list.
+
+    Returns
+    -------
+    ndarray
+        The nodes, (m,) int64, in the order of the list, or ascending.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is neither, or holds no node.
+    """
+    table, names = _one_column(source, ids.column)
+    if not names or (not table.has_header and not _is_mask(table, names[0], len(ids))):
+        nodes = ids.known(table, names[0] if names else str(ids.column))
+    else:
+        texts = [text.lower() for text in as_texts(table.column(names[0]))]
+        wrong = [text not in _YES | _NO for text in texts]
+        table.check(wrong, lambda row: f"{names[0]} must be 0 or 1, got {texts[row]!r}")
+        nodes = np.sort(ids.all_rows(table)[[text in _YES for text in texts]])
+    if not len(nodes):
+        raise ValueError(f"{table.path} must hold at least one node, got none")
+    return nodes
+
+
+def read_numbers(source: Source, n: int) -> NDArray[np.int64]:
+    """Read a mask or a list as :func:`read_nodes` does, if nodes go by their number and there are at least n.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is neither, or holds no node.
+    """
+    table, names = _one_column(source, None)
+    if len(table) >= n and _is_mask(table, names[0], len(table)):
+        return read_nodes(source, Ids.of_rows(len(table)))
+    texts = as_texts(table.column(names[0]))
+    wrong = [not (text.isdecimal() and len(text) < 19) for text in texts]
+    table.check(wrong, lambda row: f"{names[0]} must be a node number, got {texts[row]!r}")
+    return np.array([int(text) for text in texts], np.int64)
+
+
+def read_split(source: Source, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Read the part of every node: train, val or test; an empty field: none of them.
+
+    Returns
+    -------
+    tuple of ndarray
+        The masks of train, val and test, each (n,) bool.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If a part has another name, or no node.
+    """
+    table, names = source.read(ids.column)
+    if len(names) != 1:
+        raise ValueError(f"{table.path} must hold one column of train, val and test, got {', '.join(names) or 'none'}")
+    texts = as_texts(table.column(names[0]))
+    wrong = [bool(text) and text.lower() not in _PARTS for text in texts]
+    table.check(wrong, lambda row: f"{names[0]} must be train, val or test, got {texts[row]!r}")
+    part = np.array([_PARTS.get(text.lower(), -1) for text in ids.aligned(table, texts)])
+    for number, name in enumerate(("train", "val", "test")):
+        if not (part == number).any():
+            raise ValueError(f"{table.path} must hold nodes for train, val and test, got none for {name}")
+    return part == 0, part == 1, part == 2
+
+
+def _one_column(source: Source, id_column: str | None) -> tuple[Table, tuple[str, ...]]:
+    table, names = source.read(id_column)
+    if len(names) > 1:
+        raise ValueError(f"{table.path} has several columns ({', '.join(names[:20])}): name one, {table.path}:COLUMN")
+    return table, names
+
+
+def _is_mask(table: Table, column: str, n: int) -> bool:
+    return len(table) == n and {text.lower() for text in as_texts(table.column(column))} <= _YES | _NO

@@ -1,14 +1,14 @@
-"""Tables as users keep them: CSV and Parquet, with the line of each row for what has to be said about it."""
+"""Tables of users: CSV, Excel, Parquet and NumPy files, with the place of each row for errors, and ids of nodes."""
 
 import codecs
 import csv
 import gzip
 import io
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, time
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,28 +16,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.extras import extra
 
 Column: TypeAlias = list[str] | NDArray[Any]
-"""Texts, "" where missing; or, from Parquet, numbers: (n,) int64 or float64, NaN where missing."""
+"""Texts, "" where missing; or, from Parquet and NumPy, numbers: (n,) int64 or float64, NaN where missing."""
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx", ".txt")
 
 _MISSING_NUMBERS = frozenset(("", "NA", "N/A", "NaN", "nan", "NULL", "null"))
 _DELIMITERS = (",", ";", "\t")
-
-
-@dataclass(frozen=True)
-class TextFormat:
-    """Encoding of text files, and decimal mark of their numbers, "." or ","."""
-
-    encoding: str = "utf-8-sig"
-    decimal: str = "."
-
-
-_PLAIN = TextFormat()
-_FORMAT: ContextVar[TextFormat] = ContextVar("text_format", default=_PLAIN)
+_FORMAT: ContextVar[tuple[str, str]] = ContextVar("text_format", default=("utf-8-sig", "."))
+"""Encoding and decimal mark of text files."""
 
 
 @contextmanager
@@ -47,27 +37,11 @@ def text_format(encoding: str | None, decimal: str | None) -> Iterator[None]:
         name = "utf-8-sig" if encoding is None or codecs.lookup(encoding).name == "utf-8" else encoding
     except LookupError:
         raise ValueError(f"encoding must be one that Python knows, such as latin-1, got {encoding!r}") from None
-    token = _FORMAT.set(TextFormat(name, decimal or "."))
+    token = _FORMAT.set((name, decimal or "."))
     try:
         yield
     finally:
         _FORMAT.reset(token)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file, and which of its columns are meant; none: those that are left when the file is known."""
-
-    path: Path
-    columns: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> "Source":
-        """Return what ``FILE``, ``FILE:COLUMN``, ``FILE:COLUMN,COLUMN`` mean; an existing file is taken by its name."""
-        name, colon, columns = text.rpartition(":")
-        if not colon or Path(text).exists():
-            return cls(Path(text))
-        return cls(Path(name), tuple(columns.split(",")))
 
 
 @dataclass(frozen=True)
@@ -79,11 +53,11 @@ class Table:
     path
         The file.
     columns
-        By name; "1", "2", ... where the file has no header.
+        By name; "1", "2", ... without a header.
     has_header
-        Whether the names are the file's own.
+        Whether the file has column names.
     lines
-        Line of each row in a text file, from 1, (n,); None for Parquet.
+        Line of each row in a text file, from 1, (n,); None for other files.
     """
 
     path: Path
@@ -95,8 +69,14 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def place(self, row: int) -> str:
-        """Return where a row stands in the file."""
+        """Return the place of a row in the file."""
         return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+
+    def check(self, wrong: Any, text: Callable[[int], str]) -> None:
+        """Raise ValueError with place and text of the first wrong row, if there is one."""
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            raise ValueError(f"{self.path}, {self.place(int(rows[0]))}: {text(int(rows[0]))}")
 
     def column(self, name: str) -> Column:
         """Return a column.
@@ -112,8 +92,159 @@ class Table:
         return self.columns[name]
 
 
+@dataclass(frozen=True)
+class Source:
+    """A file and the names of its columns to read; without names, all columns but the ids."""
+
+    path: Path
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Source":
+        """Return the source of ``FILE``, ``FILE:COLUMN`` or ``FILE:A,B``; an existing file of this name comes first."""
+        name, colon, columns = text.rpartition(":")
+        if not colon or Path(text).exists():
+            return cls(Path(text))
+        return cls(Path(name), tuple(columns.split(",")))
+
+    def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
+        """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids."""
+        if self.path.suffix == ".npy" and self.columns:
+            raise ValueError(f"{self.path} has no columns with names, got {', '.join(self.columns)}")
+        table = read_table(self.path, empty=empty)
+        names = tuple(name for name in table.columns if not table.has_header or name != id)
+        return table, self.columns or names
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Names of n nodes; node v has the name ``names[v]``.
+
+    Attributes
+    ----------
+    names
+        (n,), distinct: int64 if all are written as integers, else texts (object).
+    column
+        The column of the names, in every file; None if nodes go by their number.
+    """
+
+    names: NDArray[Any]
+    column: str | None = None
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of_rows(cls, n: int) -> "Ids":
+        """Return the names of nodes that go by their number."""
+        return cls(np.arange(n))
+
+    @classmethod
+    def of_column(cls, table: Table, name: str | None) -> "Ids":
+        """Return the names in a column of a table; None: the row numbers.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, a row has no name, or two rows have the same name.
+        """
+        if name is None:
+            return cls.of_rows(len(table))
+        texts = as_texts(table.column(name))
+        numbers: dict[str, int] = {}
+        first = np.array([numbers.setdefault(text, row) for row, text in enumerate(texts)])
+        table.check([not text for text in texts], lambda row: f"no {name}")
+        again = first != np.arange(len(texts))
+        table.check(again, lambda row: f"{name} {texts[row]!r} again, as in {table.place(first[row])}")
+        return cls(_as_integers(texts), name, numbers)
+
+    def find(self, texts: Iterable[str]) -> NDArray[np.int64]:
+        """Return the number of each name, (m,); -1 for unknown ones."""
+        if self.column is None:
+            return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
+        return np.array([self._numbers.get(text, UNKNOWN) for text in texts], np.int64)
+
+    def rows(self, table: Table) -> NDArray[np.int64]:
+        """Return the node of each row of a table, (rows,), each at most once.
+
+        Nodes are found by the column of the names. If nodes go by their number, or the file has no header, row i is
+        node i.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, missing or occurs twice, or there is no such column, or another number of rows.
+        """
+        if self.column is None or not table.has_header:
+            if len(table) != len(self):
+                raise ValueError(f"{table.path} must hold a row for each of {len(self):,} nodes, got {len(table):,}")
+            return np.arange(len(self))
+        found = self.known(table, self.column)
+        _, first, places = np.unique(found, return_index=True, return_inverse=True)
+        table.check(
+            first[places] != np.arange(len(found)),
+            lambda row: (
+                f"{self.column} {str(self.names[found[row]])!r} again, as in {table.place(int(first[places][row]))}"
+            ),
+        )
+        return found
+
+    def known(self, table: Table, column: str) -> NDArray[np.int64]:
+        """Return the node of each field of a column, (rows,).
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or a name is missing or unknown.
+        """
+        texts = as_texts(table.column(column))
+        found = self.find(texts)
+        expected = f"in 0..{len(self) - 1}" if self.column is None else f"the {self.column} of a node"
+        table.check(
+            found < 0,
+            lambda row: f"{column} must be {expected}, got {repr(texts[row]) if texts[row] else 'none'}",
+        )
+        return found
+
+    def all_rows(self, table: Table) -> NDArray[np.int64]:
+        """Return :meth:`rows`; ValueError unless each node has its row."""
+        rows = self.rows(table)
+        absent = np.setdiff1d(np.arange(len(self)), rows)
+        if len(absent):
+            raise ValueError(
+                f"{table.path} must hold every node, got no row for {len(absent):,} of {len(self):,}, "
+                f"such as {self.column} {str(self.names[absent[0]])!r}"
+            )
+        return rows
+
+    def aligned(self, table: Table, column: Column) -> list[str]:
+        """Return the texts of a column by node, "" for nodes without a row."""
+        texts = [""] * len(self)
+        for node, text in zip(self.rows(table).tolist(), as_texts(column), strict=True):
+            texts[node] = text
+        return texts
+
+
+def _row_number(text: str, n: int) -> int:
+    """Return a number in 0..n-1 written as an integer, or like one ("3.0"); -1 for another text."""
+    whole, _, rest = text.partition(".")
+    number = int(whole) if whole.isdecimal() and len(whole) < 19 and not rest.strip("0") else UNKNOWN
+    return number if number < n else UNKNOWN
+
+
+def _as_integers(texts: list[str]) -> NDArray[Any]:
+    """Return integers if every text is the usual form of one, so that ids look the same; else texts."""
+    try:
+        numbers = np.array([int(text) for text in texts], np.int64)
+    except (ValueError, OverflowError):
+        return np.array(texts, object)
+    same = all(str(number) == text for number, text in zip(numbers.tolist(), texts, strict=True))
+    return numbers if same else np.array(texts, object)
+
+
 def kind(path: Path) -> str:
-    """Return the suffix of a table, in lower case: one of ``SUFFIXES``, or another."""
+    """Return the suffix of a table in lower case: one of ``SUFFIXES``, or another."""
     suffix = path.suffix.lower()
     return path.with_suffix("").suffix.lower() + suffix if suffix == ".gz" else suffix
 
@@ -130,19 +261,19 @@ def is_table(path: Path) -> bool:
     if suffix not in (".csv", ".csv.gz", ".tsv"):
         return suffix in (".parquet", ".xlsx")
     with gzip.open(path) if suffix.endswith(".gz") else path.open("rb") as file:
-        line = file.readline().decode(_FORMAT.get().encoding, errors="replace")
-    return not all(_is_number(field) for field in line.split(_delimiter(line)))
+        line = file.readline().decode(_FORMAT.get()[0], errors="replace")
+    return not all(_is_number(text) for text in line.split(_delimiter(line)))
 
 
 def read_table(path: Path, *, empty: bool = False) -> Table:
     """Read a table.
 
     ``.csv``, ``.csv.gz`` and ``.tsv``: UTF-8 with or without a byte order mark (:func:`text_format` says otherwise),
-    fields separated by commas, semicolons or tabs (whichever the first line has most of), quoted as RFC 4180 says; the
+    fields separated by commas, semicolons or tabs (the most frequent one in the first line), quoted as in RFC 4180; the
     first line is the header unless it holds numbers only. ``.txt``: fields separated by white space, no header; lines
-    that begin with "#" are left out. ``.parquet``: columns of numbers, texts or booleans. ``.xlsx``: the first sheet,
-    whose first row is the header. White space around a field does not count. Below the header there may be no row
-    where ``empty`` says so.
+    that begin with "#" are comments. ``.parquet``: columns of numbers, texts, booleans, dates or times. ``.xlsx``: the
+    first sheet, whose first row is the header. ``.npy``: (n,) or (n, c) numbers or texts, no header. White space around
+    a field is removed. Dates become texts as in ISO 8601. ``empty`` allows a header without rows.
 
     Raises
     ------
@@ -150,11 +281,13 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
         If the file cannot be read.
     ValueError
         If it is of another kind or encoding, holds no row, a line has more or fewer fields than the first, a line
-        before the last is empty, or two columns have one name or one has none.
+        before the last is empty, or a column has no name or the name of another.
     ImportError
         If PyArrow is missing, for Parquet; or openpyxl, for Excel.
     """
     suffix = kind(path)
+    if suffix == ".npy":
+        return _read_array(path)
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} must be a file of the kind {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if suffix == ".parquet":
@@ -164,7 +297,7 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
     rows, lines = _fields(path, _text(path, suffix), whitespace=suffix == ".txt")
     if not rows:
         raise ValueError(f"{path} must hold a table, got an empty file")
-    has_header = suffix != ".txt" and not all(_is_number(field) for field in rows[0])
+    has_header = suffix != ".txt" and not all(_is_number(text) for text in rows[0])
     names = rows[0] if has_header else [str(1 + column) for column in range(len(rows[0]))]
     body, lines = (rows[1:], lines[1:]) if has_header else (rows, lines)
     _check_names(path, names)
@@ -176,8 +309,8 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
 
 
 def _with_points(texts: list[str]) -> list[str]:
-    """Return a column of numbers with decimal points, where the format has commas; any other column as it is."""
-    if _FORMAT.get().decimal == ".":
+    """Return a column of numbers with decimal points instead of commas; any other column unchanged."""
+    if _FORMAT.get()[1] == ".":
         return texts
     points = [text.replace(",", ".") for text in texts]
     return texts if as_numbers(points) is None else points
@@ -190,7 +323,7 @@ def _text(path: Path, suffix: str) -> str:
             data = gzip.decompress(data)
         except (OSError, EOFError) as error:
             raise ValueError(f"{path} must be compressed by gzip: {error}") from error
-    encoding = _FORMAT.get().encoding
+    encoding = _FORMAT.get()[0]
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -202,7 +335,7 @@ def _text(path: Path, suffix: str) -> str:
 
 
 def _fields(path: Path, text: str, *, whitespace: bool) -> tuple[list[list[str]], list[int]]:
-    """Return the fields of each line that is not empty, and the number of the line."""
+    """Return the fields and the number of each line that is not empty."""
     rows: list[list[str]] = []
     lines: list[int] = []
     gap = 0
@@ -223,7 +356,7 @@ def _fields(path: Path, text: str, *, whitespace: bool) -> tuple[list[list[str]]
                 raise ValueError(f"{path}, line {gap}: the line is empty")
             if rows and len(fields) != len(rows[0]):
                 raise ValueError(f"{path}, line {start}: {len(fields)} fields, where line 1 has {len(rows[0])}")
-            rows.append([field.strip() for field in fields])
+            rows.append([text.strip() for text in fields])
             lines.append(start)
     except csv.Error as error:
         raise ValueError(f"{path}, line {end + 1}: {error}") from error
@@ -245,13 +378,27 @@ def _is_number(text: str) -> bool:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    seen: set[str] = set()
     for place, name in enumerate(names):
         if not name:
-            raise ValueError(f"{path}: column {place + 1} has no name (is it an index that was written along?)")
-        if name in seen:
+            raise ValueError(f"{path}: column {place + 1} has no name (is it the index of a data frame?)")
+        if name in names[:place]:
             raise ValueError(f"{path}: two columns have the name {name!r}")
-        seen.add(name)
+
+
+def _read_array(path: Path) -> Table:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} must be a NumPy array of numbers or texts: {error}") from error
+    matrix = array[:, None] if array.ndim == 1 else array
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(f"{path} must have shape (n,) or (n, C), got {array.shape}")
+    if matrix.dtype.kind not in "biufU":
+        raise ValueError(f"{path} must be a NumPy array of numbers or texts, got dtype {array.dtype}")
+    plain = matrix.astype(np.float64) if matrix.dtype.kind == "f" else matrix
+    numeric = plain.dtype.kind in "iuf"
+    columns: dict[str, Column] = {str(c): v if numeric else [str(text) for text in v] for c, v in enumerate(plain.T)}
+    return Table(path, columns, False, None)
 
 
 def _read_parquet(path: Path, *, empty: bool) -> Table:
@@ -259,7 +406,7 @@ def _read_parquet(path: Path, *, empty: bool) -> Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-    with pa.OSFile(str(path)) as file:  # a file object of Python would be read by threads of Arrow
+    with pa.OSFile(str(path)) as file:  # Arrow would read a file object of Python in its own threads
         try:
             table: Any = pq.ParquetFile(file).read()
         except (pa.ArrowException, OSError) as error:
@@ -271,25 +418,43 @@ def _read_parquet(path: Path, *, empty: bool) -> Table:
     return Table(path, columns, True, None)
 
 
+def _of_arrow(path: Path, name: str, column: Any) -> Column:
+    import pyarrow as pa
+
+    types = pa.types
+    of = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_integer(of) or types.is_floating(of) or types.is_decimal(of):
+        numbers: NDArray[Any] = column.cast(
+            of if types.is_integer(of) and not column.null_count else "float64"
+        ).to_numpy()
+        return numbers
+    if types.is_timestamp(of):  # Python has no nanoseconds
+        of = pa.timestamp("us", of.tz)
+    if types.is_boolean(of) or types.is_string(of) or types.is_large_string(of) or types.is_string_view(of):
+        of = pa.string()
+    elif not types.is_temporal(of) or types.is_duration(of) or types.is_interval(of):
+        raise ValueError(f"{path}: column {name!r} must hold numbers, texts, booleans or dates, got {column.type}")
+    return [_cell(value) for value in column.cast(of, safe=False).to_pylist()]
+
+
 def _read_excel(path: Path, *, empty: bool) -> Table:
     with extra("audit"):
-        import openpyxl  # noqa: F401 - pandas reads with it
-        import pandas as pd
+        import openpyxl
 
     try:
-        sheet = pd.read_excel(path, header=None, dtype=object).dropna(how="all")
+        sheet = openpyxl.load_workbook(path, data_only=True).worksheets[0]
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path} must be an Excel file: {error}") from error
-    if len(sheet) < 1 + (not empty):
-        raise ValueError(f"{path} must hold a header and a row below it, got {len(sheet)} rows")
-    fields = [[_cell(value) for value in sheet.iloc[:, column].tolist()] for column in range(sheet.shape[1])]
-    names = [texts[0] for texts in fields]
-    _check_names(path, names)
-    return Table(path, {name: texts[1:] for name, texts in zip(names, fields, strict=True)}, True, None)
+    rows = [texts for row in sheet.iter_rows(values_only=True) if any(texts := [_cell(value) for value in row])]
+    if len(rows) < 1 + (not empty):
+        raise ValueError(f"{path} must hold a header and a row below it, got {len(rows)} rows")
+    _check_names(path, rows[0])
+    fields = zip(*rows, strict=True)
+    return Table(path, {name: texts for name, *texts in fields}, True, None)
 
 
 def _cell(value: Any) -> str:
-    """Return a cell of Excel as text: whole numbers without a point, midnight as a date."""
+    """Return a value as text: whole numbers without a point, midnight as a date."""
     if value is None or value != value:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -299,29 +464,10 @@ def _cell(value: Any) -> str:
     return str(value).strip()
 
 
-def _of_arrow(path: Path, name: str, column: Any) -> Column:
-    import pyarrow as pa
-
-    of = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_integer(of) and not column.null_count:
-        whole: NDArray[Any] = column.cast(of).to_numpy()
-        return whole
-    if pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of):
-        numbers: NDArray[Any] = column.cast(pa.float64()).to_numpy()
-        return numbers
-    if pa.types.is_boolean(of) or pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of):
-        texts: list[str] = [
-            "" if value is None else str(value).strip() for value in column.cast(pa.string()).to_pylist()
-        ]
-        return texts
-    raise ValueError(f"{path}: column {name!r} must hold numbers, texts or booleans, got {column.type}")
-
-
 def as_numbers(column: Column) -> NDArray[np.float64] | None:
-    """Return the numbers that a column holds, (n,), NaN where missing; None where it holds texts.
+    """Return the numbers of a column, (n,), NaN where missing; None for a column of texts.
 
-    In a column of numbers these stand for a missing one: an empty field, NA, N/A, NaN, nan, NULL and null. A column
-    without any number holds texts.
+    An empty field, NA, N/A, NaN, nan, NULL and null are missing numbers. A column without any number holds texts.
     """
     if isinstance(column, np.ndarray):
         return column.astype(np.float64)

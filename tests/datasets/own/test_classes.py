@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from cfe_faiss.datasets.own.classes import read_classes
-from cfe_faiss.datasets.own.ids import Ids
-from cfe_faiss.datasets.own.table import Source, Table
+from cfe_faiss.datasets.own.table import Ids, Source, Table
 
 IDS = Ids.of_column(Table(Path("f.csv"), {"id": ["a", "b", "c"]}, True, np.arange(2, 5)), "id")
 

@@ -6,9 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from cfe_faiss.datasets.own.edges import nearest_neighbours, read_edges
-from cfe_faiss.datasets.own.ids import Ids
-from cfe_faiss.datasets.own.table import Source, Table
+from cfe_faiss.datasets.own.graph import nearest_neighbours, read_edges
+from cfe_faiss.datasets.own.table import Ids, Source, Table
 
 TEXTS = Ids.of_column(Table(Path("f.csv"), {"id": ["a", "b", "c"]}, True, np.arange(2, 5)), "id")
 NUMBERS = Ids.of_column(Table(Path("f.csv"), {"id": ["10", "20", "30"]}, True, np.arange(2, 5)), "id")

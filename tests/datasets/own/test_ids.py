@@ -3,8 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfe_faiss.datasets.own.ids import Ids, aligned
-from cfe_faiss.datasets.own.table import Table
+from cfe_faiss.datasets.own.table import Ids, Table
 
 
 def table(**columns: list[str]) -> Table:
@@ -36,9 +35,9 @@ def test_rows_go_by_the_column() -> None:
     ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
     other = table(id=["c", "a"], value=["1", "2"])
     assert ids.rows(other).tolist() == [2, 0]
-    assert aligned(ids, other, other.columns["value"]) == ["2", "", "1"]
+    assert ids.aligned(other, other.columns["value"]) == ["2", "", "1"]
     with pytest.raises(ValueError, match=r"no row for 1 of 3, such as id 'b'"):
-        ids.expect_all(other, ids.rows(other))
+        ids.all_rows(other)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfe_faiss.datasets.own.ids import Ids
-from cfe_faiss.datasets.own.nodes import read_nodes, read_split
-from cfe_faiss.datasets.own.table import Source, Table
+from cfe_faiss.datasets.own.graph import read_nodes, read_split
+from cfe_faiss.datasets.own.table import Ids, Source, Table
 
 IDS = Ids.of_column(Table(Path("f.csv"), {"id": ["a", "b", "c", "d"]}, True, np.arange(2, 6)), "id")
 ROWS = Ids.of_rows(4)

@@ -85,8 +85,8 @@ def test_other_files(tmp_path: Path) -> None:
         read_table(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match=r"t\.parquet must be a Parquet file"):
         read_table(written(tmp_path, b"no", "t.parquet"))
-    pd.DataFrame({"a": pd.to_datetime(["2020-01-01"])}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="column 'a' must hold numbers, texts or booleans, got timestamp"):
+    pq.write_table(pa.table({"a": [[1, 2]]}), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="column 'a' must hold numbers, texts, booleans or dates, got list"):
         read_table(tmp_path / "t.parquet")
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="got 0 rows of 1 columns"):
@@ -146,6 +146,30 @@ def test_parquet(tmp_path: Path) -> None:
     }
     assert (table.lines, table.place(1)) == (None, "row 2")
     np.testing.assert_array_equal(as_numbers(table.columns["nullable"]), [7, np.nan])
+
+
+def test_dates_are_texts_as_in_iso_8601(tmp_path: Path) -> None:
+    days = pd.to_datetime(["2020-01-31", None])
+    moments = pd.to_datetime(["2020-01-31 12:30:00.123456789", None])
+    columns = {
+        "nanoseconds": pa.array(days.astype("datetime64[ns]")),
+        "seconds": pa.array(days.astype("datetime64[s]")),
+        "moment": pa.array(moments),
+        "zone": pa.array(moments.floor("s").tz_localize("Europe/Berlin")),
+        "date": pa.array(days.to_series().dt.date.where(days.notna(), None)),
+        "time": pa.array([45_000, None], pa.time32("s")),
+        "category": pa.array(days.to_series().dt.date.where(days.notna(), None)).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").columns == {
+        "nanoseconds": ["2020-01-31", ""],
+        "seconds": ["2020-01-31", ""],
+        "moment": ["2020-01-31 12:30:00.123456", ""],
+        "zone": ["2020-01-31 12:30:00+01:00", ""],
+        "date": ["2020-01-31", ""],
+        "time": ["12:30:00", ""],
+        "category": ["2020-01-31", ""],
+    }
 
 
 @pytest.mark.parametrize(
