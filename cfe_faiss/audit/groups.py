@@ -57,20 +57,20 @@ def groupings(
     ids
         The nodes to be grouped, (n,).
     columns
-        Columns wanted; by default all, or none where only intersections are wanted: pass an empty list.
+        Columns to group by; by default all. An empty list gives the intersections only.
     bins
-        How numbers are cut. Up to 10 distinct values are groups of their own; more are cut at quantiles into this many
+        How numbers are cut. Up to 10 distinct values give one group each; more are cut at quantiles into this many
         bins, and a bin is named by the smallest and largest value in it. A mapping from columns to a number of bins or
         to ascending edges overrides this for these columns, others get 4 bins. Edges e0 < e1 < ... give the groups
         "< e0", "e0-e1" (both included), "e1-e2" (e2 included), ..., "> e_last"; a single edge gives "<= e" and "> e".
-        Cuts depend on all rows of ``features``, whichever nodes are grouped.
+        Cuts depend on all rows of ``features``, not on the grouped nodes.
     intersections
         Tuples of columns: a node's value of such an attribute is the combination of its values there.
 
     Returns
     -------
     list of Grouping
-        Missing values are a group of their own, "missing".
+        Missing values form the group "missing".
 
     Raises
     ------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfe_faiss.audit.groups import Bins
 
 
-_MAIN = ("feature", "value", "score", "expected", "difference", "difference_low", "difference_high", "nodes")
+_MAIN = ("feature", "value", "score", "expected", "difference", "nodes")
 
 
 def run_discrimination(arguments: argparse.Namespace) -> None:
@@ -40,7 +40,6 @@ def run_discrimination(arguments: argparse.Namespace) -> None:
         **_groups(arguments, known.features),
         sensitive=arguments.sensitive or (),
         nprobe=arguments.nprobe,
-        confidence=arguments.confidence,
         progress=True,
     )
     write_frame(scores, arguments.format, _MAIN)

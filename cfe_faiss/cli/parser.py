@@ -253,7 +253,6 @@ def _add_discrimination(commands: Any) -> None:
     scores.add_argument("--sensitive", nargs="+", metavar="NAME", help="attributes whose values are listed first")
     scores.add_argument("-k", type=int, default=10, help="evidence for each node; default: 10")
     shared.add_nprobe(scores)
-    shared.add_confidence(scores)
     shared.add_format(scores, csv=True)
     scores.set_defaults(run=audit.run_discrimination)
 
