@@ -51,7 +51,7 @@ def power_of_ratio(rate: float, cases: Ints, reference: int, confidence: float =
     The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
     pooled variance under the null hypothesis, separate variances under the alternative. The reference is the largest of
     G - 1 equal rates. The mean and the variance of the largest of G - 1 normal variables allow for that, with the
-    standard error of the largest group: exact for groups of one size, otherwise too low.
+    standard error of the largest group: the power is exact for groups of one size, otherwise too low.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
-from cfe_faiss.audit.reach import Csr, adjacency, independent_batches, measured_hops
+from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
 from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
@@ -198,21 +198,19 @@ def flip(  # noqa: PLR0913
         raise ValueError(f"columns must not be given for a table, got {columns!r}")
     run = _table_run(finder, name) if hasattr(data, "iloc") else _matrix_run(finder, name, columns)
     rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
-    known = rows[run.codes[rows] != UNKNOWN]
+    everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
     groups = _groups(finder, by, bins)
     before = run.predict(known[:0], run.rows[:0])
-    if at_once:
-        node, target, after = _all_at_once(run, known, targets, values is None)
+    if not at_once:
+        probe = run.unknown_at if has_graph else None
+        batches, hops = ([known], 0) if probe is None else _batches(run, probe, data, known, targets, hops)
+        passes = [(batch, _other(run, batch, targets, turn)) for batch in batches for turn in range(len(targets))]
+    elif values is None and len(targets) == 2:
+        passes = [(everyone, _other(run, everyone, targets, 0))]
     else:
-        batches: list[Ints] = [known]
-        reach: int | None = 0
-        if has_graph and run.unknown_at is not None:
-            joined = adjacency(data, len(run.codes))
-            measured = measured_hops(run.unknown_at, joined) if hops is None else as_count("hops", hops, 0)
-            batches, reach = _batches(run, joined, known, targets, measured, hops is not None)
-        hops = reach
-        node, target, after = _one_at_a_time(run, targets, batches, progress)
+        passes = [(everyone, np.full(len(everyone), target)) for target in targets]
+    node, target, after = _results(run, passes, known, progress)
     names = np.empty(len(run.values), dtype=object)
     names[:] = run.values
     value, flipped = _plain(names[run.codes[node]]), _plain(names[target])
@@ -388,23 +386,12 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
     return np.unique([run.values.index(value) for value in values])
 
 
-def _all_at_once(run: _Run, nodes: Ints, targets: Ints, exchange: bool) -> _Entries:
-    everyone = np.flatnonzero(run.codes != UNKNOWN)
-    if exchange and len(targets) == 2:
-        other = 1 - run.codes
-        return nodes, other[nodes], run.flipped(everyone, other[everyone])[nodes]
-    parts = []
-    for target in targets:
-        after = run.flipped(everyone, np.full(len(everyone), target))
-        own = nodes[run.codes[nodes] != target]
-        parts.append((own, np.full(len(own), target), after[own]))
-    return _sorted(parts)
-
-
 def _batches(
-    run: _Run, joined: Csr, nodes: Ints, targets: Ints, hops: int | None, is_given: bool
+    run: _Run, unknown_at: Callable[[int], Bools], data: Any, nodes: Ints, targets: Ints, given: int | None
 ) -> tuple[list[Ints], int | None]:
     """Return nodes that may change in one pass, and the number of hops that this relies on."""
+    joined = adjacency(data, len(run.codes))
+    hops = measured_hops(unknown_at, joined) if given is None else as_count("hops", given, 0)
     batches = independent_batches(nodes, joined, hops)
     if hops is None or all(len(batch) == 1 for batch in batches):
         return batches, hops
@@ -415,22 +402,23 @@ def _batches(
         for place in np.unique(np.linspace(0, len(batch) - 1, _CHECKED_NODES).astype(np.int64)):
             alone = run.flipped(batch[place : place + 1], target[place : place + 1])
             if alone[batch[place]] != together[batch[place]]:
-                if is_given:
-                    raise ValueError(f"hops must be as far as the model reaches, got {hops}")
+                if given is not None:
+                    raise ValueError(f"hops must be as far as the model reaches, got {given}")
                 return independent_batches(nodes, joined, None), None
     return batches, hops
 
 
-def _one_at_a_time(run: _Run, targets: Ints, batches: list[Ints], progress: bool) -> _Entries:
-    parts = []
-    passes = [(batch, turn) for batch in batches for turn in range(len(targets))]
-    for batch, turn in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
-        target = _other(run, batch, targets, turn)
-        changes = target != run.codes[batch]
+def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress: bool) -> _Entries:
+    """Return the entries of the judged nodes, by node and value, from passes of nodes with the values they take."""
+    parts: list[_Entries] = [(np.empty(0, np.int64),) * 3]
+    for nodes, targets in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
+        changes = targets != run.codes[nodes]
         if changes.any():
-            own, target = batch[changes], target[changes]
-            parts.append((own, target, run.flipped(own, target)[own]))
-    return _sorted(parts)
+            after, shown = run.flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
+            parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
+    node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((target, node))
+    return node[order], target[order], after[order]
 
 
 def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
@@ -440,14 +428,6 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     # Nodes with one of the values take the next ones, and their current one last; other nodes take all in turn.
     taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
     return taken
-
-
-def _sorted(parts: list[_Entries]) -> _Entries:
-    if not parts:
-        return (np.empty(0, np.int64),) * 3
-    node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.lexsort((target, node))
-    return node[order], target[order], after[order]
 
 
 def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:

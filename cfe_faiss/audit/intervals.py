@@ -54,9 +54,8 @@ def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> 
     (array([0.   , 0.237,   nan]), array([0.278, 0.763,   nan]))
     """
     z2 = normal_quantile(confidence) ** 2
-    right = as_array("successes", successes).astype(np.float64)
-    n = as_array("cases", cases).astype(np.float64)
-    p = share(right, n)
+    n = np.asarray(cases, np.float64)
+    p = share(np.asarray(successes, np.float64), n)
     centre = (n * p + z2 / 2) / (n + z2)
     half = np.sqrt(z2 * n * (p * (1 - p) + z2 / (4 * np.maximum(n, 1)))) / (n + z2)
     # Rounding must not push a bound past the share itself.
@@ -164,7 +163,7 @@ def newcombe(
     >>> float(low.round(4)), float(high.round(4))
     (0.0524, 0.3339)
     """
-    x1, n1, x0, n0 = _counts(successes, cases, other_successes, other_cases)
+    x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
     (low1, high1), (low0, high0) = wilson(x1, n1, confidence), wilson(x0, n0, confidence)
     p1, p0 = share(x1, n1), share(x0, n0)
     difference = p1 - p0
@@ -202,7 +201,7 @@ def risk_ratio(
     (array([2.94, 0.  ]), array([7.15, 0.61]))
     """
     z = normal_quantile(confidence)
-    x1, n1, x0, n0 = _counts(successes, cases, other_successes, other_cases)
+    x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
     low = np.where(x1 == 0, 0.0, _ratio_where(z, x1, n1, x0, n0))
     high = np.where(x0 == 0, np.inf, _ratio_where(-z, x1, n1, x0, n0))
     undefined = (n1 == 0) | (n0 == 0)
@@ -266,8 +265,7 @@ def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float =
     (0.0, 1.0)
     """
     z = normal_quantile(confidence)
-    x = as_array("successes", successes).astype(np.float64)
-    n = as_array("cases", cases).astype(np.float64)
+    x, n = _floats(successes, cases)
     x, n = x[n > 0], n[n > 0]
     if len(n) < 2:
         return (0.0, 1.0) if len(n) else (np.nan, np.nan)
@@ -282,7 +280,5 @@ def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float =
     return float(low[0]), float(high[0])
 
 
-def _counts(*counts: ArrayLike) -> list[Floats]:
-    names = ("successes", "cases", "other_successes", "other_cases")
-    arrays = [as_array(name, values).astype(np.float64) for name, values in zip(names, counts, strict=True)]
-    return list(np.broadcast_arrays(*arrays))
+def _floats(*counts: ArrayLike) -> list[Floats]:
+    return list(np.broadcast_arrays(*(np.asarray(values, np.float64) for values in counts)))
