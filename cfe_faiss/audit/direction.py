@@ -158,11 +158,7 @@ def direction_test(
     fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
     if fields["verdict"] not in direct_test.FINDINGS:
         fields["gamma"] = np.nan
-    pairs = {
-        "unfavourable": finder.names(people.rows[refused]),
-        "favourable": finder.names(people.rows[granted]),
-        "similarity": similarity,
-        "unfavourable_carries": carries[refused],
-        "favourable_carries": carries[granted],
-    }
+    sides = {"unfavourable": refused, "favourable": granted}
+    pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
+    pairs |= {"similarity": similarity} | {f"{side}_carries": carries[own] for side, own in sides.items()}
     return DirectionTest(**fields, pairs=data_frame(pairs))

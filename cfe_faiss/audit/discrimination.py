@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.evidence import attributes_of, audited, search_members, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, audited_evidence, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.tables import Floats, Frame, share, stacked
 from cfe_faiss.base.checks import UNKNOWN, as_count, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 
-_COLUMNS = (
-    *("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence"),
-)
+_COLUMNS = ("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence")
 
 
 def discrimination_scores(  # noqa: PLR0913
@@ -87,11 +85,9 @@ def discrimination_scores(  # noqa: PLR0913
     3    city     B    0.0      0.67       -0.67      2
     """
     k = as_count("k", k)
-    members, places = audited(finder, nodes)
-    groups = groupings(attributes_of(finder), members.ids, columns, bins, intersections)
+    groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _marked(finder, sensitive, groups)
-    ids = None if nodes is None else members.ids[places]
-    _, I = search_members(finder.index, ids, k, nprobe, "Searching" if progress else None)
+    members, places, _, I = audited_evidence(finder, nodes, k, nprobe, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
     evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))

@@ -103,16 +103,9 @@ def error_rate_by_evidence(
     expected = expected_if_exchanged(cells, accuracy, confidence)
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
-    columns = {
-        "k": points,
-        "pairs": np.minimum(points, len(pairs)),
-        "nodes": count,
-        "errors": count - hits,
-        "accuracy": share(hits, count),
-        "low": low,
-        "high": high,
-        **dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True)),
-    }
+    columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}
+    columns |= {"accuracy": share(hits, count), "low": low, "high": high}
+    columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
     overall = with_interval("overall", right.sum(keepdims=True), np.array([len(right)]), confidence)
     columns |= {name: bound[0] for name, bound in overall.items()} | {"overall_nodes": len(right)}
     return data_frame(columns)

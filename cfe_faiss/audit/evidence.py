@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.tables import Ints
@@ -19,12 +20,17 @@ def search_members(index: EvidenceIndex, ids: Ints | None, k: int, nprobe: int |
     return index.search_members(ids, k, progress=progress, **options)
 
 
-def audited(finder: EvidenceFinder, nodes: Any) -> tuple[Members, Ints]:
-    """Return the stored rows, and the positions among them of ``nodes``, each once; None means all rows."""
+def audited_evidence(
+    finder: EvidenceFinder, nodes: Any, k: int, nprobe: int | None, progress: bool
+) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
+    """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
     members = finder.index.members()
     if nodes is None:
-        return members, np.arange(len(members.ids))
-    return members, np.searchsorted(members.ids, np.unique(finder.searched("nodes", nodes)))
+        ids, places = None, np.arange(len(members.ids))
+    else:
+        ids = np.unique(finder.searched("nodes", nodes))
+        places = np.searchsorted(members.ids, ids)
+    return members, places, *search_members(finder.index, ids, k, nprobe, "Searching" if progress else None)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

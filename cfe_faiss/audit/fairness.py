@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, audited, search_members
+from cfe_faiss.audit.evidence import attributes_of, audited_evidence
 from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson
@@ -88,12 +88,10 @@ def consistency(  # noqa: PLR0913
     0     all    0.4      5       2
     """
     index = finder.index
-    members, places = audited(finder, nodes)
+    members, places, D, I = audited_evidence(finder, nodes, 1, nprobe, progress)
     groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
-    ids = None if nodes is None else members.ids[places]
-    D, I = search_members(index, ids, 1, nprobe, "Searching" if progress else None)
     same = _nearest_of_same_class(index, members, places, nprobe)
     judged = (I[:, 0] >= 0) & ~np.isnan(same)
     places, nearest, same = places[judged], D[judged, 0], same[judged]

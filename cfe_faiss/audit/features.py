@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_matrix
+from cfe_faiss.finder import frames
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,7 @@ def class_name(data: Any, label: int) -> str:
     >>> class_name(None, 3)
     'class 3'
     """
-    names = getattr(data, "class_names", None)
-    return f"class {label}" if names is None or not 0 <= label < len(names) else str(names[label])
+    return str(frames.class_name(getattr(data, "class_names", None), label))
 
 
 def node_name(data: Any, node: int) -> str:

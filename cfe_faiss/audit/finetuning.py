@@ -152,24 +152,12 @@ def fine_tune(  # noqa: PLR0913
     if inplace:
         model.load_state_dict(tuned[0].state_dict())
         model.eval()
-    columns = {
-        "seed": runs,
-        "tuned": len(evidence),
-        "nodes": len(remaining),
-        "before": _share(before[None])[0],
-        "after": _share(after),
-        "control": _share(control),
-        "fixed": (after & ~before).sum(axis=1),
-        "broken": (before & ~after).sum(axis=1),
-    }
+    columns: dict[str, Any] = {"seed": runs, "tuned": len(evidence), "nodes": len(remaining)}
+    columns |= {"before": _share(before[None])[0], "after": _share(after), "control": _share(control)}
+    columns |= {"fixed": (after & ~before).sum(axis=1), "broken": (before & ~after).sum(axis=1)}
     old, new, other = (np.broadcast_to(hits, after.shape).astype(float) for hits in (before, after, control))
-    measured = {
-        "before": old,
-        "after": new,
-        "control": other,
-        "after - before": new - old,
-        "after - control": new - other,
-    }
+    measured = {"before": old, "after": new, "control": other}
+    measured |= {"after - before": new - old, "after - control": new - other}
     lines = [_summary(name, values, confidence) for name, values in measured.items()]
     return FineTuning(data_frame(columns), data_frame(lines))
 

@@ -13,9 +13,9 @@ from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, with_interval
-from cfe_faiss.audit.tables import Frame, Ints, TableResult, data_frame
+from cfe_faiss.audit.tables import Frame, TableResult, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.extras import extra
 
@@ -296,17 +296,6 @@ def group_metrics(  # noqa: PLR0913
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """An attribute or an intersection: the group of each row, -1 where it is not known."""
-
-    name: str
-    values: list[str]
-    parts: list[tuple[str, ...]]
-    """The value of each attribute of an intersection."""
-    codes: Ints
-
-
-@dataclass(frozen=True, slots=True)
 class _Classes:
     """Predicted and true class of each row, -1 where not known, and the names of the classes."""
 
@@ -315,46 +304,38 @@ class _Classes:
     class_names: tuple[str, ...] | None
 
 
-def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Groups]:
-    """Return all people as one group, then the groups of each attribute and of each intersection."""
+def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Grouping]:
+    """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
     names = list(attributes)
-    made = groupings(attributes, attributes.ids, names, bins, crossed)
-    single = dict(zip(names, made, strict=False))
-    groups = [Groups("all", [""], [()], np.zeros(len(attributes.ids), np.int64))]
-    for group, own in zip(made, [[name] for name in names] + crossed, strict=True):
-        unknown = np.logical_or.reduce([attributes[name].missing for name in own])
-        members = np.bincount(group.codes[~unknown], minlength=len(group.values))
+    groups = [Grouping("all", [""], np.zeros(len(attributes.ids), np.int64), [()])]
+    found = groupings(attributes, attributes.ids, names, bins, crossed)
+    for group, own in zip(found, [[name] for name in names] + crossed, strict=True):
+        unknown = np.any([attributes[name].missing for name in own], axis=0)
+        members, rows = (
+            np.bincount(group.codes[mask], minlength=len(group.values)) for mask in (~unknown, slice(None))
+        )
         # A group that only rows without a value belong to is the group of missing values.
-        kept = (members > 0) | (np.bincount(group.codes, minlength=len(group.values)) == 0)
-        numbers = np.where(kept, np.cumsum(kept) - 1, UNKNOWN)
-        codes = np.where(unknown, UNKNOWN, numbers[group.codes])
-        parts: list[tuple[str, ...]] = [(group.values[g],) for g in np.flatnonzero(kept)]
-        if len(own) > 1:
-            first = np.unique(codes[codes >= 0], return_index=True)[1]
-            some = np.flatnonzero(codes >= 0)[first]
-            parts = [tuple(single[name].values[single[name].codes[row]] for name in own) for row in some]
-        groups.append(Groups(group.name, [group.values[g] for g in np.flatnonzero(kept)], parts, codes))
+        kept = np.flatnonzero((members > 0) | (rows == 0)).tolist()
+        positions = np.full(len(group.values), UNKNOWN)
+        positions[kept] = np.arange(len(kept))
+        codes = np.where(unknown, UNKNOWN, positions[group.codes])
+        parts = group.parts or [(value,) for value in group.values]
+        groups.append(Grouping(group.name, [group.values[g] for g in kept], codes, [parts[g] for g in kept]))
     return groups
 
 
 def _table(
-    group: Groups, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
+    group: Grouping, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
 ) -> Frame:
     """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
     judged = classes.true != UNKNOWN
-    masks = {
-        "count": np.ones(len(places), bool),
-        "selected": positive,
-        "judged": judged,
-        "right": judged & (classes.labels == classes.true),
-        "TP": judged & positive & actual,
-        "FP": judged & positive & ~actual,
-        "TN": judged & ~positive & ~actual,
-        "FN": judged & ~positive & actual,
-    }
+    outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
+    outcomes["right"] = classes.labels == classes.true
+    masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
+    masks |= {key: judged & mask for key, mask in outcomes.items()}
     n = {key: np.bincount(places[mask], minlength=g + 1).astype(np.int64) for key, mask in masks.items()}
     each = confidence ** (1 / max(int((n["count"][:g] > 0).sum()), 1))
     columns: dict[str, Any] = {

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.group_rates import Groups, groups_of, sensitive_attributes
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
+from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping
 from cfe_faiss.audit.intervals import with_interval
 from cfe_faiss.audit.tables import Floats, Frame, stacked
 from cfe_faiss.base.checks import as_array, as_count
@@ -142,7 +142,7 @@ def _share_from(prob: Floats, points: Floats) -> Floats:
 
 def _inputs(
     sensitive_features: Any, bins: Bins, y_prob: ArrayLike, y_true: ArrayLike | None
-) -> tuple[list[Groups], Floats, Floats]:
+) -> tuple[list[Grouping], Floats, Floats]:
     """Return the groups, probabilities, and outcomes: 1, 0, or NaN if not known."""
     groups = groups_of(sensitive_attributes(sensitive_features), [], bins)
     n = len(groups[0].codes)
