@@ -371,16 +371,20 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     if not k:
         return np.zeros(len(scores))
     least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    row, column = np.nonzero(scores >= least[:, None])
+    above, last = scores > least[:, None], scores == least[:, None]
+    counts = above.sum(axis=1)
+    remaining = np.append(np.cumsum(discounts[::-1])[::-1], 0)  # sum of the discounts from each place on
+    dcg: Floats = (gains * last).sum(axis=1) * remaining[counts] / last.sum(axis=1)
+    row, column = np.nonzero(above)  # fewer than k a row; the many that may tie with the k-th need no sorting
     order = np.lexsort((-scores[row, column], row))
     row, column = row[order], column[order]
-    score, new_row = scores[row, column], np.diff(row, prepend=-1) != 0
-    place = np.arange(len(row)) - np.flatnonzero(new_row)[row]
-    ties = np.flatnonzero(new_row | np.append(True, score[1:] != score[:-1]))  # start of each run of equal scores
-    gain = np.add.reduceat(gains[row, column], ties)
-    discount = np.add.reduceat(np.append(discounts, 0)[place.clip(max=k)], ties)
-    sizes = np.diff(np.append(ties, len(row)))
-    dcg: Floats = np.bincount(row[ties], gain * discount / sizes, len(scores)).astype(np.float64)
+    score, place = scores[row, column], np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    starts_run = place == 0
+    starts_run[1:] |= score[1:] != score[:-1]
+    ties = np.flatnonzero(starts_run)
+    if len(ties):
+        gain, discount = (np.add.reduceat(values, ties) for values in (gains[row, column], discounts[place]))
+        dcg += np.bincount(row[ties], gain * discount / np.diff(np.append(ties, len(row))), len(scores))
     return dcg
 
 
