@@ -2,12 +2,6 @@
 
 Vectors lie in clusters, classes have noisy linear borders between them, so that few nodes are the evidence of many.
 
-- Scores: attributes that have nothing to do with anything are drawn on the nodes, each node having the value with the
-  probability of the cell; counted is how often the interval holds ``expected``. Wanted: 93 to 97 % of 95 % intervals.
-  Beside it the bootstrap over nodes that these intervals replace. Attributes that nobody, one node or all nodes have
-  leave nothing to judge, and are counted apart.
-- Attributes that matter, drawn with probabilities that depend on the class or the place: how often does the interval
-  hold the mean score of many such attributes that as many nodes have? Nothing is promised there.
 - Consistency: classes are shuffled over the nodes; counted is how often Wilson's interval holds ``expected``, and
   whether shares are on average what is expected, with copies and with few distinct rows, too.
 - Accuracy within the evidence: how often does Wilson's interval hold the mean accuracy, if the true classes are drawn
@@ -26,15 +20,10 @@ from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.audit import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.intervals import bootstrap_mean, jeffreys
-from cfe_faiss.audit.join_counts import Joins
+from cfe_faiss.audit import consistency, error_rate_by_evidence
 
 NODES = (30, 300, 3000)
-SHARES = (0.02, 0.1, 0.5)
-CLASSES = (2, 5)
 GRAPHS = 20
-K = 10
 
 
 def nodes_of(n: int, classes: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -55,89 +44,6 @@ def index_of(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 def graphs(n: int, classes: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], np.random.Generator]]:
     for seed in range(GRAPHS):
         yield *nodes_of(n, classes, seed), np.random.default_rng([seed, n, classes, 1])
-
-
-def irrelevant(n: int, classes: int, share: float, trials: int, audited: float = 1.0) -> list[dict[str, Any]]:
-    """Return how often the interval of either value of an irrelevant attribute holds what is expected."""
-    found, before = [], []
-    for X, labels, rng in graphs(n, classes):
-        index = index_of(X, labels)
-        nodes = np.flatnonzero(rng.random(n) < audited)
-        frame = pd.DataFrame({f"a{i}": rng.random(n) < share for i in range(trials // GRAPHS)})
-        found.append(discrimination_scores(cfe.EvidenceFinder.from_index(index, features=frame), nodes=nodes, k=K))
-        if audited == 1:
-            before += bootstrapped(index, frame.iloc[:, : max(len(frame.columns) // 5, 1)])
-    scores = pd.concat(found)
-    rows = []
-    for value, has in (("True", share), ("False", 1 - share)):
-        own = scores[(scores["value"] == value) & (scores["nodes"] > 0)]
-        if not len(own):
-            continue
-        some = own[own["effective"].notna()]
-        held = (some["low"] <= some["expected"]) & (some["expected"] <= some["high"])
-        rows.append(
-            {
-                "nodes": n,
-                "audited": audited,
-                "classes": classes,
-                "share": round(has, 2),
-                "attributes": len(own),
-                "without_interval": 1 - len(some) / len(own),
-                "held": float(held.mean()) if len(some) else None,
-                "held_or_no_interval": float((held.sum() + len(own) - len(some)) / len(own)),
-                "bootstrap_held": float(np.mean([h for v, h in before if v == value])) if before else None,
-                "pairs": float(some["evidence"].median()),
-                "effective": float(some["effective"].median()),
-            }
-        )
-    return rows
-
-
-def bootstrapped(index: cfe.IndexEvidenceFlat, frame: pd.DataFrame) -> list[tuple[str, bool]]:
-    """Return for each value of each attribute whether a bootstrap over the nodes holds what is expected."""
-    _, I = index.search_members(k=K)
-    counts = (I >= 0).sum(axis=1)
-    held = []
-    for column in frame:
-        has = frame[column].to_numpy()
-        for value in (True, False):
-            own = np.flatnonzero((has == value) & (counts > 0))
-            if 1 < len(own) < len(has):
-                lacking = ((has[I[own]] != value) & (I[own] >= 0)).sum(axis=1) / counts[own]
-                low, high = bootstrap_mean(lacking, resamples=500)
-                m = int((has == value).sum())
-                held.append((str(value), low <= (len(has) - m) / (len(has) - 1) <= high))
-    return held
-
-
-def that_matters(n: int, kind: str, share: float, trials: int) -> dict[str, Any]:
-    """Return how often the interval holds the mean score of attributes that depend on the class or the place."""
-    held, scores, expected = [], [], []
-    for X, labels, rng in graphs(n, 2):
-        _, I = index_of(X, labels).search_members(k=K)
-        joins = Joins.of(np.arange(n), np.maximum(I, 0), I >= 0, np.ones(n, bool))
-        m = max(round(share * n), 2)
-        place = 1.5 * (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()
-        odds = np.exp(place if kind == "place" else np.where(labels == 0, 1.5, -1.5))
-        own = []
-        for _ in range(trials // GRAPHS):
-            has = np.zeros(n, bool)
-            has[rng.choice(n, m, replace=False, p=odds / odds.sum())] = True
-            mine = I[has]
-            own.append((((~has[mine]) & (mine >= 0)).sum(axis=1) / (mine >= 0).sum(axis=1)).mean())
-        worth = joins.effective(np.array([m]), np.array([m]))
-        low, high = jeffreys(np.array(own) * worth, np.repeat(worth, len(own)))
-        held += ((low <= np.mean(own)) & (np.mean(own) <= high)).tolist()
-        scores.append(np.mean(own))
-        expected.append(joins.expected(np.array([m]))[0])
-    return {
-        "nodes": n,
-        "depends_on": kind,
-        "share": share,
-        "score": float(np.mean(scores)),
-        "expected": float(np.mean(expected)),
-        "held": float(np.mean(held)),
-    }
 
 
 def shuffled(kind: str, n: int, first: float, trials: int) -> dict[str, Any]:
@@ -212,16 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=2000, help="attributes per cell")
     trials = parser.parse_args().trials
-    content: dict[str, Any] = {"trials": trials, "graphs": GRAPHS, "k": K}
-    content["irrelevant"] = [
-        row for c in CLASSES for n in NODES for share in SHARES for row in irrelevant(n, c, share, trials)
-    ]
-    content["irrelevant"] += [row for share in SHARES for row in irrelevant(3000, 2, share, trials, audited=0.25)]
-    print(pd.DataFrame(content["irrelevant"]).round(3).to_string())
-    content["that_matters"] = [
-        that_matters(n, kind, share, trials) for kind in ("class", "place") for n in NODES for share in SHARES
-    ]
-    print(pd.DataFrame(content["that_matters"]).round(3).to_string())
+    content: dict[str, Any] = {"trials": trials, "graphs": GRAPHS}
     content["consistency"] = [
         shuffled(kind, n, first, trials)
         for kind in ("clusters", "three copies of each", "six columns of three values")

@@ -604,31 +604,6 @@ def only_in() -> str:
 
 def coverage() -> str:
     content = result("coverage")
-    irrelevant = [
-        (
-            f"{row['nodes']:,}" + ("" if row["audited"] == 1 else f", {row['audited']:.0%} audited"),
-            row["classes"],
-            row["share"],
-            f"{row['attributes']:,}",
-            percent(row["without_interval"]),
-            f"**{percent(row['held'])}**" if 0.93 <= row["held"] <= 0.97 else percent(row["held"]),
-            percent(row["bootstrap_held"]),
-            f"{row['pairs']:,.0f}",
-            f"{row['effective']:,.0f}",
-        )
-        for row in content["irrelevant"]
-    ]
-    matters = [
-        (
-            f"{row['nodes']:,}",
-            row["depends_on"],
-            row["share"],
-            f"{row['score']:.3f}",
-            f"{row['expected']:.3f}",
-            percent(row["held"]),
-        )
-        for row in content["that_matters"]
-    ]
     shuffled = [
         (
             row["vectors"],
@@ -648,33 +623,9 @@ def coverage() -> str:
     ]
     return (
         "How often do 95 % intervals of the audits hold what they should? Vectors in six clusters, classes with noisy "
-        f"linear borders, top-{content['k']} evidence, {content['graphs']} graphs a cell.\n\n"
-        "**Scores of attributes that have nothing to do with anything.** Each node has the value with the probability "
-        "in the third column; the interval of `discrimination_scores` should hold `expected`. Wanted: 93 to 97 % "
-        "(bold). Where one node only has the value, or all have it, there is no interval, and such attributes are not "
-        "counted. Of 30 nodes with a share of .02 (or of .98) most are of that kind, and the others, with two or three "
-        "such nodes, have two or three possible scores: no interval can hold 95 % there. Beside it the bootstrap "
-        "over the nodes, which takes them for independent.\n\n"
-        + table(
-            (
-                "nodes",
-                "classes",
-                "share with the value",
-                "attributes",
-                "without interval",
-                "holds",
-                "bootstrap holds",
-                "pairs",
-                "worth independent pairs",
-            ),
-            irrelevant,
-        )
-        + "\n\n**Scores of attributes that matter.** The probability of the value depends on the class or on place, "
-        "and the interval is held against the mean score of such attributes. Nothing is promised: the interval says "
-        "whether chance would do, and an attribute that clusters among like nodes has a score that varies more.\n\n"
-        + table(("nodes", "depends on", "share with the value", "mean score", "expected", "holds"), matters)
-        + "\n\n**Consistency, classes shuffled over the nodes.** `expected` should equal the mean share, with and "
-        "without ties; the next column ignores ties. Wilson's interval takes nodes for independent.\n\n"
+        f"linear borders, {content['graphs']} graphs a cell.\n\n"
+        "**Consistency, classes shuffled over the nodes.** `expected` should equal the mean share, ties or not; "
+        "beside it what it would be without counting ties. Wilson's interval takes nodes for independent.\n\n"
         + table(
             (
                 "vectors",

@@ -67,17 +67,16 @@ for _ in range(100):
 # %%
 # The audit
 # ---------
-# Who is alike does not depend on the sex here, so that evidence which differs in it says that the model depends on it.
+# The similarity does not depend on the sex here. If evidence differs in the sex, the model depends on it.
 
 finder = cfe.EvidenceFinder.from_data(data, model, without=["sex"], nodes=data.test_mask)
 # %%
-# Of all attributes alone, evidence differs only in the sex more often than chance would make it: only there is
-# ``difference_low`` above 0.
+# Among the single attributes, evidence differs in the sex far more often than expected: its ``difference`` is largest.
 
 show(audit.discrimination_scores(finder, bins={"age": [30, 60]}, intersections=[("sex", "age")]))
 
 # %%
-# How many nodes are treated differently from the node most like them, and what shuffled classes would give:
+# Share of nodes that are treated differently from the most similar node, and its expectation for exchanged classes:
 
 show(audit.consistency(finder, columns=["sex"]))
 

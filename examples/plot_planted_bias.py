@@ -57,19 +57,15 @@ for name, labels in predicted.items():
 # %%
 # What the scores say
 # -------------------
-# The discrimination score of a value is the share of evidence that lacks it. Drawn is the score less what chance would
-# give, with its interval. Above 0, decisions depend on the attribute: for the biased model that is the sex, and nothing
-# else; income, debt and age lie below, because they are part of who is alike.
+# The discrimination score of a value is the share of evidence that lacks it. The figure shows the score minus its
+# expectation for an attribute without influence. The biased model stands out by the sex. Income, debt and age are below
+# 0 because they are part of the similarity. The score is a description; ``audit.direct_effects`` has the tests.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharex=True, sharey=True)
 for place, (name, scores) in zip(axes, tables.items(), strict=True):
     scores = scores.sort_values(["feature", "value"])
     names = [f"{feature} {value}" for feature, value in zip(scores["feature"], scores["value"], strict=True)]
-    below = scores["difference"] - scores["difference_low"]
-    above = scores["difference_high"] - scores["difference"]
-    colours = ["tab:red" if low > 0 else "tab:blue" for low in scores["difference_low"]]
-    place.errorbar(scores["difference"], names, xerr=[below, above], fmt="none", ecolor="grey")
-    place.scatter(scores["difference"], names, c=colours, zorder=3)
+    place.scatter(scores["difference"], names, zorder=3)
     place.axvline(0, color="grey", linewidth=1)
     place.set_title(f"{name} model")
     place.set_xlabel("score less expected")

@@ -94,7 +94,7 @@ def score_lines(model: Any, X: Any) -> list[dict[str, Any]]:
             if line["nodes"] and not (values == {"0", "1"} and line["value"] == "0"):
                 title = str(feature) if values == {"0", "1"} else f"{feature} {line['value']}"
                 # what is held against a score here is random evidence of the other class
-                keys = {"score": "score", "low": "low", "high": "high", "expected": "class_expected"}
+                keys = {"score": "score", "expected": "class_expected"}
                 numbers = {key: rounded(line[column]) for key, column in keys.items()}
                 found.append({"value": title, **numbers, "nodes": int(line["nodes"])})
     return found

@@ -1,7 +1,6 @@
-"""What counterfactual evidence says about a model: discrimination, errors, consistency, and better training.
+"""Audits of a model: direct tests, group rates, discrimination scores, consistency, errors, and fine-tuning.
 
-The paper's three applications and one more, each a function over an evidence index; tables are pandas ``DataFrame``
-objects, which the extra "audit" brings.
+Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit" installs pandas.
 """
 
 from cfe_faiss.audit.direction import DirectionTest, direction_test

@@ -1,14 +1,11 @@
-"""What impact ratios can be when the group of some people is not known."""
+"""Bounds of impact ratios when the group of some people is not known."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Numbers = NDArray[np.float64]
+from cfe_faiss.audit.tables import Bools, Floats, Ints
 
 
-def rate_bounds(
-    selected: NDArray[np.int64], nodes: NDArray[np.int64], unknown_selected: int, unknown: int
-) -> tuple[_Numbers, _Numbers]:
+def rate_bounds(selected: Ints, nodes: Ints, unknown_selected: int, unknown: int) -> tuple[Floats, Floats]:
     """Return the least and the largest selection rate of each group.
 
     Parameters
@@ -16,13 +13,13 @@ def rate_bounds(
     selected, nodes
         Counts of each group, (g,).
     unknown_selected, unknown
-        Counts of those who may belong to any of the groups.
+        Counts of people who may belong to any of the groups.
 
     Returns
     -------
     least, most
-        (g,) float64: all of the unknown who were not selected, or all who were, belong to the group. NaN where no node
-        is known to belong to it.
+        (g,) float64: all unselected, or all selected unknown people belong to the group. NaN if the group has no known
+        member.
     """
     none = nodes == 0
     size = np.where(none, 1, nodes)
@@ -32,12 +29,12 @@ def rate_bounds(
 
 
 def ratio_bounds(
-    selected: NDArray[np.int64],
-    nodes: NDArray[np.int64],
+    selected: Ints,
+    nodes: Ints,
     unknown_selected: int,
     unknown: int,
-    eligible: NDArray[np.bool_],
-) -> tuple[_Numbers, _Numbers]:
+    eligible: Bools,
+) -> tuple[Floats, Floats]:
     """Return the least and the largest impact ratio of each group over all ways to spread the unknown among the groups.
 
     The impact ratio is the group's selection rate, divided by the largest rate of the eligible groups. The bounds are
@@ -50,14 +47,14 @@ def ratio_bounds(
     selected, nodes
         Counts of each group, (g,).
     unknown_selected, unknown
-        Counts of those who may belong to any of the groups.
+        Counts of people who may belong to any of the groups.
     eligible
         Which groups the rates are compared with, (g,).
 
     Returns
     -------
     least, most
-        (g,) float64. NaN where no node is known to belong to the group, or all rates compared with are 0.
+        (g,) float64. NaN if the group has no known member, or all rates it is compared with are 0.
 
     Examples
     --------
@@ -87,10 +84,10 @@ def ratio_bounds(
     return least, most
 
 
-def least_maximum(selected: NDArray[np.int64], nodes: NDArray[np.int64], fails: int) -> float:
-    """Return the smallest possible largest rate when so many who were not selected are spread among the groups.
+def least_maximum(selected: Ints, nodes: Ints, fails: int) -> float:
+    """Return the smallest possible largest rate when ``fails`` people who were not selected join the groups.
 
-    Found by bisection: a rate is possible where all groups can be brought down to it. O(g) time.
+    Found by bisection: a rate is possible if all groups can reach it. O(g) time.
     """
     low, high = 0.0, float((selected / nodes).max())
     if high == 0:
@@ -102,8 +99,8 @@ def least_maximum(selected: NDArray[np.int64], nodes: NDArray[np.int64], fails: 
     return float((selected / (nodes + _needed(selected, nodes, high))).max())
 
 
-def _needed(selected: NDArray[np.int64], nodes: NDArray[np.int64], rate: float) -> NDArray[np.int64]:
-    """Return how many more each group must hold for a rate of at most this."""
+def _needed(selected: Ints, nodes: Ints, rate: float) -> Ints:
+    """Return the number of unselected people that each group needs for a rate of at most ``rate``."""
     more = np.ceil(selected / rate * (1 - 1e-12) - nodes)
     return np.clip(more, 0, 2**53).astype(np.int64)
 

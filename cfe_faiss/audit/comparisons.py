@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from cfe_faiss.audit.intervals import newcombe, risk_ratio
+from cfe_faiss.audit.tables import Bools, Floats, Ints, share
 
 FEWEST_CASES = 30
 """Groups of fewer cases are listed, but not ranked."""
@@ -15,9 +16,6 @@ _FEWEST_EXPECTED = 5
 _FOUR_FIFTHS = 0.8
 _RATIO_TO_FIND = 0.7
 _ENOUGH_POWER = 0.5
-
-_Counts = NDArray[np.int64]
-_Floats = NDArray[np.float64]
 
 
 @lru_cache(maxsize=256)
@@ -31,29 +29,29 @@ def critical_value(groups: int, confidence: float = 0.95) -> float:
     >>> [round(critical_value(groups), 2) for groups in (2, 5, 10)]
     [1.96, 2.73, 3.16]
     """
-    from scipy.stats import studentized_range  # it loads for a second, which a search need not wait for
+    from scipy.stats import studentized_range  # imported here: it takes a second to load
 
     return float(studentized_range.isf(1 - confidence, max(groups, 2), np.inf) / np.sqrt(2))
 
 
-def is_ranked(successes: _Counts, cases: _Counts) -> NDArray[np.bool_]:
+def is_ranked(successes: Ints, cases: Ints) -> Bools:
     """Return which groups are large enough to be ranked.
 
     A ranked group has at least 30 cases, and at least 5 of either outcome are expected of it at the overall rate.
     """
     total = int(cases.sum())
     rarer = min(int(successes.sum()), total - int(successes.sum()))
-    ranked: NDArray[np.bool_] = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
+    ranked: Bools = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
     return ranked
 
 
-def power_of_ratio(rate: float, cases: _Counts, reference: int, confidence: float = 0.95) -> _Floats:
+def power_of_ratio(rate: float, cases: Ints, reference: int, confidence: float = 0.95) -> Floats:
     """Return the chance to find each group below the reference if its rate is 0.7 times the rate of all others.
 
     The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
     pooled variance under the null hypothesis, separate variances under the alternative. The reference is the largest of
-    G - 1 equal rates; mean and variance of the largest of so many normal variables allow for that, with the standard
-    error of the largest group (exact for groups of one size, too low a power otherwise).
+    G - 1 equal rates. The mean and the variance of the largest of G - 1 normal variables allow for that, with the
+    standard error of the largest group: the power is exact for groups of one size, otherwise too low.
 
     Parameters
     ----------
@@ -75,7 +73,7 @@ def power_of_ratio(rate: float, cases: _Counts, reference: int, confidence: floa
     mean, variance = _largest_of(len(cases) - 1)
     shift = mean * np.sqrt(rate * (1 - rate) / cases.max())
     separate = np.sqrt(low * (1 - low) / cases + variance * rate * (1 - rate) / n)
-    power: _Floats = ndtr((rate - low + shift - critical_value(len(cases), confidence) * null) / separate)
+    power: Floats = ndtr((rate - low + shift - critical_value(len(cases), confidence) * null) / separate)
     return power
 
 
@@ -91,12 +89,12 @@ def _largest_of(count: int) -> tuple[float, float]:
     return mean, float(weights @ (x - mean) ** 2)
 
 
-def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict[str, NDArray[Any]]:
+def compare_rates(successes: Ints, cases: Ints, confidence: float) -> dict[str, NDArray[Any]]:
     """Compare the rate of each group with the largest rate of the ranked groups.
 
     All pairs of ranked groups are tested at once, so that the reference may be chosen from the data (Tukey-Kramer).
     The interval of a ratio is Koopman's, that of a difference Newcombe's, both with :func:`critical_value` in place of
-    the normal quantile. Koopman's interval lies below 1 exactly where the score test with pooled variance rejects.
+    the normal quantile. Koopman's interval is below 1 exactly where the score test with pooled variance rejects.
 
     Parameters
     ----------
@@ -123,13 +121,13 @@ def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict
     found |= {name: np.full(g, np.nan) for name in names} | {"verdict": np.full(g, "cannot tell", dtype=object)}
     if not compared.any():
         return found
-    rate = np.divide(successes, cases, out=np.full(g, np.nan), where=cases > 0)
+    rate = share(successes, cases)
     best = int(np.argmax(np.where(compared, rate, -1)))
     found["reference"][best] = True
     groups = int(compared.sum())
     critical = critical_value(groups, confidence)
     each = float(2 * ndtr(critical) - 1)
-    found["ratio"] = np.divide(rate, rate[best], out=np.full(g, np.nan), where=rate[best] > 0)
+    found["ratio"] = share(rate, rate[best])
     found["difference"] = rate - rate[best]
     for name, interval in (("ratio", risk_ratio), ("difference", newcombe)):
         low, high = interval(successes, cases, successes[best], cases[best], each)
@@ -158,11 +156,11 @@ def compare_rates(successes: _Counts, cases: _Counts, confidence: float) -> dict
     return found
 
 
-def largest_gap(successes: _Counts, cases: _Counts, confidence: float) -> dict[str, float]:
+def largest_gap(successes: Ints, cases: Ints, confidence: float) -> dict[str, float]:
     """Return the largest difference and the least ratio of the rates of ranked groups, with intervals.
 
     The intervals hold the largest true difference and the least true ratio. They follow from intervals that hold for
-    all pairs of groups at once: the largest difference lies between the largest lower and the largest upper end.
+    all pairs of groups at once: the largest difference is between the largest lower and the largest upper end.
 
     Returns
     -------

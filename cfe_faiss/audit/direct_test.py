@@ -1,8 +1,8 @@
-"""Score test of a direct effect, on plain arrays: decisions that depend on an attribute beyond the vectors.
+"""Score test of a direct effect on plain arrays: decisions that depend on an attribute beyond the vectors.
 
-A contrast ``s`` gives each person a number from vectors and decisions, never from the attribute. The null model is a
-ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in that
-model (Rao's test), so nothing is permuted.
+A contrast ``s`` is one number per person, computed from vectors and decisions, never from the attribute. The null model
+is a ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in
+that model (Rao's test), so nothing is permuted.
 """
 
 import math
@@ -12,14 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.text import summary
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
-
 LEAST_GROUP = 20
-"""Fewest carriers, and fewest others, that a test answers for."""
+"""Fewest carriers, and fewest others, of a test that answers."""
 LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
 """Below the first effective number of decisive carriers the answer is "cannot tell"; below the second it is marked."""
 FINDINGS = ("disadvantaged", "advantaged")
@@ -185,7 +182,7 @@ def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, al
 
 
 def _principal_components(X: NDArray[np.float32]) -> Floats:
-    """Return all standardised principal components but those of rounding errors, (n, at most d)."""
+    """Return all standardised principal components except rounding errors, (n, at most d)."""
     centred = X - X.mean(axis=0, dtype=np.float64)
     _, directions = np.linalg.eigh(centred.T @ centred)
     components = centred @ directions[:, ::-1]

@@ -1,26 +1,21 @@
 """Direction test: which side of the closest pairs with different decisions carries a value."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import Bools, ScoreTest
+from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.sample import Sample, attribute_groups, carriers, sample, tested_rows
-from cfe_faiss.base.checks import UNKNOWN, as_names, as_number
-from cfe_faiss.base.extras import extra
+from cfe_faiss.audit.sample import question
+from cfe_faiss.audit.tables import Frame, data_frame
+from cfe_faiss.base.checks import as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LIMITS = (
     "A finding says that decisions go along with the value in a way not explained by the vectors. It does not say why.",
@@ -76,48 +71,17 @@ class DirectionTest(DirectTest):
         One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity``,
         ``unfavourable_carries``, ``favourable_carries``.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     against: int
     in_favour: int
     expected: float
     gamma: float
-    pairs: pd.DataFrame
+    pairs: Frame
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.pairs)
-
-
-def question(
-    finder: EvidenceFinder,
-    attribute: str | Sequence[str],
-    values: tuple[str, Any],
-    unfavourable: Any,
-    nodes: Any,
-    bins: Bins,
-) -> tuple[Sample, Bools, dict[str, Any]]:
-    """Return who is tested, who of them carries the value, and the fields of the result that say so.
-
-    ``values`` are the name of the argument and the value or values.
-    """
-    bad = finder.class_numbers("unfavourable", unfavourable)
-    rows = tested_rows(finder, nodes)
-    names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
-    single, crossed = (names, []) if len(names) == 1 else ([], [names])
-    group = attribute_groups(finder, rows, single, bins, crossed)[0]
-    given, carries = carriers(values[0], group, values[1])
-    known = group.codes != UNKNOWN
-    fields = {
-        "attribute": group.name,
-        "value": tuple(given),
-        "unfavourable": tuple(finder.class_name(int(label)) for label in bad),
-        "n_carriers": int(carries.sum()),
-        "n_others": int((known & ~carries).sum()),
-        "unknown": int((~known).sum()),
-    }
-    people = sample(finder, rows[known], bad)
-    return people, carries[np.searchsorted(rows, people.rows)], fields
 
 
 @single_threaded_blas()
@@ -188,21 +152,13 @@ def direction_test(
     """
     alpha = as_number("alpha", alpha, 0, 1)
     people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
-    with extra("audit"):
-        import pandas as pd
-
     refused, granted, similarity = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
-    counts = direct_test.pair_counts(refused, granted, carries, chance, alpha)
-    fields |= asdict(test) | asdict(counts)
+    fields |= asdict(test) | asdict(direct_test.pair_counts(refused, granted, carries, chance, alpha))
     fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
     if fields["verdict"] not in direct_test.FINDINGS:
         fields["gamma"] = np.nan
-    pairs = {
-        "unfavourable": finder.names(people.rows[refused]),
-        "favourable": finder.names(people.rows[granted]),
-        "similarity": similarity,
-        "unfavourable_carries": carries[refused],
-        "favourable_carries": carries[granted],
-    }
-    return DirectionTest(**fields, pairs=pd.DataFrame(pairs))
+    sides = {"unfavourable": refused, "favourable": granted}
+    pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
+    pairs |= {"similarity": similarity} | {f"{side}_carries": carries[own] for side, own in sides.items()}
+    return DirectionTest(**fields, pairs=data_frame(pairs))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import as_names
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
@@ -13,34 +14,31 @@ from cfe_faiss.lists.snapshot import Members
 from cfe_faiss.search.query import Effort, Query, Results
 
 
-def search_members(
-    index: EvidenceIndex, ids: NDArray[np.int64] | None, k: int, nprobe: int | None, progress: str | None
-) -> Results:
-    """Return the evidence of stored vectors; ``nprobe`` means nothing to an exact index."""
+def search_members(index: EvidenceIndex, ids: Ints | None, k: int, nprobe: int | None, progress: str | None) -> Results:
+    """Return the evidence of stored rows."""
     return index.answer(Query(k, ids=ids), Effort.of(nprobe), progress)
 
 
-def audited(finder: EvidenceFinder, nodes: Any) -> tuple[Members, NDArray[np.int64]]:
-    """Return the members of the finder's index, and the places among them of the nodes, each once; None: of all."""
-    known = finder.index.members()
+def audited_evidence(
+    finder: EvidenceFinder, nodes: Any, k: int, nprobe: int | None, progress: bool
+) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
+    """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
+    members = finder.index.members()
     if nodes is None:
-        return known, np.arange(len(known.ids))
-    return known, np.searchsorted(known.ids, np.unique(finder.searched("nodes", nodes)))
+        ids, places = None, np.arange(len(members.ids))
+    else:
+        ids = np.unique(finder.searched("nodes", nodes))
+        places = np.searchsorted(members.ids, ids)
+    return members, places, *search_members(finder.index, ids, k, nprobe, "Searching" if progress else None)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:
-    """Return the attributes of all rows; ValueError where the finder knows none."""
+    """Return the attributes of all rows. ValueError if the finder has none."""
     if finder.attributes is None:
         raise ValueError("finder must know attributes, got none: make it with features=")
     return finder.attributes
 
 
 def sensitive_of(finder: EvidenceFinder, sensitive: Any) -> tuple[str, ...]:
-    """Return the names that ``sensitive`` gives, each once; None: those of the finder.
-
-    Raises
-    ------
-    TypeError
-        If they are no sequence of names.
-    """
+    """Return the names in ``sensitive``, each once; None means ``finder.sensitive``. TypeError for other input."""
     return finder.sensitive if sensitive is None else as_names("sensitive", sensitive)

@@ -1,9 +1,11 @@
-"""A null for measures of neighbours: values exchanged among people who are near each other."""
+"""Null model for measures of neighbours: values are exchanged among people who are near each other."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cfe_faiss.audit.tables import Floats, Ints
 
 _SMALLEST_CELL = 5
 _AXES = 16
@@ -11,7 +13,7 @@ _DRAWS = 200
 _SEED = 0
 
 
-def near_cells(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+def near_cells(vectors: NDArray[np.float32]) -> Ints:
     """Return the cell of each row, (n,): 5 to 10 rows that are near each other.
 
     Leaves of a k-d tree over the first principal components: every split halves the axis of the largest spread.
@@ -30,8 +32,8 @@ def near_cells(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
     return cells
 
 
-def exchanges(cells: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield 200 random orders of the rows that exchange rows of one cell only; the same orders in each call."""
+def exchanges(cells: Ints) -> Iterator[Ints]:
+    """Yield 200 random orders of the rows, random within each cell; the same orders in each call."""
     rng = np.random.default_rng(_SEED)
     by_cell = np.argsort(cells, kind="stable")
     for _ in range(_DRAWS):
@@ -40,17 +42,15 @@ def exchanges(cells: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield order
 
 
-def expected_if_exchanged(
-    cells: NDArray[np.int64], measure: Callable[[NDArray[np.int64]], NDArray[np.float64]], confidence: float
-) -> NDArray[np.float64]:
+def expected_if_exchanged(cells: Ints, measure: Callable[[Ints], Floats], confidence: float) -> Floats:
     """Return the mean of a measure over all exchanges and the range that holds ``confidence`` of them, (3, m).
 
     Parameters
     ----------
     cells
-        As :func:`near_cells` returns them.
+        As :func:`near_cells` returns them, (n,).
     measure
-        Called with an order of the rows; returns (m,) numbers.
+        Called with an order of the rows, (n,); returns (m,) numbers.
     confidence
         In (0, 1).
     """

@@ -1,26 +1,23 @@
 """Individual fairness in one number: how often a node is closer to another class than to its own."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, audited, search_members
+from cfe_faiss.audit.evidence import attributes_of, audited_evidence
 from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson
+from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.lists.snapshot import Members
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_TIES = 16
 
@@ -35,12 +32,12 @@ def consistency(  # noqa: PLR0913
     nprobe: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
-) -> "pd.DataFrame":
+) -> Frame:
     """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
 
-    The share counts the nodes that the model treats differently from the node most like them: 0 is consistent. It is
+    The share counts the nodes that the model treats differently from their most similar node: 0 is consistent. It is
     one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for predicted classes and with KS as the
-    likeness. :doc:`/user_guide/audit` has the method.
+    similarity. :doc:`/user_guide/audit` has the method.
 
     Parameters
     ----------
@@ -69,7 +66,7 @@ def consistency(  # noqa: PLR0913
           and the range that holds ``confidence`` of such exchanges. A share below the range is no finding.
         - ``difference``: share - expected.
         - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly) closer.
-        - ``tied``: nodes with several nearest nodes, of equal similarity, as copies have.
+        - ``tied``: nodes with several nearest nodes of equal similarity, such as copies.
 
     Raises
     ------
@@ -90,32 +87,28 @@ def consistency(  # noqa: PLR0913
       feature  share  nodes  closer
     0     all    0.4      5       2
     """
-    with extra("audit"):
-        import pandas as pd
-
     index = finder.index
-    known, places = audited(finder, nodes)
-    whole = Grouping("all", [""], np.zeros(len(known.ids), np.int64))
-    groups = [whole]
+    members, places, D, I = audited_evidence(finder, nodes, 1, nprobe, progress)
+    groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
     if finder.attributes is not None or columns or intersections:
-        groups += groupings(attributes_of(finder), known.ids, columns, bins, intersections)
-    name = "Searching" if progress else None
-    D, I = search_members(index, None if nodes is None else known.ids[places], 1, nprobe, name)
-    same = _nearest_of_same_class(index, known, places, nprobe)
+        groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
+    same = _nearest_of_same_class(index, members, places, nprobe)
     judged = (I[:, 0] >= 0) & ~np.isnan(same)
     places, nearest, same = places[judged], D[judged, 0], same[judged]
     closer = (nearest > same).astype(np.float64)
-    row, neighbour = _nearest_of_all(index, known, places, np.maximum(nearest, same), nprobe)
+    row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), nprobe)
     tied = np.bincount(row, minlength=len(places)) > 1
-    cluster = _connected(places[row], neighbour, len(known.ids))[places]
-    known_class = np.flatnonzero(known.labels != UNKNOWN)
-    cells = near_cells(index.reconstruct_batch(known.ids[known_class]))
+    # Nodes that are connected by nearest neighbours are one cluster of the interval.
+    graph = coo_array((np.ones(len(row), bool), (places[row], neighbour)), (len(members.ids),) * 2)
+    cluster = connected_components(graph, directed=False)[1][places]
+    known_class = np.flatnonzero(members.labels != UNKNOWN)
+    cells = near_cells(index.reconstruct_batch(members.ids[known_class]))
 
-    def shares(order: NDArray[np.int64]) -> NDArray[np.float64]:
-        labels = known.labels.copy()
+    def shares(order: Ints) -> Floats:
+        labels = members.labels.copy()
         labels[known_class] = labels[known_class][order]
-        like = np.bincount(row, labels[neighbour] == labels[places[row]], len(places)) > 0
-        return np.concatenate([group_means(~like, group.codes[places], len(group.values)) for group in groups])
+        is_same = np.bincount(row, labels[neighbour] == labels[places[row]], len(places)) > 0
+        return np.concatenate([group_means(~is_same, group.codes[places], len(group.values)) for group in groups])
 
     lines = [(group, value) for group in groups for value in range(len(group.values))]
     expected = expected_if_exchanged(cells, shares, confidence).T if len(places) else np.full((len(lines), 3), np.nan)
@@ -123,36 +116,25 @@ def consistency(  # noqa: PLR0913
     for (group, value), by_exchange in zip(lines, expected, strict=True):
         own = group.codes[places] == value
         hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
-        count = int(own.sum())
-        share = float(closer[own].mean()) if count else np.nan
+        mean = float(closer[own].mean()) if own.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
-        rows.append(
-            {
-                "feature": group.name,
-                "value": group.values[value],
-                "share": share,
-                "low": low,
-                "high": high,
-                **dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True)),
-                "difference": share - by_exchange[0],
-                "nodes": count,
-                "closer": int(hits.sum()),
-                "tied": int(tied[own].sum()),
-            }
-        )
-    return pd.DataFrame(rows)
+        line = {"feature": group.name, "value": group.values[value], "share": mean, "low": low, "high": high}
+        line |= dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
+        line |= {"difference": mean - by_exchange[0], "nodes": int(own.sum()), "closer": int(hits.sum())}
+        rows.append(line | {"tied": int(tied[own].sum())})
+    return data_frame(rows)
 
 
 def _nearest_of_same_class(
-    index: EvidenceIndex, known: Members, places: NDArray[np.int64], nprobe: int | None
+    index: EvidenceIndex, members: Members, places: Ints, nprobe: int | None
 ) -> NDArray[np.float32]:
-    """Return the largest similarity of each node to others of its class, (n,); NaN where there is none."""
+    """Return the largest similarity of each node to others of its class, (n,); NaN without others."""
     nearest = np.full(len(places), np.nan, np.float32)
-    labels = known.labels[places]
+    labels = members.labels[places]
     for label in np.unique(labels[labels != UNKNOWN]).tolist():
         rows = np.flatnonzero(labels == label)
-        ids = known.ids[places[rows]]
-        only = EvidenceParameters(labels=_absent(known), targets=[label], nprobe=nprobe)
+        ids = members.ids[places[rows]]
+        only = EvidenceParameters(labels=_absent(members), targets=[label], nprobe=nprobe)
         D, I = index.search(index.reconstruct_batch(ids), 2, params=only)
         others = (ids[:, None] != I) & (I >= 0)
         nearest[rows] = np.where(others[:, 0], D[:, 0], np.where(others[:, 1], D[:, 1], np.float32(np.nan)))
@@ -160,27 +142,16 @@ def _nearest_of_same_class(
 
 
 def _nearest_of_all(
-    index: EvidenceIndex,
-    known: Members,
-    places: NDArray[np.int64],
-    nearest: NDArray[np.float32],
-    nprobe: int | None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return pairs of a position in ``places`` and the place of a node that is nearest to it, up to 16 for each."""
-    ids = known.ids[places]
-    everything = EvidenceParameters(labels=_absent(known), nprobe=nprobe)
+    index: EvidenceIndex, members: Members, places: Ints, nearest: NDArray[np.float32], nprobe: int | None
+) -> tuple[Ints, Ints]:
+    """Return pairs of a position in ``places`` and the position of a nearest member, up to 16 for each."""
+    ids = members.ids[places]
+    everything = EvidenceParameters(labels=_absent(members), nprobe=nprobe)
     D, I = index.search(index.reconstruct_batch(ids), _MOST_TIES + 1, params=everything)
     row, column = np.nonzero((nearest[:, None] <= D) & (I >= 0) & (ids[:, None] != I))
-    return row, np.searchsorted(known.ids, I[row, column])
+    return row, np.searchsorted(members.ids, I[row, column])
 
 
-def _connected(first: NDArray[np.int64], second: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the component of each of n nodes in the graph of these pairs."""
-    graph = coo_array((np.ones(len(first), bool), (first, second)), (n, n))
-    components: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(np.int64)
-    return components
-
-
-def _absent(known: Members) -> int:
-    """Return a class that no vector has: all others are evidence of it."""
-    return int(known.labels.max(initial=0)) + 1
+def _absent(members: Members) -> int:
+    """Return a class that no stored vector has: as a query's class it excludes no vector."""
+    return int(members.labels.max(initial=0)) + 1

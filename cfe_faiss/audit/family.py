@@ -1,27 +1,20 @@
 """Both direct tests for all values of several attributes, as one family of hypotheses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import Bools, Floats
 from cfe_faiss.audit.direction import LIMITS
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
+from cfe_faiss.audit.sample import Sample, attribute_groups, known_rows, sample
+from cfe_faiss.audit.tables import Bools, Floats, TableResult, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, as_number
-from cfe_faiss.base.extras import extra
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.frames import table_html
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _COLUMNS = (
     *("attribute", "value", "test", "n_carriers", "n_others", "effect", "statistic", "p", "q", "n_effective", "few"),
@@ -29,8 +22,8 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DirectEffects:
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class DirectEffects(TableResult):
     """Direct tests of many values, adjusted together; made by :func:`direct_effects`.
 
     Attributes
@@ -57,33 +50,22 @@ class DirectEffects:
     k, fdr
         As given.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
-    table: pd.DataFrame
     others: Mapping[str, float]
     unfavourable: tuple[str, ...]
     n: int
     unknown: Mapping[str, int]
     k: int
     fdr: float
-    limits: tuple[str, ...] = field(default=LIMITS)
-
-    _repr_html_ = table_html
-
-    def __len__(self) -> int:
-        return len(self.table)
 
     def __repr__(self) -> str:
         told = int(self.table["p"].notna().sum())
         return f"DirectEffects({len(self)} tests, {told} can tell, {int(self.table['named'].sum())} named)"
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return a copy of the table."""
-        return self.table.copy()
 
-
-def adjusted_p_values(p: ArrayLike) -> NDArray[np.float64]:
+def adjusted_p_values(p: ArrayLike) -> Floats:
     """Return p values adjusted by Benjamini and Hochberg; NaN stays NaN and does not count.
 
     Parameters
@@ -94,7 +76,7 @@ def adjusted_p_values(p: ArrayLike) -> NDArray[np.float64]:
     Raises
     ------
     ValueError
-        If a value lies elsewhere.
+        If a value is outside.
 
     Examples
     --------
@@ -127,22 +109,17 @@ def direct_effects(  # noqa: PLR0913
 ) -> DirectEffects:
     """Run the situation test and the direction test for every value of the sensitive attributes.
 
-    All tests that can tell form one family, whatever their p values. Its false discovery rate is controlled [1]_.
+    All tests that can tell form one family, also tests with large p values. Its false discovery rate is controlled
+    [1]_.
 
     Parameters
     ----------
-    finder
-        Its searched rows are tested. It must know their attributes.
+    finder, unfavourable, nodes, bins
+        As in :func:`direction_test`.
     sensitive
         Names of attributes; by default ``finder.sensitive``.
-    unfavourable
-        The class that counts as unfavourable, or a collection of classes; names or numbers.
     intersections
         Tuples of attributes whose combined values are tested, too.
-    bins
-        How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
-    nodes
-        Ids of the rows to test, or a mask; held-out people, say. By default all searched rows.
     k
         Neighbours of the situation test, >= 1.
     fdr
@@ -183,13 +160,10 @@ def direct_effects(  # noqa: PLR0913
     2     m  situation     advantaged
     3     m  direction     advantaged
     """
-    with extra("audit"):
-        import pandas as pd
-
     k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)
     names = as_names("sensitive", finder.sensitive if sensitive is None else sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)
-    rows = tested_rows(finder, nodes)
+    rows = known_rows(finder, nodes)
     groups = attribute_groups(finder, rows, names, bins, intersections)
     if not groups:
         raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
@@ -215,13 +189,14 @@ def direct_effects(  # noqa: PLR0913
         line["named"] = line["verdict"] in direct_test.FINDINGS
         line["gamma"] = line["gamma"] if line["named"] else np.nan
     return DirectEffects(
-        pd.DataFrame(lines, columns=[*_COLUMNS]),
-        dict(zip(further, q[len(lines) :].tolist(), strict=True)),
-        tuple(finder.class_name(int(label)) for label in bad),
-        len(rows),
-        {group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
-        k,
-        fdr,
+        table=data_frame(lines, _COLUMNS),
+        limits=LIMITS,
+        others=dict(zip(further, q[len(lines) :].tolist(), strict=True)),
+        unfavourable=tuple(finder.class_name(int(label)) for label in bad),
+        n=len(rows),
+        unknown={group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
+        k=k,
+        fdr=fdr,
     )
 
 

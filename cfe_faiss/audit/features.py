@@ -1,4 +1,4 @@
-"""In which features two nodes differ, in the features' own units and in words that a reader knows."""
+"""Features in which two nodes differ, in the units of the features, and names for readers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_matrix
+from cfe_faiss.finder import frames
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class FeatureDifference:
     name
         Name of the feature.
     source, target
-        Its values, in its own units.
+        Its values, unscaled.
     difference
         (target - source) / standard deviation of the feature over all nodes.
     """
@@ -37,12 +38,12 @@ def differing_features(data: Any, source: int, target: int, count: int | None = 
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x`` of shape (n, d); where it has ``x_raw``, (n, d), the values are read from
-        there; where it has ``feature_names``, d of them, they name the features.
+        PyG ``Data`` or any object with ``x`` of shape (n, d); with ``x_raw``, (n, d), the values are read
+        from there; with ``feature_names``, d names, these name the features.
     source, target
         Nodes, 0..n-1.
     count
-        How many features to return at most; default: all that differ.
+        Largest number of features to return; default: all that differ.
 
     Returns
     -------
@@ -82,7 +83,7 @@ def differing_features(data: Any, source: int, target: int, count: int | None = 
 
 
 def feature_matrix(data: Any) -> NDArray[np.float32]:
-    """Return the features in their own units, (n, d), float32: ``data.x_raw`` where there is one, else ``data.x``.
+    """Return the unscaled features, (n, d), float32: ``data.x_raw``, or ``data.x`` without it.
 
     Raises
     ------
@@ -119,8 +120,7 @@ def class_name(data: Any, label: int) -> str:
     >>> class_name(None, 3)
     'class 3'
     """
-    names = getattr(data, "class_names", None)
-    return f"class {label}" if names is None or not 0 <= label < len(names) else str(names[label])
+    return str(frames.class_name(getattr(data, "class_names", None), label))
 
 
 def node_name(data: Any, node: int) -> str:

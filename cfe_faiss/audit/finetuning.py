@@ -1,32 +1,29 @@
-"""Training that goes on with the nodes of the global evidence. Torch is loaded when it is first used."""
+"""Fine-tuning of a model with the nodes of the global evidence. Torch is loaded on first use."""
 
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.audit.intervals import bootstrap_mean
+from cfe_faiss.audit.tables import Bools, Floats, Frame, Ints, data_frame
 from cfe_faiss.base.checks import as_count, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 class _Pairs(Protocol):
     @property
-    def source(self) -> NDArray[np.int64]: ...
+    def source(self) -> Ints: ...
     @property
-    def target(self) -> NDArray[np.int64]: ...
+    def target(self) -> Ints: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuning:
-    """What fine-tuning changed.
+    """Accuracies before and after fine-tuning.
 
     Attributes
     ----------
@@ -40,8 +37,8 @@ class FineTuning:
         mean over the nodes; ``nodes`` and ``seeds``, the numbers of both.
     """
 
-    runs: "pd.DataFrame"
-    summary: "pd.DataFrame"
+    runs: Frame
+    summary: Frame
 
     def __repr__(self) -> str:
         mean = dict(zip(self.summary["measure"], self.summary["mean"].astype(float), strict=True))
@@ -79,7 +76,7 @@ def fine_tune(  # noqa: PLR0913
     role
         "training": the evidence nodes join the training nodes. "validation": they replace the validation nodes.
     seeds
-        Each gives a run of its own from the same weights; only what is random in training differs.
+        Each gives one run from the same weights; runs differ in the randomness of training only.
     inplace
         Whether the model ends with the weights of the first seed's run, and in evaluation mode.
     epochs, lr, weight_decay, patience, class_weights
@@ -120,7 +117,6 @@ def fine_tune(  # noqa: PLR0913
     True
     """
     with extra("gnn"):
-        import pandas as pd
         import torch
 
         from cfe_faiss.models import predict, train
@@ -139,61 +135,34 @@ def fine_tune(  # noqa: PLR0913
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy()), evidence)
     truth = data.y.cpu().numpy()[remaining]
 
-    def right(of: torch.nn.Module) -> NDArray[np.bool_]:
-        hits: NDArray[np.bool_] = predict(of, data)[remaining] == truth
+    def right(of: torch.nn.Module) -> Bools:
+        hits: Bools = predict(of, data)[remaining] == truth
         return hits
 
     def trained(on: Any, seed: int) -> torch.nn.Module:
         other = deepcopy(model)
-        train(
-            other,
-            on,
-            epochs=epochs,
-            lr=lr,
-            weight_decay=weight_decay,
-            patience=patience,
-            class_weights=class_weights,
-            seed=seed,
-            progress=progress,
-        )
+        options: dict[str, Any] = {"epochs": epochs, "lr": lr, "weight_decay": weight_decay, "patience": patience}
+        train(other, on, **options, class_weights=class_weights, seed=seed, progress=progress)
         return other
 
     before = right(model)
-    after, control = np.empty((2, len(runs), len(remaining)), bool)
-    for i, seed in enumerate(runs):
-        tuned = trained(tuning, seed)
-        after[i], control[i] = right(tuned), right(trained(data, seed))
-        if i == 0:
-            first = tuned
+    tuned = [trained(tuning, seed) for seed in runs]
+    after = np.array([right(other) for other in tuned])
+    control = np.array([right(trained(data, seed)) for seed in runs])
     if inplace:
-        model.load_state_dict(first.state_dict())
+        model.load_state_dict(tuned[0].state_dict())
         model.eval()
-
-    table = pd.DataFrame(
-        {
-            "seed": runs,
-            "tuned": len(evidence),
-            "nodes": len(remaining),
-            "before": _share(before[None])[0],
-            "after": _share(after),
-            "control": _share(control),
-            "fixed": (after & ~before).sum(axis=1),
-            "broken": (before & ~after).sum(axis=1),
-        }
-    )
-    old, new, other = np.broadcast_to(before, after.shape).astype(float), after.astype(float), control.astype(float)
-    measured = {
-        "before": old,
-        "after": new,
-        "control": other,
-        "after - before": new - old,
-        "after - control": new - other,
-    }
+    columns: dict[str, Any] = {"seed": runs, "tuned": len(evidence), "nodes": len(remaining)}
+    columns |= {"before": _share(before[None])[0], "after": _share(after), "control": _share(control)}
+    columns |= {"fixed": (after & ~before).sum(axis=1), "broken": (before & ~after).sum(axis=1)}
+    old, new, other = (np.broadcast_to(hits, after.shape).astype(float) for hits in (before, after, control))
+    measured = {"before": old, "after": new, "control": other}
+    measured |= {"after - before": new - old, "after - control": new - other}
     lines = [_summary(name, values, confidence) for name, values in measured.items()]
-    return FineTuning(table, pd.DataFrame(lines))
+    return FineTuning(data_frame(columns), data_frame(lines))
 
 
-def _nodes(pairs: _Pairs, n: int) -> NDArray[np.int64]:
+def _nodes(pairs: _Pairs, n: int) -> Ints:
     """Return the nodes of the pairs, each once, ascending."""
     for name in ("source", "target"):
         if getattr(pairs, name, None) is None:
@@ -204,8 +173,8 @@ def _nodes(pairs: _Pairs, n: int) -> NDArray[np.int64]:
     return nodes
 
 
-def _with_evidence(data: Any, evidence: NDArray[np.int64], role: str) -> Any:
-    """Return a copy of the graph whose evidence nodes are training or validation nodes and nothing else."""
+def _with_evidence(data: Any, evidence: Ints, role: str) -> Any:
+    """Return a copy of the graph whose evidence nodes are only training or only validation nodes."""
     if role not in ("training", "validation"):
         raise ValueError(f'role must be "training" or "validation", got {role!r}')
     tuning = copy(data)
@@ -218,24 +187,18 @@ def _with_evidence(data: Any, evidence: NDArray[np.int64], role: str) -> Any:
     return tuning
 
 
-def _share(right: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _share(right: Bools) -> Floats:
     """Return the share of each row, NaN for empty ones."""
-    share: NDArray[np.float64] = right.sum(axis=1) / (right.shape[1] or np.nan)
+    share: Floats = right.sum(axis=1) / (right.shape[1] or np.nan)
     return share
 
 
-def _summary(name: str, values: NDArray[np.float64], confidence: float) -> dict[str, Any]:
+def _summary(name: str, values: Floats, confidence: float) -> dict[str, Any]:
     """Return one line about values in [-1, 1], (seeds, nodes)."""
     seeds, nodes = values.shape
     per_seed = values.mean(axis=1) if nodes else np.full(seeds, np.nan)
     bounds = (-1.0, 1.0) if " - " in name else (0.0, 1.0)
     low, high = bootstrap_mean(values.mean(axis=0), confidence, bounds=bounds)
-    return {
-        "measure": name,
-        "mean": per_seed.mean(),
-        "std": per_seed.std(ddof=1) if seeds > 1 else np.nan,
-        "low": low,
-        "high": high,
-        "nodes": nodes,
-        "seeds": seeds,
-    }
+    std = per_seed.std(ddof=1) if seeds > 1 else np.nan
+    line = {"measure": name, "mean": per_seed.mean(), "std": std, "low": low, "high": high}
+    return line | {"nodes": nodes, "seeds": seeds}

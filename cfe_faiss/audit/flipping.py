@@ -1,11 +1,11 @@
-"""Which predictions change when an attribute of the nodes is given another value."""
+"""Predictions that change when an attribute of the nodes is given another value."""
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +17,21 @@ from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
+from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
-from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
 from cfe_faiss.finder.table import call_on_table, codes_of, known_column
 from cfe_faiss.models.estimators import is_estimator
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
+_Entries: TypeAlias = tuple[Ints, Ints, Ints]
+"""Node, position of the given value, and predicted class, (m,) each."""
 
 _MOST_VALUES = 10
-_CHECKED = 16
-"""Nodes that are also flipped alone, to check the batches."""
+_CHECKED_BATCHES, _CHECKED_NODES = 4, 4
+"""Batches, and nodes of each, that are also flipped alone to check the batches."""
+_ENTRY = ("node", "value", "flipped", "before", "after")
 
 _LIMITS = (
     "Only the attribute's own features change. Others that depend on it, and the edges, stay as they are: this is the "
@@ -54,14 +55,14 @@ class FlipTest:
     attribute, at_once, confidence
         As given.
     hops
-        Over how many edges a node's features were taken to reach: nodes further apart were changed in one pass. None
-        where each had a pass of its own, or all were changed at once.
+        Assumed reach of a node's features, in edges: nodes further apart were changed in one pass. None if each node
+        had a separate pass, or all were changed at once.
     unknown
-        Nodes asked for that were left out, as they have no value of the attribute.
+        Requested nodes that were left out because they have no value of the attribute.
     node
         The user's ids, or row numbers, (m,).
     value, flipped
-        The attribute's value, and the one given instead, (m,), in its own units or as text.
+        The attribute's value, and the new one, (m,), in the attribute's units or as text.
     before, after
         Predicted classes, (m,) int64.
     rates
@@ -69,9 +70,9 @@ class FlipTest:
         ``flipped`` (both "all" for all directions together), ``nodes``, ``changed`` (nodes with a change), ``share``,
         ``low``, ``high`` (Wilson's interval).
     transitions
-        How many entries went from which class to which: ``value``, ``flipped``, ``before``, ``after``, ``nodes``.
+        Number of entries (``nodes``) for each ``value``, ``flipped``, ``before`` and ``after``.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     attribute: str
@@ -82,10 +83,10 @@ class FlipTest:
     node: NDArray[Any]
     value: NDArray[Any]
     flipped: NDArray[Any]
-    before: NDArray[np.int64]
-    after: NDArray[np.int64]
-    rates: "pd.DataFrame"
-    transitions: "pd.DataFrame"
+    before: Ints
+    after: Ints
+    rates: Frame
+    transitions: Frame
     limits: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -100,9 +101,9 @@ class FlipTest:
         return as_html(repr(self), self.rates)
 
     @property
-    def changed(self) -> NDArray[np.bool_]:
+    def changed(self) -> Bools:
         """Which entries changed the prediction, (m,)."""
-        changed: NDArray[np.bool_] = self.before != self.after
+        changed: Bools = self.before != self.after
         return changed
 
     @property
@@ -110,13 +111,9 @@ class FlipTest:
         """The nodes whose prediction changes with any of the values, ascending."""
         return np.unique(self.node[self.changed])
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> Frame:
         """Return one line per entry: node, value, flipped, before, after, changed."""
-        with extra("audit"):
-            import pandas as pd
-
-        names = ("node", "value", "flipped", "before", "after", "changed")
-        return pd.DataFrame({name: getattr(self, name) for name in names})
+        return data_frame({name: getattr(self, name) for name in (*_ENTRY, "changed")})
 
 
 def flip(  # noqa: PLR0913
@@ -141,12 +138,12 @@ def flip(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or alike with ``x``, (n, d).
-        Values are in the units of ``x_raw`` where there is one.
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar with ``x``, (n, d).
+        Values are in the units of ``x_raw``, if present.
     name
         A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
     values
-        Values to give to the nodes, among those that occur; by default each other one, of 10 at most.
+        Values to give to the nodes, which must occur; by default each other value, if there are at most 10.
     columns
         Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
         ``data.feature_attributes``.
@@ -189,161 +186,135 @@ def flip(  # noqa: PLR0913
     2     2    1.0      0.0       1      1    False
     """
     normal_quantile(confidence)  # checks it
-    model, data = finder.model, finder.data
-    if model is None:
+    data = finder.data
+    if finder.model is None:
         raise ValueError("finder must have a model, which can be called again: it was made with ready predictions")
-    has_graph = getattr(data, "x", None) is not None and not is_estimator(model)
+    has_graph = getattr(data, "x", None) is not None and not is_estimator(finder.model)
     if not has_graph and hops is not None:
         raise ValueError("hops must not be given for a model that sees a node's own features only")
     if at_once and hops is not None:
         raise ValueError("hops must not be given with at_once, where all nodes change together")
-    is_frame = hasattr(data, "iloc")
-    if is_frame and columns is not None:
+    if hasattr(data, "iloc") and columns is not None:
         raise ValueError(f"columns must not be given for a table, got {columns!r}")
-    if isinstance(data, np.ndarray):
-        data = SimpleNamespace(x=data, feature_names=getattr(model, "feature_names_in_", None))
-    states = _frame_states(data, name) if is_frame else _states(data, name, columns)
+    run = _table_run(finder, name) if hasattr(data, "iloc") else _matrix_run(finder, name, columns)
     rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
-    known = rows[states.codes[rows] != UNKNOWN]
-    targets = _targets(states, values)
+    everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
+    targets = _targets(run, values)
     groups = _groups(finder, by, bins)
-    run = _FrameRun(finder, states) if is_frame else _Run(finder, data, states)
-    before = run.predictions()
-    if at_once:
-        node, target, after = _all_at_once(run, known, targets, values is None)
+    before = run.predict(known[:0], run.rows[:0])
+    if not at_once:
+        probe = run.unknown_at if has_graph else None
+        batches, hops = ([known], 0) if probe is None else _batches(run, probe, data, known, targets, hops)
+        passes = [(batch, _other(run, batch, targets, turn)) for batch in batches for turn in range(len(targets))]
+    elif values is None and len(targets) == 2:
+        passes = [(everyone, _other(run, everyone, targets, 0))]
     else:
-        if has_graph and isinstance(run, _Run):
-            batches, hops = _batches(run, known, targets, hops)
-        else:
-            batches, hops = ([known] if len(known) else []), 0
-        node, target, after = _one_at_a_time(run, known, targets, batches, progress)
-    names = np.empty(len(states.values), dtype=object)
-    names[:] = states.values
-    rates = _rates(states, groups, node, target, before[node] != after, confidence)
-    limits = (*_LIMITS, _AT_ONCE if at_once else _ALONE)
-    value, flipped = _plain(names[states.codes[node]]), _plain(names[target])
-    moves = _transitions(value, flipped, before[node], after)
-    unknown = len(rows) - len(known)
+        passes = [(everyone, np.full(len(everyone), target)) for target in targets]
+    node, target, after = _results(run, passes, known, progress)
+    names = np.empty(len(run.values), dtype=object)
+    names[:] = run.values
+    value, flipped = _plain(names[run.codes[node]]), _plain(names[target])
+    entries = dict(zip(_ENTRY, (finder.names(node), value, flipped, before[node], after), strict=True))
+    moves = data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
     return FlipTest(
-        str(name),
-        at_once,
-        confidence,
-        hops,
-        unknown,
-        finder.names(node),
-        value,
-        flipped,
-        before[node],
-        after,
-        rates,
-        moves,
-        limits,
+        attribute=str(name),
+        at_once=at_once,
+        confidence=confidence,
+        hops=hops,
+        unknown=len(rows) - len(known),
+        **entries,
+        rates=_rates(run, groups, node, target, before[node] != after, confidence),
+        transitions=moves,
+        limits=(*_LIMITS, _AT_ONCE if at_once else _ALONE),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _States:
-    """The values of an attribute, and what its columns of ``x`` hold for each."""
-
-    columns: NDArray[np.int64]
-    values: list[Any]
-    codes: NDArray[np.int64]
-    """Value of each node, -1 where it has none."""
-    rows: NDArray[Any]
-    """(v, c): the columns of a node with each value."""
-
-
 class _Run:
-    """A model and its data, with features that can be changed and put back."""
+    """A model with input in which one attribute can be changed.
 
-    def __init__(self, finder: EvidenceFinder, data: Any, states: _States) -> None:
-        self.model, self.class_names, self.states = finder.model, finder.class_names, states
-        self.is_matrix = isinstance(finder.data, np.ndarray)
-        self.x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
-        if dataclasses.is_dataclass(data) and not isinstance(data, type):
-            self.data: Any = dataclasses.replace(data, x=self.x)
-        else:
-            self.data = copy.copy(data)
-            self.data.x = self.x
+    Attributes
+    ----------
+    values, codes
+        Values of the attribute, (v,), and that of each node as a position, (n,); -1 without a value.
+    rows
+        Input of a node for each value, (v, ...).
+    predict
+        Returns all predicted classes, given nodes (m,) and the input rows written there (m, ...) for this pass.
+    unknown_at
+        Returns the nodes whose output is NaN if the attribute of one node is NaN; for models of a graph.
+    """
 
-    def predictions(self) -> NDArray[np.int64]:
-        if self.is_matrix:
-            return predictions_of_rows(self.model, self.x, self.class_names).labels.astype(np.int64)
-        return predictions_of(self.model, self.data).labels.astype(np.int64)
+    values: list[Any]
+    codes: Ints
+    rows: NDArray[Any]
+    predict: Callable[[Ints, NDArray[Any]], Ints]
+    unknown_at: Callable[[int], Bools] | None = None
 
-    def changed(self, nodes: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the predictions with another value for these nodes."""
-        kept = self._get(nodes)
-        self._set(nodes, self.states.rows[targets])
+    def flipped(self, nodes: Ints, targets: Ints) -> Ints:
+        """Return all predicted classes with other values, given as positions, for these nodes."""
+        return self.predict(nodes, self.rows[targets])
+
+
+def _table_run(finder: EvidenceFinder, name: str) -> _Run:
+    """Return the run of a model of a table, in which one column is changed."""
+    frame, name = finder.data, known_column("name", name, finder.data)
+    attribute = as_attributes(frame[[name]])[name]
+    labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
+    values, codes, first = _present(name, attribute.codes, labels)
+
+    def predict(nodes: Ints, rows: NDArray[Any]) -> Ints:
+        column = frame[name].copy()
+        column.iloc[nodes] = column.iloc[rows].array
+        texts, _, _ = call_on_table(finder.model, frame.assign(**{name: column}))
+        return codes_of("the model's output", texts, finder.class_names or ()).astype(np.int64)
+
+    return _Run(values, codes, first, predict)
+
+
+def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | None) -> _Run:
+    """Return the run of a model of a matrix or a graph, in which columns of ``x`` are changed."""
+    data, is_matrix = finder.data, isinstance(finder.data, np.ndarray)
+    if is_matrix:
+        data = SimpleNamespace(x=data, feature_names=getattr(finder.model, "feature_names_in_", None))
+    values, codes, places, rows = _columns(data, name, columns)
+    x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        data = dataclasses.replace(data, x=x)
+    else:
+        data = copy.copy(data)
+        data.x = x
+
+    def with_rows(nodes: Ints, written: NDArray[Any], output: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        where = nodes[:, None], places
+        kept = as_array("data.x", x[where]).copy()
+        as_x = np.asarray if isinstance(x, np.ndarray) else x.new_tensor
+        x[where] = as_x(written)
         try:
-            return self.predictions()
+            return output()
         finally:
-            self._set(nodes, kept)
+            x[where] = as_x(kept)
 
-    def unknown_at(self, node: int) -> NDArray[np.bool_]:
-        """Return where the model's outputs are NaN when the attribute of one node is."""
+    def classes() -> Ints:
+        if is_matrix:
+            return predictions_of_rows(finder.model, x, finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, data).labels.astype(np.int64)
+
+    def not_a_number() -> Bools:
         from cfe_faiss.models.prediction import outputs
 
-        nodes = np.array([node])
-        kept = self._get(nodes)
-        self._set(nodes, np.full((1, len(self.states.columns)), np.nan))
-        try:
-            values = outputs(self.model, self.data)
-            # Before the features are put back: outputs may be a view of them.
-            reached = np.isnan(values.astype(np.float64).reshape(len(values), -1)).any(axis=1)
-        finally:
-            self._set(nodes, kept)
-        return np.asarray(reached, bool)
+        # The outputs may be a view of the features: read them before the features are restored.
+        found = outputs(finder.model, data)
+        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
 
-    def _get(self, nodes: NDArray[np.int64]) -> NDArray[Any]:
-        return as_array("data.x", self.x[nodes[:, None], self.states.columns]).copy()
+    def unknown_at(node: int) -> Bools:
+        return with_rows(np.array([node]), np.full((1, len(places)), np.nan), not_a_number)
 
-    def _set(self, nodes: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        values = rows if isinstance(self.x, np.ndarray) else self.x.new_tensor(rows)
-        self.x[nodes[:, None], self.states.columns] = values
+    return _Run(values, codes, rows, lambda nodes, written: with_rows(nodes, written, classes), unknown_at)
 
 
-class _FrameRun:
-    """A model and its table, of which one column can be changed and put back."""
-
-    def __init__(self, finder: EvidenceFinder, states: _States) -> None:
-        self.model, self.frame, self.states = finder.model, finder.data, states
-        self.class_names = finder.class_names or ()
-
-    def predictions(self) -> NDArray[np.int64]:
-        return self._of(self.frame)
-
-    def changed(self, nodes: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the predictions with another value for these nodes."""
-        place = int(self.states.columns[0])
-        column = self.frame.iloc[:, place].copy()
-        column.iloc[nodes] = column.iloc[self.states.rows[targets, 0]].array
-        return self._of(self.frame.assign(**{str(self.frame.columns[place]): column}))
-
-    def _of(self, frame: Any) -> NDArray[np.int64]:
-        texts, _, _ = call_on_table(self.model, frame)
-        return codes_of("the model's output", texts, self.class_names).astype(np.int64)
-
-
-def _frame_states(frame: Any, name: str) -> _States:
-    """Return the values of a column; ``rows`` hold a row with each of them."""
-    known_column("name", name, frame)
-    attribute = as_attributes(frame[[name]])[name]
-    codes = attribute.codes.astype(np.int64)
-    some, first = np.unique(codes[codes >= 0], return_index=True)
-    if len(some) < 2:
-        raise ValueError(f"name must be that of an attribute of two values at least, got {name!r} of {len(some)}")
-    places = np.flatnonzero(codes >= 0)[first]
-    values = (
-        np.array(attribute.values, object)[some].tolist()
-        if attribute.numbers is None
-        else [float(attribute.values[code]) for code in some]
-    )
-    codes = np.where(codes >= 0, np.searchsorted(some, codes), UNKNOWN)
-    return _States(np.array([list(frame.columns).index(name)]), values, codes, places[:, None])
-
-
-def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _States:
+def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
+    """Return the values of an attribute, that of each node, its columns of ``x``, and their content for each value."""
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
     x = as_array("data.x", data.x)
@@ -352,37 +323,37 @@ def _states(data: Any, attribute: str, columns: Mapping[Any, str] | None) -> _St
     raw = x if getattr(data, "x_raw", None) is None else as_array("data.x_raw", data.x_raw)
     if raw.shape != x.shape:
         raise ValueError(f"data.x_raw must have the shape of data.x, {x.shape}, got {raw.shape}")
-    names = feature_names(data, x.shape[1])
-    places, labels = _columns_of(data, names, str(attribute), columns)
+    places, labels = _places(data, feature_names(data, x.shape[1]), str(name), columns)
     own = raw[:, places]
     if labels is None:
-        codes = np.full(len(own), UNKNOWN, np.int64)
-        there = ~np.isnan(own[:, 0])
-        distinct, codes[there] = np.unique(own[there, 0], return_inverse=True)
-        values: list[Any] = distinct.tolist()
+        codes, is_known = np.full(len(own), UNKNOWN, np.int64), ~np.isnan(own[:, 0])
+        distinct, codes[is_known] = np.unique(own[is_known, 0], return_inverse=True)
+        labels = distinct.tolist()
     else:
         # Nodes with none of the values, or with several, have no value.
-        high = own == own.max(axis=0, initial=0)
-        high &= own > own.min(axis=0, initial=np.inf)
+        high = (own == own.max(axis=0, initial=0)) & (own > own.min(axis=0, initial=np.inf))
         codes = np.where(high.sum(axis=1) == 1, high.argmax(axis=1), UNKNOWN)
-        present = np.unique(codes[codes >= 0])
-        codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
-        values = [labels[place] for place in present]
-    if len(values) < 2:
-        raise ValueError(
-            f"name must be that of an attribute of two values at least, got {attribute!r} of {len(values)}"
-        )
-    some, first = np.unique(codes, return_index=True)
-    rows, known = x[first[some >= 0]][:, places], codes >= 0
+    values, codes, first = _present(name, codes, labels)
+    rows, known = x[first][:, places], codes >= 0
     if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):
-        raise ValueError(f"data.x must hold one value for each of data.x_raw, got several for {attribute!r}")
-    return _States(np.array(places), values, codes, rows)
+        raise ValueError(f"data.x must hold one value for each of data.x_raw, got several for {name!r}")
+    return values, codes, np.array(places), rows
 
 
-def _columns_of(
+def _present(name: str, codes: NDArray[Any], labels: Sequence[Any]) -> tuple[list[Any], Ints, Ints]:
+    """Return the values that occur, the positions of each node's value among them, and a node with each value."""
+    present = np.unique(codes[codes >= 0])
+    if len(present) < 2:
+        raise ValueError(f"name must be that of an attribute of two values at least, got {name!r} of {len(present)}")
+    codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
+    found, first = np.unique(codes, return_index=True)
+    return [labels[code] for code in present], codes, first[found >= 0]
+
+
+def _places(
     data: Any, names: list[str], attribute: str, columns: Mapping[Any, str] | None
 ) -> tuple[list[int], list[Any] | None]:
-    """Return the places of an attribute's columns, and their values where each column stands for one."""
+    """Return the positions of an attribute's columns, and their values if each column stands for one."""
     if columns is not None:
         for name in columns.values():
             if name not in names:
@@ -400,97 +371,63 @@ def _columns_of(
     )
 
 
-def _targets(states: _States, values: Sequence[Any] | None) -> NDArray[np.int64]:
+def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
     """Return the values to give, as positions."""
     if values is None:
-        if len(states.values) > _MOST_VALUES:
-            raise ValueError(f"values must be given for an attribute of more than 10 values, got {len(states.values)}")
-        return np.arange(len(states.values))
+        if len(run.values) > _MOST_VALUES:
+            raise ValueError(f"values must be given for an attribute of more than 10 values, got {len(run.values)}")
+        return np.arange(len(run.values))
     for value in values:
-        if value not in states.values:
-            some = ", ".join(map(str, states.values[:20]))
+        if value not in run.values:
+            some = ", ".join(map(str, run.values[:20]))
             raise ValueError(f"values must be among those that occur ({some}), got {value!r}")
     if not len(values):
         raise ValueError("values must hold one value at least, got none")
-    return np.unique([states.values.index(value) for value in values])
-
-
-def _all_at_once(
-    run: _Run | _FrameRun, nodes: NDArray[np.int64], targets: NDArray[np.int64], exchange: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    codes = run.states.codes
-    everyone = np.flatnonzero(codes != UNKNOWN)
-    if exchange and len(targets) == 2:
-        after = run.changed(everyone, 1 - codes[everyone])
-        return nodes, 1 - codes[nodes], after[nodes]
-    parts = []
-    for target in targets:
-        after = run.changed(everyone, np.full(len(everyone), target))
-        own = nodes[codes[nodes] != target]
-        parts.append((own, np.full(len(own), target), after[own]))
-    return _sorted(parts)
+    return np.unique([run.values.index(value) for value in values])
 
 
 def _batches(
-    run: _Run, nodes: NDArray[np.int64], targets: NDArray[np.int64], hops: int | None
-) -> tuple[list[NDArray[np.int64]], int | None]:
-    """Return nodes that may change in one pass, and the hops that this rests on."""
-    joined = adjacency(run.data, len(run.x))
-    wanted = hops
-    hops = measured_hops(run.unknown_at, joined) if wanted is None else as_count("hops", wanted, 0)
+    run: _Run, unknown_at: Callable[[int], Bools], data: Any, nodes: Ints, targets: Ints, given: int | None
+) -> tuple[list[Ints], int | None]:
+    """Return nodes that may change in one pass, and the number of hops that this relies on."""
+    joined = adjacency(data, len(run.codes))
+    hops = measured_hops(unknown_at, joined) if given is None else as_count("hops", given, 0)
     batches = independent_batches(nodes, joined, hops)
     if hops is None or all(len(batch) == 1 for batch in batches):
         return batches, hops
-    # The check: some nodes of the largest batches alone, with a value of another node's.
-    for batch in sorted(batches, key=len, reverse=True)[: max(_CHECKED // 4, 1)]:
-        target = _other(run.states, batch, targets, 0)
-        together = run.changed(batch, target)
-        for place in np.unique(np.linspace(0, len(batch) - 1, 4).astype(np.int64)):
-            alone = run.changed(batch[place : place + 1], target[place : place + 1])
+    # Check that some nodes of the largest batches, flipped alone, get the same prediction.
+    for batch in sorted(batches, key=len, reverse=True)[:_CHECKED_BATCHES]:
+        target = _other(run, batch, targets, 0)
+        together = run.flipped(batch, target)
+        for place in np.unique(np.linspace(0, len(batch) - 1, _CHECKED_NODES).astype(np.int64)):
+            alone = run.flipped(batch[place : place + 1], target[place : place + 1])
             if alone[batch[place]] != together[batch[place]]:
-                if wanted is not None:
-                    raise ValueError(f"hops must be as far as the model reaches, got {wanted}")
+                if given is not None:
+                    raise ValueError(f"hops must be as far as the model reaches, got {given}")
                 return independent_batches(nodes, joined, None), None
     return batches, hops
 
 
-def _one_at_a_time(
-    run: _Run | _FrameRun,
-    nodes: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    batches: list[NDArray[np.int64]],
-    progress: bool,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    parts = []
-    disable = None if progress else True
-    passes = [(batch, turn) for batch in batches for turn in range(len(targets))]
-    for batch, turn in tqdm(passes, desc="Flipping", disable=disable, leave=False):
-        target = _other(run.states, batch, targets, turn)
-        own = batch[target != run.states.codes[batch]]
-        target = target[target != run.states.codes[batch]]
-        if len(own):
-            parts.append((own, target, run.changed(own, target)[own]))
-    return _sorted(parts)
-
-
-def _other(states: _States, nodes: NDArray[np.int64], targets: NDArray[np.int64], turn: int) -> NDArray[np.int64]:
-    """Return the value that each node takes in a turn, counted from its own: two values take one turn."""
-    own = np.searchsorted(targets, states.codes[nodes])
-    among = targets[np.minimum(own, len(targets) - 1)] == states.codes[nodes]
-    # Nodes with one of the values take the next ones, and their own last; others take all of them in turn.
-    places = (np.where(among, own + 1, 0) + turn) % len(targets)
-    taken: NDArray[np.int64] = targets[places]
-    return taken
-
-
-def _sorted(
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    if not parts:
-        return (np.empty(0, np.int64),) * 3
+def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress: bool) -> _Entries:
+    """Return the entries of the judged nodes, by node and value, from passes of nodes with the values they take."""
+    parts: list[_Entries] = [(np.empty(0, np.int64),) * 3]
+    for nodes, targets in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
+        changes = targets != run.codes[nodes]
+        if changes.any():
+            after, shown = run.flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
+            parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))
     return node[order], target[order], after[order]
+
+
+def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
+    """Return the value that each node takes in a turn, counted from its current one: two values need one turn."""
+    current = np.searchsorted(targets, run.codes[nodes])
+    among = targets[np.minimum(current, len(targets) - 1)] == run.codes[nodes]
+    # Nodes with one of the values take the next ones, and their current one last; other nodes take all in turn.
+    taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
+    return taken
 
 
 def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
@@ -499,59 +436,25 @@ def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Group
     return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 
-def _rates(
-    states: _States,
-    groups: list[Grouping],
-    node: NDArray[np.int64],
-    target: NDArray[np.int64],
-    changed: NDArray[np.bool_],
-    confidence: float,
-) -> "pd.DataFrame":
-    with extra("audit"):
-        import pandas as pd
-
-    source = states.codes[node]
+def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed: Bools, confidence: float) -> Frame:
+    source = run.codes[node]
     directions = np.unique(np.stack([source, target], axis=1), axis=0).tolist()
+    turns: list[tuple[Any, Any, Bools]] = [("all", "all", np.ones(len(node), bool))]
+    if len(directions) > 1:
+        turns += [(run.values[a], run.values[b], (source == a) & (target == b)) for a, b in directions]
     lines: list[dict[str, Any]] = []
     for group in groups:
-        codes = group.codes[node]
-        for value in range(len(group.values)):
-            own = codes == value
-            turns: list[tuple[Any, Any, NDArray[np.bool_]]] = [("all", "all", own)]
-            if len(directions) > 1:
-                turns += [
-                    (states.values[a], states.values[b], own & (source == a) & (target == b)) for a, b in directions
-                ]
-            for before, after, which in turns:
-                nodes, hits = len(np.unique(node[which])), len(np.unique(node[which & changed]))
-                low, high = wilson([hits], [nodes], confidence)
-                lines.append(
-                    {
-                        "feature": group.name,
-                        "group": group.values[value],
-                        "value": before,
-                        "flipped": after,
-                        "nodes": nodes,
-                        "changed": hits,
-                        "share": hits / nodes if nodes else np.nan,
-                        "low": low[0],
-                        "high": high[0],
-                    }
-                )
-    return pd.DataFrame(lines)
-
-
-def _transitions(
-    value: NDArray[Any], flipped: NDArray[Any], before: NDArray[np.int64], after: NDArray[np.int64]
-) -> "pd.DataFrame":
-    with extra("audit"):
-        import pandas as pd
-
-    names = ["value", "flipped", "before", "after"]
-    entries = pd.DataFrame(dict(zip(names, (value, flipped, before, after), strict=True)))
-    return entries.groupby(names, sort=True).size().rename("nodes").reset_index()
+        for code, value in enumerate(group.values):
+            own = group.codes[node] == code
+            for before, after, turn in turns:
+                nodes, hits = (len(np.unique(node[own & turn & which])) for which in (True, changed))
+                line = {"feature": group.name, "group": value, "value": before, "flipped": after}
+                line |= {"nodes": nodes, "changed": hits, "share": hits / nodes if nodes else np.nan}
+                (low,), (high,) = wilson([hits], [nodes], confidence)
+                lines.append(line | {"low": low, "high": high})
+    return data_frame(lines)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as numbers, and texts as they are."""
+    """Return numbers as a numeric array, and texts unchanged."""
     return values if not len(values) or any(isinstance(v, str) for v in values) else np.array(values.tolist())

@@ -1,10 +1,8 @@
-"""Are similar nodes given similar outputs: InFoRM's individual bias, GUIDE's group disparity, REDRESS's NDCG@k."""
+"""Similar outputs for similar nodes: InFoRM's individual bias, GUIDE's group disparity, REDRESS's NDCG@k."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -12,17 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
+from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
-from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _Csr: TypeAlias = scipy.sparse.csr_array
-_Floats: TypeAlias = NDArray[np.float64]
 
 _ROWS = 512
 """Nodes ranked at a time."""
@@ -30,6 +24,13 @@ _ROWS = 512
 _SIMILARITY = (
     "The figure depends on the similarity as much as on the model: pairs that it does not hold are not compared.",
     "It depends on the scale of the outputs: compare logits with logits, and probabilities with probabilities.",
+)
+_LARGEST = "The largest of several ratios is above 1 by chance alone: compare the intervals of the groups."
+_RANKING = (
+    "A high NDCG says that the outputs keep the order of the most similar nodes, not that their differences are "
+    "small or just.",
+    "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with `expected`.",
+    "The interval takes nodes as independent; they share neighbours, so it is rather too narrow.",
 )
 _INTERVAL = (
     "The interval allows for pairs that share a node, not for outputs that depend on each other through the graph. It "
@@ -39,7 +40,7 @@ _INTERVAL = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IndividualBias:
-    """How much the outputs of similar nodes differ; made by :func:`individual_bias`.
+    """Differences between the outputs of similar nodes; made by :func:`individual_bias`.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class IndividualBias:
     nodes, pairs, weight
         Nodes, unordered pairs of nodes with a similarity above 0, and the sum of their similarities.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     bias: float
@@ -68,9 +69,9 @@ class IndividualBias:
     __repr__ = summary
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GroupDisparity:
-    """How differently groups fare in :class:`IndividualBias`; made by :func:`group_disparity`.
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class GroupDisparity(TableResult):
+    """Differences between groups in :class:`IndividualBias`; made by :func:`group_disparity`.
 
     Attributes
     ----------
@@ -84,21 +85,17 @@ class GroupDisparity:
     unknown
         Nodes without a group: they count as neighbours only.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     disparity: float
     gdif: float
-    table: pd.DataFrame
     unknown: int
-    limits: tuple[str, ...]
-
-    __repr__ = summary
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankingNDCG:
-    """Whether outputs rank a node's like as the input does; made by :func:`ranking_ndcg`.
+    """Agreement of the ranking by output with the ranking by input; made by :func:`ranking_ndcg`.
 
     Attributes
     ----------
@@ -107,18 +104,18 @@ class RankingNDCG:
     expected
         The mean if the outputs ranked at random.
     per_node
-        NDCG@k of each node, (n,); NaN where no node is similar to it at all.
+        NDCG@k of each node, (n,); NaN if no node is similar to it.
     judged, k
-        Nodes with an NDCG, and how many neighbours were ranked.
+        Numbers of nodes with an NDCG, and of ranked neighbours.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     mean: float
     low: float
     high: float
     expected: float
-    per_node: _Floats
+    per_node: Floats
     judged: int
     k: int
     limits: tuple[str, ...]
@@ -143,7 +140,7 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     Returns
     -------
     scipy.sparse.csr_array
-        (n, n) float64; n counts all nodes of the graph, also those that are not searched.
+        (n, n) float64; n counts all nodes of the graph, searched or not.
 
     Raises
     ------
@@ -208,17 +205,15 @@ def individual_bias(
     (3.0, 2, 1.5, 2.0)
     """
     z = normal_quantile(confidence)
-    outputs, graph = _outputs_and_graph(Y, similarity, k, progress)
-    i, j, weight, distance = _pairs(outputs, graph)
+    n, (i, j, weight, distance) = _pairs(Y, similarity, k, progress)
     once = i < j
     total, bias = float(weight[once].sum()), float((weight * distance)[once].sum())
     mean = bias / total if total > 0 else np.nan
-    # What each node's pairs add; a pair belongs to both of its nodes and is taken out once.
+    # Sum of the residuals at each node. A pair counts at both of its nodes, so its square is subtracted once.
     residual = weight * (distance - mean)
-    variance = (np.bincount(i, residual, len(outputs)) ** 2).sum() - (residual[once] ** 2).sum()
+    variance = (np.bincount(i, residual, n) ** 2).sum() - (residual[once] ** 2).sum()
     low, high = _normal_interval(mean, variance, total, z)
-    n = len(outputs)
-    expected = 2 * float(outputs.var(axis=0).sum()) * n / (n - 1) if n > 1 else np.nan
+    expected = 2 * float(_as_outputs(Y, n).var(axis=0).sum()) * n / (n - 1) if n > 1 else np.nan
     return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, _SIMILARITY + _INTERVAL)
 
 
@@ -261,17 +256,13 @@ def group_disparity(
     >>> found.disparity
     2.0
     """
-    with extra("audit"):
-        import pandas as pd
-
     z = normal_quantile(confidence)
-    outputs, graph = _outputs_and_graph(Y, similarity, k, progress)
+    n, (i, j, weight, distance) = _pairs(Y, similarity, k, progress)
     group = as_attributes({"groups": groups})["groups"]
-    if len(group.codes) != len(outputs):
-        raise ValueError(f"groups must have shape ({len(outputs)},), got {len(group.codes)} values")
+    if len(group.codes) != n:
+        raise ValueError(f"groups must have shape ({n},), got {len(group.codes)} values")
     if len(group.values) < 2:
         raise ValueError(f"groups must hold two groups at least, got {len(group.values)}")
-    i, j, weight, distance = _pairs(outputs, graph)
     lines = []
     for code, value in enumerate(group.values):
         own = group.codes[i] == code
@@ -279,27 +270,26 @@ def group_disparity(
         mean = float(cost.mean()) if count else np.nan
         a, b, residual = i[own], j[own], cost - mean
         both = group.codes[b] == code
-        # A pair within the group is there in both directions, which are one and the same.
-        at_node = np.bincount(a, residual, len(outputs)) + np.bincount(b, residual, len(outputs))
+        # A pair within the group appears in both directions, which are the same pair.
+        at_node = np.bincount(a, residual, n) + np.bincount(b, residual, n)
         variance = (at_node**2).sum() - (residual[~both] ** 2).sum() - 2 * (residual[both] ** 2).sum()
         low, high = _normal_interval(mean, variance, count, z)
         nodes = int((group.codes == code).sum())
         lines.append({"group": value, "nodes": nodes, "pairs": count, "bias": mean, "low": low, "high": high})
-    table = pd.DataFrame(lines)
-    ratios = [_ratio(p, q) for place, p in enumerate(table["bias"]) for q in table["bias"].iloc[:place]]
+    biases = [line["bias"] for line in lines]
+    ratios = [_ratio(p, q) for place, p in enumerate(biases) for q in biases[:place]]
     known = [ratio for ratio in ratios if not np.isnan(ratio)]
-    disparity, gdif = (max(known), sum(known)) if known else (np.nan, np.nan)
-    unknown = int((group.codes == UNKNOWN).sum())
-    limits = (
-        *_SIMILARITY,
-        "The largest of several ratios is above 1 by chance alone: compare the intervals of the groups.",
-        *_INTERVAL,
+    return GroupDisparity(
+        disparity=float(max(known, default=np.nan)),
+        gdif=float(sum(known)) if known else np.nan,
+        table=data_frame(lines),
+        unknown=int((group.codes == UNKNOWN).sum()),
+        limits=(*_SIMILARITY, _LARGEST, *_INTERVAL),
     )
-    return GroupDisparity(float(disparity), float(gdif), table, unknown, limits)
 
 
 def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: float = 0.95) -> RankingNDCG:
-    """Return how well the outputs rank each node's like, against the ranking by similarity.
+    """Return how well the outputs rank the nodes similar to each node, against the ranking by similarity.
 
     Dong, Kang, Tong & Li, "Individual fairness for graph neural networks: a ranking based approach" (REDRESS), KDD
     2021: for each node the others are ranked by the cosine of their outputs; NDCG@k judges the first k by their
@@ -310,7 +300,7 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     Y
         Outputs, (n, C).
     similarity
-        A finder: KS of all its searched nodes. Or a matrix as in :func:`similarity_graph`; what it does not hold is 0.
+        A finder: KS of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs are 0.
     k
         Nodes ranked, >= 1.
     confidence
@@ -323,12 +313,13 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
 
     Notes
     -----
-    Nodes with equal outputs are equal in rank: an order among them would be arbitrary, so the DCG is its mean over all
-    orders (McSherry & Najork, "Computing information retrieval performance measures efficiently in the presence of tied
-    scores", ECIR 2008). A model with few distinct outputs would else be judged by the order of the nodes. The node
-    itself is not ranked. Negative similarities count as 0.
+    Nodes with equal outputs are tied. The DCG is its mean over all orders of tied nodes (McSherry & Najork, "Computing
+    information retrieval performance measures efficiently in the presence of tied scores", ECIR 2008). Otherwise the
+    order of the nodes would decide about a model with few distinct outputs. The node itself is not ranked. Negative
+    similarities count as 0.
 
-    O(n**2 * (C + log k)) time, in blocks of rows; with a finder also n**2 * d multiplications.
+    O(n**2 * C) time, in blocks of rows, and O(t log t) for the t nodes tied with the k-th; with a finder also
+    n**2 * d multiplications.
 
     Examples
     --------
@@ -338,90 +329,63 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     """
     k = as_count("k", k)
     normal_quantile(confidence)  # checks it
-    if isinstance(similarity, EvidenceFinder):
-        n, nodes = len(similarity.labels), similarity.index.members().ids
-        blocks = _gains_of_vectors(similarity.vectors[nodes])
-    else:
-        graph = similarity_graph(similarity)
-        n, nodes = graph.shape[0], np.arange(graph.shape[0])
-        blocks = _gains_of_matrix(graph)
+    n, nodes, similarities = _similarity_rows(similarity)
     outputs = _as_outputs(Y, n)[nodes]
     length = np.linalg.norm(outputs, axis=1, keepdims=True)
+    # Nodes with equal outputs get the same cosines, bit by bit, so that they tie.
     distinct, kind = np.unique(outputs / np.where(length > 0, length, 1), axis=0, return_inverse=True)
-    kind = kind.reshape(-1)
-    found, by_chance = np.full(len(nodes), np.nan), np.full(len(nodes), np.nan)
-    discounts = np.concatenate([[0], np.cumsum(1 / np.log2(np.arange(2, min(k, max(len(nodes) - 1, 0)) + 2)))])
-    for begin, gains in blocks:
-        rows = slice(begin, begin + gains.shape[0])
-        best = -np.partition(-gains, min(k, gains.shape[1]) - 1, axis=1)[:, :k]
-        ideal = -np.sort(-best, axis=1)[:, : len(discounts) - 1] @ np.diff(discounts)
-        reached = _dcg(distinct, kind, rows, gains, discounts)
-        chance = gains.sum(axis=1) / max(len(nodes) - 1, 1) * discounts[-1]
-        some = ideal > 0
-        found[rows] = np.divide(reached, ideal, out=np.full(len(ideal), np.nan), where=some)
-        by_chance[rows] = np.divide(chance, ideal, out=np.full(len(ideal), np.nan), where=some)
+    kind, others = kind.reshape(-1), len(nodes) - 1
+    discounts = 1 / np.log2(np.arange(2, min(k, max(others, 0)) + 2))
+    found, by_chance = np.full((2, n), np.nan)
+    for begin in range(0, len(nodes), _ROWS):
+        rows = slice(begin, min(begin + _ROWS, len(nodes)))
+        own = np.arange(rows.stop - begin), np.arange(begin, rows.stop)
+        gains = np.exp2(similarities(rows)) - 1
+        cosine = distinct[kind[rows]] @ distinct.T
+        cosine[own[0], kind[rows]] = np.inf  # equal outputs come first, in spite of rounding
+        ranking = cosine[:, kind]
+        gains[own], ranking[own] = 0, -np.inf  # a node is not ranked itself
+        ideal = _dcg(gains, gains, discounts)
+        found[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
+        by_chance[nodes[rows]] = share(gains.sum(axis=1) / max(others, 1) * discounts.sum(), ideal)
     judged = ~np.isnan(found)
-    found = np.where(judged, np.clip(found, 0, 1), np.nan)
-    per_node = np.full(n, np.nan)
-    per_node[nodes] = found
-    mean = float(found[judged].mean()) if judged.any() else np.nan
-    expected = float(by_chance[judged].mean()) if judged.any() else np.nan
-    low, high = bootstrap_mean(found[judged], confidence)
-    limits = (
-        "A high NDCG says that the outputs keep the order of the most similar nodes, not that their differences are "
-        "small or just.",
-        "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with `expected`.",
-        "The interval takes nodes as independent; they share neighbours, so it is rather too narrow.",
-    )
-    return RankingNDCG(mean, low, high, expected, per_node, int(judged.sum()), k, limits)
+    found = found.clip(0, 1)
+    mean, expected = (float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance))
+    low, high = bootstrap_mean(found[judged].round(12), confidence)  # equal scores stay equal in spite of rounding
+    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _RANKING)
 
 
-def _dcg(distinct: _Floats, kind: NDArray[np.int64], rows: slice, gains: _Floats, discounts: _Floats) -> _Floats:
-    """Return the DCG@k of the ranking by output for a block of nodes, its mean over all orders of equal outputs."""
-    k, m, own = len(discounts) - 1, len(distinct), kind[rows]
-    block = np.arange(len(own))
-    one_hot = scipy.sparse.csr_array((np.ones(len(kind)), (np.arange(len(kind)), kind)), shape=(len(kind), m))
-    total: _Floats = np.asarray(gains @ one_hot)
-    count = np.repeat(np.bincount(kind, minlength=m)[None].astype(np.float64), len(own), axis=0)
-    count[block, own] -= 1
-    cosine = distinct[own] @ distinct.T
-    cosine[block, own] = np.inf  # equal outputs come first, whatever rounding makes of them
-    width = min(k + 1, m)
-    first = np.argpartition(-cosine, width - 1, axis=1)[:, :width]
-    value = np.take_along_axis(cosine, first, axis=1)
-    last = value.min(axis=1)
-    equal = value[:, :, None] == value[:, None, :]
-    before = value[:, :, None] < value[:, None, :]
-    some_count = np.take_along_axis(count, first, axis=1)
-    tied = np.einsum("bjl,bl->bj", equal, some_count)
-    gain = np.einsum("bjl,bl->bj", equal, np.take_along_axis(total, first, axis=1))
-    start = np.einsum("bjl,bl->bj", before, some_count)
-    # Those equal to the last may stand outside of the first few.
-    at_last = cosine == last[:, None]
-    is_last = value == last[:, None]
-    tied = np.where(is_last, np.einsum("bm,bm->b", at_last, count)[:, None], tied)
-    gain = np.where(is_last, np.einsum("bm,bm->b", at_last, total)[:, None], gain)
-    earlier = np.tril(np.ones((width, width), bool), -1)
-    leads = ~(equal & earlier).any(axis=2) & (tied > 0)
-    begin = np.minimum(start, k).astype(np.int64)
-    end = np.minimum(start + tied, k).astype(np.int64)
-    share = (discounts[end] - discounts[begin]) / np.where(tied > 0, tied, 1)
-    result: _Floats = np.where(leads, gain * share, 0).sum(axis=1)
-    return result
+def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:
+    """Return the number of nodes, the ranked nodes, and a function that returns dense rows of their similarities."""
+    if isinstance(similarity, EvidenceFinder):
+        nodes = similarity.index.members().ids
+        vectors = similarity.vectors[nodes]
+        return len(similarity.labels), nodes, lambda rows: (vectors[rows] @ vectors.T).clip(0, 1).astype(np.float64)
+    graph = similarity_graph(similarity)
+    return graph.shape[0], np.arange(graph.shape[0]), lambda rows: graph[rows].toarray()
 
 
-def _gains_of_vectors(vectors: NDArray[np.float32]) -> Iterator[tuple[int, _Floats]]:
-    for begin in range(0, len(vectors), _ROWS):
-        ks = np.clip(vectors[begin : begin + _ROWS] @ vectors.T, 0, 1).astype(np.float64)
-        ks[np.arange(len(ks)), begin + np.arange(len(ks))] = 0
-        yield begin, np.exp2(ks) - 1
-
-
-def _gains_of_matrix(graph: _Csr) -> Iterator[tuple[int, _Floats]]:
-    gains = graph.copy()
-    gains.data = np.exp2(gains.data) - 1
-    for begin in range(0, graph.shape[0], _ROWS):
-        yield begin, gains[begin : begin + _ROWS].toarray()
+def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
+    """Return the DCG of each row for the ranking by score, (m,): its mean over all orders of equal scores."""
+    k = len(discounts)
+    if not k:
+        return np.zeros(len(scores))
+    least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
+    above, last = scores > least[:, None], scores == least[:, None]
+    counts = above.sum(axis=1)
+    remaining = np.append(np.cumsum(discounts[::-1])[::-1], 0)  # sum of the discounts from each place on
+    dcg: Floats = (gains * last).sum(axis=1) * remaining[counts] / last.sum(axis=1)
+    row, column = np.nonzero(above)  # fewer than k a row; the many that may tie with the k-th need no sorting
+    order = np.lexsort((-scores[row, column], row))
+    row, column = row[order], column[order]
+    score, place = scores[row, column], np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    starts_run = place == 0
+    starts_run[1:] |= score[1:] != score[:-1]
+    ties = np.flatnonzero(starts_run)
+    if len(ties):
+        gain, discount = (np.add.reduceat(values, ties) for values in (gains[row, column], discounts[place]))
+        dcg += np.bincount(row[ties], gain * discount / np.diff(np.append(ties, len(row))), len(scores))
+    return dcg
 
 
 def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
@@ -433,8 +397,7 @@ def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     D, I = index.search_evidence(finder.vectors[ids], ones, k + 1, progress=name)
     D, I = np.asarray(D), np.asarray(I)
     found = (I >= 0) & (ids[:, None] != I)
-    # A node finds itself; where k + 1 others come before it, all of them are as close as can be.
-    found &= np.cumsum(found, axis=1) <= k
+    found &= np.cumsum(found, axis=1) <= k  # a node that is not found itself has k + 1 others
     row, column = np.nonzero(found)
     weight = np.maximum(D[row, column].astype(np.float64), 0)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))
@@ -447,25 +410,22 @@ def _without_diagonal(matrix: _Csr) -> _Csr:
     return scipy.sparse.csr_array((coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape)
 
 
-def _outputs_and_graph(Y: ArrayLike, similarity: Any, k: int, progress: bool) -> tuple[_Floats, _Csr]:
-    graph = similarity_graph(similarity, k, progress=progress)
-    return _as_outputs(Y, graph.shape[0]), graph
-
-
-def _as_outputs(Y: ArrayLike, n: int) -> _Floats:
+def _as_outputs(Y: ArrayLike, n: int) -> Floats:
     outputs = as_array("Y", Y).astype(np.float64)
     if outputs.ndim != 2 or outputs.shape[0] != n or not np.isfinite(outputs).all():
         raise ValueError(f"Y must have shape ({n}, C) and be finite, got {outputs.shape}")
     return outputs
 
 
-def _pairs(outputs: _Floats, graph: _Csr) -> tuple[NDArray[Any], NDArray[Any], _Floats, _Floats]:
-    """Return all ordered pairs, their similarity, and the squared distance of their outputs."""
-    coo = graph.tocoo()
+def _pairs(
+    Y: ArrayLike, similarity: Any, k: int, progress: bool
+) -> tuple[int, tuple[NDArray[Any], NDArray[Any], Floats, Floats]]:
+    """Return the number of nodes, and all ordered pairs with similarity and squared distance of their outputs."""
+    coo = similarity_graph(similarity, k, progress=progress).tocoo()
     distance = np.zeros(len(coo.data))
-    for column in outputs.T:
+    for column in _as_outputs(Y, coo.shape[0]).T:  # one column at a time: the pairs may be many
         distance += (column[coo.row] - column[coo.col]) ** 2
-    return coo.row, coo.col, coo.data, distance
+    return coo.shape[0], (coo.row, coo.col, coo.data, distance)
 
 
 def _normal_interval(mean: float, variance: float, total: float, z: float) -> tuple[float, float]:

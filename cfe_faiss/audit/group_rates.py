@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,16 @@ from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
-from cfe_faiss.audit.intervals import normal_quantile, wilson
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.intervals import normal_quantile, with_interval
+from cfe_faiss.audit.tables import Frame, TableResult, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.extras import extra
-from cfe_faiss.finder.frames import table_html
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
 _VERDICTS = ("below 0.8", "below 1", "cannot tell", "no finding")
-"""The strongest first: what one group shows holds for its attribute."""
+"""The strongest first: an attribute has the strongest verdict of its groups."""
 
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
@@ -55,8 +52,8 @@ _RACES = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GroupMetrics:
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class GroupMetrics(TableResult):
     """Rates of groups; made by :func:`group_metrics`.
 
     Attributes
@@ -91,7 +88,7 @@ class GroupMetrics:
         - ``accuracy``, ``fpr``, ``fnr``: share of judged people with the right class; FP / (FP + TN); FN / (FN + TP);
           each with its Wilson interval in ``_low`` and ``_high``.
 
-        NaN where there are no cases. Intervals hold for all groups of an attribute at once.
+        NaN without cases. Intervals hold for all groups of an attribute at once.
     summary
         One line per class and attribute:
 
@@ -111,18 +108,14 @@ class GroupMetrics:
     count: int
     classes: tuple[str, ...]
     confidence: float
-    table: "pd.DataFrame"
-    summary: "pd.DataFrame"
-    limits: tuple[str, ...]
+    summary: Frame
     _parts: Mapping[tuple[str, str], tuple[str, ...]]
-
-    _repr_html_ = table_html
 
     def __repr__(self) -> str:
         features = list(dict.fromkeys(self.table["feature"]))[1:]
         return f"GroupMetrics({self.count:,} people, groups by {', '.join(features)})"
 
-    def local_law_144(self, sex: str, race: str, favourable: str | None = None) -> dict[str, "pd.DataFrame"]:
+    def local_law_144(self, sex: str, race: str, favourable: str | None = None) -> dict[str, Frame]:
         """Return the tables of a bias audit as New York City's Local Law 144 asks for them.
 
         Rules of the Department of Consumer and Worker Protection, 6 RCNY § 5-301 (b): selection rate and impact ratio
@@ -155,62 +148,50 @@ class GroupMetrics:
         A tool that gives scores is judged by its scoring rate, the share with a score above the median of the sample (§
         5-301 (c)): pass ``score > median`` as ``y_pred``.
 
-        What the law asks for beyond these tables (whose data, which dates, an independent auditor, publication) is not
-        here, and the ratios say nothing about compliance with it.
+        The law asks for more than these tables: whose data, which dates, an independent auditor, publication. The
+        ratios do not show compliance with it.
         """
-        table = self._block(favourable)
-        crossed = [name for name in (f"{sex} & {race}", f"{race} & {sex}") if (table["feature"] == name).any()]
-        for name in (sex, race):
-            if not (table["feature"] == name).any():
-                raise ValueError(
-                    f"sex and race must name attributes of the table ({', '.join(self.names)}), got {name!r}"
-                )
-        if not crossed:
-            raise ValueError(f"the table must hold the intersection of {sex!r} and {race!r}: see intersections")
-        columns = ("sex", "race") if crossed[0].startswith(f"{sex} & ") else ("race", "sex")
-        both = self._law_table(table, crossed[0], columns)
-        return {
-            "Sex": self._law_table(table, sex, ("sex",)).rename(columns={"sex": "category"}),
-            "Race/Ethnicity": self._law_table(table, race, ("race",)).rename(columns={"race": "category"}),
-            "Intersectional": both[["race", "sex", *both.columns[2:]]],
-        }
-
-    def _block(self, favourable: str | None) -> "pd.DataFrame":
         if favourable is None and len(self.classes) > 1:
             raise ValueError(f"favourable must name one of the classes ({', '.join(self.classes)}), got None")
-        chosen = self.classes[0] if favourable is None else str(favourable)
-        if chosen not in self.classes:
+        selected = self.classes[0] if favourable is None else str(favourable)
+        if selected not in self.classes:
             raise ValueError(f"favourable must be one of {', '.join(self.classes)}, got {favourable!r}")
-        return self.table[self.table["class"] == chosen]
-
-    def _law_table(self, table: "pd.DataFrame", feature: str, columns: tuple[str, ...]) -> "pd.DataFrame":
-        with extra("audit"):
-            import pandas as pd
-
-        own = table[(table["feature"] == feature) & ~table["unknown"]]
-        parts = [dict(zip(columns, self._parts[feature, value], strict=True)) for value in own["value"]]
-        excluded = (own["share"] < _BELOW_2_PERCENT).to_numpy()
-        rates = own["rate"].to_numpy()
-        largest = np.max(rates[~excluded & ~np.isnan(rates)], initial=0.0)
-        figures = {
-            "applicants": own["count"].to_numpy(),
-            "selected": own["selected"].to_numpy(),
-            "selection_rate": rates,
-            "impact_ratio": np.where(excluded | (largest == 0), np.nan, rates / (largest or 1)),
-            "excluded": excluded,
+        table = self.table[self.table["class"] == selected]
+        features = set(table["feature"])
+        for name in (sex, race):
+            if name not in features:
+                known = ", ".join(self.names)
+                raise ValueError(f"sex and race must name attributes of the table ({known}), got {name!r}")
+        crossed = {f"{sex} & {race}": ("sex", "race"), f"{race} & {sex}": ("race", "sex")}
+        both = next((name for name in crossed if name in features), None)
+        if both is None:
+            raise ValueError(f"the table must hold the intersection of {sex!r} and {race!r}: see intersections")
+        return {
+            "Sex": self._law_table(table, sex, ("sex",)),
+            "Race/Ethnicity": self._law_table(table, race, ("race",)),
+            "Intersectional": self._law_table(table, both, crossed[both]),
         }
-        order = sorted(range(len(own)), key=lambda i: _law_order(parts[i]))
-        known = pd.concat([pd.DataFrame(parts, columns=columns), pd.DataFrame(figures)], axis=1).iloc[order]
-        unknown = table[(table["feature"] == feature) & table["unknown"]]
+
+    def _law_table(self, table: Frame, feature: str, columns: tuple[str, ...]) -> Frame:
+        """Return the lines of one attribute or of the intersection, in the order of the law, the unknown last."""
+        own = table[table["feature"] == feature]
+        unknown, known = own[own["unknown"]], own[~own["unknown"]]
+        compared = known["share"] >= _BELOW_2_PERCENT
+        largest = known["rate"][compared].max()
+        lines: list[dict[str, Any]] = [
+            dict(zip(columns, self._parts[feature, value], strict=True))
+            | {"applicants": count, "selected": selected, "selection_rate": rate}
+            | {"impact_ratio": rate / largest if is_compared and largest > 0 else np.nan, "excluded": not is_compared}
+            for value, count, selected, rate, is_compared in zip(
+                *(known[name] for name in ("value", "count", "selected", "rate")), compared, strict=True
+            )
+        ]
         count, selected = int(unknown["count"].sum()), int(unknown["selected"].sum())
-        line: dict[str, list[Any]] = {column: ["Unknown"] for column in columns}
-        line |= {
-            "applicants": [count],
-            "selected": [selected],
-            "selection_rate": [selected / count if count else np.nan],
-        }
-        line |= {"impact_ratio": [np.nan], "excluded": [False]}
-        return pd.concat([known, pd.DataFrame(line)], ignore_index=True)
+        last: dict[str, Any] = dict.fromkeys(columns, "Unknown") | {"applicants": count, "selected": selected}
+        last |= {"selection_rate": selected / count if count else np.nan, "impact_ratio": np.nan, "excluded": False}
+        names = ("race", "sex") if len(columns) > 1 else columns
+        frame = data_frame([*sorted(lines, key=_law_order), last], (*names, *list(last)[len(columns) :]))
+        return frame if len(columns) > 1 else frame.rename(columns={columns[0]: "category"})
 
 
 def group_metrics(  # noqa: PLR0913
@@ -226,7 +207,7 @@ def group_metrics(  # noqa: PLR0913
 ) -> GroupMetrics:
     """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
 
-    The arguments are those of fairlearn's ``MetricFrame``. Rows are matched by position.
+    The arguments are named as in fairlearn's ``MetricFrame``. Rows are matched by position.
 
     Parameters
     ----------
@@ -242,7 +223,7 @@ def group_metrics(  # noqa: PLR0913
         The class or classes that count as selected, together, by number or by name; by default each class in turn,
         against the rest.
     intersections
-        Tuples of attributes whose combinations are groups, too; by default all attributes together, where there are
+        Tuples of attributes whose combinations are groups, too; by default all attributes together, if there are
         several.
     bins
         Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`.
@@ -264,7 +245,7 @@ def group_metrics(  # noqa: PLR0913
 
     Notes
     -----
-    Selection rate and impact ratio are those of the Uniform Guidelines on Employee Selection Procedures (29 CFR
+    Selection rate and impact ratio follow the Uniform Guidelines on Employee Selection Procedures (29 CFR
     § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
     NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
     have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
@@ -294,28 +275,24 @@ def group_metrics(  # noqa: PLR0913
         else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
     groups = groups_of(attributes, crossed, bins)
-    parts = {
-        (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
-    }
+    tables = [
+        _table(group, block, selected, classes, confidence) for block, selected in blocks.items() for group in groups
+    ]
+    summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
     with extra("audit"):
         import pandas as pd
-
-    pairs = [(group, name, selected) for name, selected in blocks.items() for group in groups]
-    tables = [_table(*pair, classes, confidence) for pair in pairs]
-    lines = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
-    table, summary = pd.concat(tables, ignore_index=True), pd.DataFrame(lines)
-    return GroupMetrics(tuple(names), len(attributes.ids), tuple(blocks), confidence, table, summary, _LIMITS, parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """An attribute or an intersection: the group of each row, -1 where it is not known."""
-
-    name: str
-    values: list[str]
-    parts: list[tuple[str, ...]]
-    """The value of each attribute of an intersection."""
-    codes: NDArray[np.int64]
+    return GroupMetrics(
+        table=pd.concat(tables, ignore_index=True),
+        limits=_LIMITS,
+        names=tuple(names),
+        count=len(attributes.ids),
+        classes=tuple(blocks),
+        confidence=confidence,
+        summary=data_frame(summaries),
+        _parts={
+            (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,75 +304,67 @@ class _Classes:
     class_names: tuple[str, ...] | None
 
 
-def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Groups]:
-    """Return all people as one group, then the groups of each attribute and of each intersection."""
+def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Grouping]:
+    """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
     names = list(attributes)
-    made = groupings(attributes, attributes.ids, names, bins, crossed)
-    single = dict(zip(names, made, strict=False))
-    groups = [Groups("all", [""], [()], np.zeros(len(attributes.ids), np.int64))]
-    for group, own in zip(made, [[name] for name in names] + crossed, strict=True):
-        unknown = np.logical_or.reduce([attributes[name].missing for name in own])
-        members = np.bincount(group.codes[~unknown], minlength=len(group.values))
+    groups = [Grouping("all", [""], np.zeros(len(attributes.ids), np.int64), [()])]
+    found = groupings(attributes, attributes.ids, names, bins, crossed)
+    for group, own in zip(found, [[name] for name in names] + crossed, strict=True):
+        unknown = np.any([attributes[name].missing for name in own], axis=0)
+        members, rows = (
+            np.bincount(group.codes[mask], minlength=len(group.values)) for mask in (~unknown, slice(None))
+        )
         # A group that only rows without a value belong to is the group of missing values.
-        kept = (members > 0) | (np.bincount(group.codes, minlength=len(group.values)) == 0)
-        numbers = np.where(kept, np.cumsum(kept) - 1, UNKNOWN)
-        codes = np.where(unknown, UNKNOWN, numbers[group.codes])
-        parts: list[tuple[str, ...]] = [(group.values[g],) for g in np.flatnonzero(kept)]
-        if len(own) > 1:
-            first = np.unique(codes[codes >= 0], return_index=True)[1]
-            some = np.flatnonzero(codes >= 0)[first]
-            parts = [tuple(single[name].values[single[name].codes[row]] for name in own) for row in some]
-        groups.append(Groups(group.name, [group.values[g] for g in np.flatnonzero(kept)], parts, codes))
+        kept = np.flatnonzero((members > 0) | (rows == 0)).tolist()
+        positions = np.full(len(group.values), UNKNOWN)
+        positions[kept] = np.arange(len(kept))
+        codes = np.where(unknown, UNKNOWN, positions[group.codes])
+        parts = group.parts or [(value,) for value in group.values]
+        groups.append(Grouping(group.name, [group.values[g] for g in kept], codes, [parts[g] for g in kept]))
     return groups
 
 
 def _table(
-    group: Groups, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
-) -> "pd.DataFrame":
+    group: Grouping, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
+) -> Frame:
     """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
-    with extra("audit"):
-        import pandas as pd
-
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
-
-    def count(which: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return np.bincount(places[which], minlength=g + 1).astype(np.int64)
-
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
     judged = classes.true != UNKNOWN
-    counts, selected = count(np.ones(len(places), bool)), count(positive)
-    tp, fp = count(judged & positive & actual), count(judged & positive & ~actual)
-    tn, fn = count(judged & ~positive & ~actual), count(judged & ~positive & actual)
-    unknown = np.arange(g + 1) == g
-    each = confidence ** (1 / max(int((counts[:g] > 0).sum()), 1))
+    outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
+    outcomes["right"] = classes.labels == classes.true
+    masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
+    masks |= {key: judged & mask for key, mask in outcomes.items()}
+    n = {key: np.bincount(places[mask], minlength=g + 1).astype(np.int64) for key, mask in masks.items()}
+    each = confidence ** (1 / max(int((n["count"][:g] > 0).sum()), 1))
     columns: dict[str, Any] = {
         "class": name,
         "feature": group.name,
         "value": [*group.values, _UNKNOWN],
-        "unknown": unknown,
-        "count": counts,
-        "share": counts / max(len(places), 1),
-        "selected": selected,
-        **with_interval("rate", selected, counts, each),
+        "unknown": np.arange(g + 1) == g,
+        "count": n["count"],
+        "share": n["count"] / max(len(places), 1),
+        "selected": n["selected"],
+        **with_interval("rate", n["selected"], n["count"], each),
     }
-    known = (selected[:g], counts[:g])
+    known, spread = (n["selected"][:g], n["count"][:g]), (int(n["selected"][g]), int(n["count"][g]))
     compared = compare_rates(*known, confidence)
-    spread = (int(selected[g]), int(counts[g]))
     eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
     for key, values in compared.items():
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
-    columns |= {"judged": count(judged), "TP": tp, "FP": fp, "TN": tn, "FN": fn}
-    columns |= with_interval("accuracy", count(judged & (classes.labels == classes.true)), count(judged), each)
-    columns |= with_interval("fpr", fp, fp + tn, each) | with_interval("fnr", fn, fn + tp, each)
-    table = pd.DataFrame(columns)
-    return table if counts[g] else table.iloc[:g]
+    columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
+    columns |= with_interval("accuracy", n["right"], n["judged"], each)
+    columns |= with_interval("fpr", n["FP"], n["FP"] + n["TN"], each)
+    columns |= with_interval("fnr", n["FN"], n["FN"] + n["TP"], each)
+    table = data_frame(columns)
+    return table if n["count"][g] else table.iloc[:g]
 
 
-def _summary(table: "pd.DataFrame", confidence: float) -> dict[str, Any]:
+def _summary(table: Frame, confidence: float) -> dict[str, Any]:
     """Return the line of an attribute: its verdict, the group with it, and equalised odds."""
     known = table[~table["unknown"] & (table["count"] > 0)]
     others = known[~known["reference"]]
@@ -420,15 +389,6 @@ def _summary(table: "pd.DataFrame", confidence: float) -> dict[str, Any]:
         line[f"equalised_odds_difference{end}"] = max(tpr[f"difference{end}"], fpr[f"difference{end}"])
         line[f"equalised_odds_ratio{end}"] = min(tpr[f"ratio{end}"], fpr[f"ratio{end}"])
     return line
-
-
-def with_interval(
-    name: str, successes: NDArray[np.int64], cases: NDArray[np.int64], confidence: float
-) -> dict[str, NDArray[np.float64]]:
-    """Return a share and its Wilson interval as columns: the name, with "_low" and with "_high"."""
-    low, high = wilson(successes, cases, confidence)
-    share = np.divide(successes, cases, out=np.full(len(cases), np.nan), where=cases > 0)
-    return {name: share, f"{name}_low": low, f"{name}_high": high}
 
 
 def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classes) -> dict[str, NDArray[np.int32]]:
@@ -468,12 +428,12 @@ def sensitive_attributes(values: Any) -> Attributes:
 
 
 def _by_position(values: Any) -> Any:
-    """Return a pandas object with rows 0..n-1, and anything else as it is."""
+    """Return a pandas object with rows 0..n-1; return other objects unchanged."""
     return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
 
 
 def _check_indexes(**arguments: Any) -> None:
-    """Raise ValueError where pandas objects have different indexes, so that their rows are in different orders."""
+    """Raise ValueError if pandas objects have different indexes: their rows may be in different orders."""
     indexes = {name: values.index for name, values in arguments.items() if hasattr(values, "reset_index")}
     for name, index in indexes.items():
         first = next(iter(indexes))
@@ -500,16 +460,11 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
 
 def _column(name: str, values: Any, n: int) -> Attribute:
     """Return one class for each row, in the form of an attribute."""
-    with extra("audit"):
-        import pandas as pd
-
     if np.shape(values) != (n,):
         rows = f"({n},), one class for each row of sensitive_features"
         raise ValueError(f"{name} must have shape {rows}, got {np.shape(values)}")
-    series = pd.Series(values.detach().cpu().numpy() if hasattr(values, "detach") else values).reset_index(drop=True)
-    if series.dtype == bool:
-        series = series.astype(np.int64)
-    return as_attributes(series.to_frame(name), name)[name]
+    frame = data_frame({name: _by_position(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
+    return as_attributes(frame.astype(np.int64) if frame[name].dtype.kind == "b" else frame, name)[name]
 
 
 def _common_names(predicted: Attribute, true: Attribute | None) -> tuple[str, ...]:
@@ -540,13 +495,13 @@ def _numbered(name: str, column: Attribute, names: tuple[str, ...] | None) -> ND
 
 
 def _eeo_1(category: str, patterns: tuple[str, ...]) -> int:
-    """Return the place of a category in the EEO-1 report; what is not in it comes after."""
+    """Return the position of a category in the EEO-1 report; other categories come after."""
     text = re.sub(r"\bno[nt][ -]hispanic( or latino)?", "", category.lower())
     return next((place for place, pattern in enumerate(patterns) if re.search(pattern, text)), len(patterns))
 
 
 def _law_order(part: dict[str, str]) -> tuple[Any, ...]:
-    """Return what the law's lines are sorted by: Hispanic people by sex, then all others by sex and race."""
+    """Return the sort key of a line of the law's tables: Hispanic people by sex, then all others by sex and race."""
     sex, race = part.get("sex"), part.get("race")
     sex_place = -1 if sex is None else _eeo_1(sex, _SEXES)
     race_place = -1 if race is None else _eeo_1(race, _RACES)

@@ -1,7 +1,7 @@
 """Groups of nodes: one for each value of an attribute, for each bin of a number, for each combination of attributes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, as_attributes
+from cfe_faiss.audit.tables import Floats, Ints, share
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.text import summary
 
@@ -31,18 +32,21 @@ class Grouping:
         Name of each group; some may have no node.
     codes
         Group of each node, (n,), a position in ``values``.
+    parts
+        Of an intersection: the value of each attribute, for each group.
     """
 
     name: str
     values: list[str]
-    codes: NDArray[np.int64]
+    codes: Ints
+    parts: Sequence[tuple[str, ...]] = ()
 
     __repr__ = summary
 
 
 def groupings(
     features: Any,
-    ids: NDArray[np.int64],
+    ids: Ints,
     columns: Sequence[str] | None = None,
     bins: Bins = DEFAULT_BINS,
     intersections: Sequence[Sequence[str]] = (),
@@ -57,20 +61,20 @@ def groupings(
     ids
         The nodes to be grouped, (n,).
     columns
-        Columns wanted; by default all, or none where only intersections are wanted: pass an empty list.
+        Columns to group by; by default all. An empty list gives the intersections only.
     bins
-        How numbers are cut. Up to 10 distinct values are groups of their own; more are cut at quantiles into this many
+        How numbers are cut. Up to 10 distinct values give one group each; more are cut at quantiles into this many
         bins, and a bin is named by the smallest and largest value in it. A mapping from columns to a number of bins or
         to ascending edges overrides this for these columns, others get 4 bins. Edges e0 < e1 < ... give the groups
         "< e0", "e0-e1" (both included), "e1-e2" (e2 included), ..., "> e_last"; a single edge gives "<= e" and "> e".
-        Cuts depend on all rows of ``features``, whichever nodes are grouped.
+        Cuts depend on all rows of ``features``, not on the grouped nodes.
     intersections
         Tuples of columns: a node's value of such an attribute is the combination of its values there.
 
     Returns
     -------
     list of Grouping
-        Missing values are a group of their own, "missing".
+        Missing values form the group "missing".
 
     Raises
     ------
@@ -104,15 +108,12 @@ def groupings(
     needed = dict.fromkeys([*wanted, *(name for names in crossed for name in names)])
     whole = {name: _grouping(attributes[name], explicit.get(name), default) for name in needed}
     chosen = [whole[name] for name in wanted] + [_intersection([whole[name] for name in names]) for names in crossed]
-    return [Grouping(group.name, group.values, group.codes[rows]) for group in chosen]
+    return [replace(group, codes=group.codes[rows]) for group in chosen]
 
 
-def group_means(values: NDArray[Any], codes: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:
     """Return the mean over the nodes of each group, (groups,); NaN where a group has none."""
-    cases = np.bincount(codes, minlength=groups)
-    sums = np.bincount(codes, values, groups)
-    means: NDArray[np.float64] = np.divide(sums, cases, out=np.full(groups, np.nan), where=cases > 0)
-    return means
+    return share(np.bincount(codes, values, groups), np.bincount(codes, minlength=groups))
 
 
 def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: int) -> Grouping:
@@ -133,9 +134,7 @@ def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: 
     return Grouping(attribute.name, values, of_all)
 
 
-def _cut(
-    name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int
-) -> tuple[list[str], NDArray[np.int64]]:
+def _cut(name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int) -> tuple[list[str], Ints]:
     """Return the names of the groups of finite or infinite numbers, and the group of each."""
     if cut is None or isinstance(cut, int | np.integer):
         return _quantile_bins(numbers, default if cut is None else as_count(f"bins[{name!r}]", cut))
@@ -151,7 +150,7 @@ def _cut(
     return [f"< {texts[0]}", *inner, f"> {texts[-1]}"], between
 
 
-def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], NDArray[np.int64]]:
+def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     if not len(numbers):
         return [], np.empty(0, np.int64)
     # An inverted CDF returns values that occur, so that every bin holds its upper edge at least.
@@ -181,10 +180,11 @@ def _short(value: Any) -> str:
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:
-    names, codes = groups[0].values, groups[0].codes
-    for group in groups[1:]:
-        # Only the combinations that occur: all possible ones could be too many to hold.
+    parts: list[tuple[str, ...]] = [()]
+    codes = np.zeros(len(groups[0].codes), np.int64)
+    for group in groups:
+        # Keep only the combinations that occur: all possible ones may not fit into memory.
         size = len(group.values)
         present, codes = np.unique(codes * size + group.codes, return_inverse=True)
-        names = [f"{names[pair // size]} & {group.values[pair % size]}" for pair in present.tolist()]
-    return Grouping(" & ".join(group.name for group in groups), names, codes)
+        parts = [(*parts[pair // size], group.values[pair % size]) for pair in present.tolist()]
+    return Grouping(" & ".join(group.name for group in groups), [" & ".join(part) for part in parts], codes, parts)

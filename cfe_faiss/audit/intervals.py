@@ -1,9 +1,12 @@
-"""Confidence intervals that stay honest for few cases: of shares, and of means of bounded scores."""
+"""Confidence intervals that hold their level for few cases: of shares, and of means of bounded scores."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.special import ndtri, stdtrit
 
+from cfe_faiss.audit.tables import Floats, share
 from cfe_faiss.base.checks import as_array, as_count, as_number
 
 
@@ -26,9 +29,7 @@ def normal_quantile(confidence: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def wilson(
-    successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
     """Return the Wilson score interval of shares.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927); recommended for few
@@ -44,7 +45,7 @@ def wilson(
     Returns
     -------
     low, high
-        Bounds of each share, float64 in [0, 1]; NaN where there are no cases.
+        Bounds of each share, float64 in [0, 1]; NaN without cases.
 
     Examples
     --------
@@ -53,54 +54,18 @@ def wilson(
     (array([0.   , 0.237,   nan]), array([0.278, 0.763,   nan]))
     """
     z2 = normal_quantile(confidence) ** 2
-    right = as_array("successes", successes).astype(np.float64)
-    n = as_array("cases", cases).astype(np.float64)
-    share = np.divide(right, n, out=np.full(n.shape, np.nan), where=n > 0)
-    centre = (n * share + z2 / 2) / (n + z2)
-    half = np.sqrt(z2 * n * (share * (1 - share) + z2 / (4 * np.maximum(n, 1)))) / (n + z2)
-    # Rounding must not push a bound past the share that it is the bound of.
-    return np.clip(np.minimum(centre - half, share), 0, 1), np.clip(np.maximum(centre + half, share), 0, 1)
+    n = np.asarray(cases, np.float64)
+    p = share(np.asarray(successes, np.float64), n)
+    centre = (n * p + z2 / 2) / (n + z2)
+    half = np.sqrt(z2 * n * (p * (1 - p) + z2 / (4 * np.maximum(n, 1)))) / (n + z2)
+    # Rounding must not push a bound past the share itself.
+    return np.clip(np.minimum(centre - half, p), 0, 1), np.clip(np.maximum(centre + half, p), 0, 1)
 
 
-def jeffreys(
-    successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the Jeffreys interval of shares; cases need not be whole numbers, as effective sample sizes are not.
-
-    Quantiles of the beta distribution with successes + 1/2 and failures + 1/2, but 0 without successes and 1 without
-    failures: Brown, Cai & DasGupta, see :func:`wilson`. With effective sample sizes for shares of surveys:
-    Franco, Little, Louis & Slud, "Comparative study of confidence intervals for proportions in complex sample surveys",
-    Journal of Survey Statistics and Methodology 7 (2019).
-
-    Parameters
-    ----------
-    successes, cases
-        Of one shape; 0 <= successes <= cases.
-    confidence
-        In (0, 1).
-
-    Returns
-    -------
-    low, high
-        Bounds of each share, float64 in [0, 1]; NaN where there are no cases.
-
-    Examples
-    --------
-    >>> low, high = jeffreys([0, 5, 0], [10, 10, 0])
-    >>> low.round(3), high.round(3)
-    (array([0.   , 0.224,   nan]), array([0.217, 0.776,   nan]))
-    """
-    normal_quantile(confidence)  # checks it
-    right, n = as_array("successes", successes).astype(np.float64), as_array("cases", cases).astype(np.float64)
-    n = np.where(n > 0, n, np.nan)
-    tail = (1 - confidence) / 2
-    low, high = (betaincinv(right + 0.5, n - right + 0.5, q) for q in (tail, 1 - tail))
-    share = right / n
-    low, high = (
-        np.where(share <= 0, share, np.minimum(low, share)),
-        np.where(share >= 1, share, np.maximum(high, share)),
-    )
-    return np.clip(low, 0, 1), np.clip(high, 0, 1)
+def with_interval(name: str, successes: NDArray[Any], cases: NDArray[Any], confidence: float) -> dict[str, Floats]:
+    """Return a share and its Wilson interval as columns: the name, with "_low" and with "_high"."""
+    low, high = wilson(successes, cases, confidence)
+    return {name: share(successes, cases), f"{name}_low": low, f"{name}_high": high}
 
 
 def bootstrap_mean(
@@ -114,9 +79,9 @@ def bootstrap_mean(
     """Return a bootstrap interval of the mean of bounded scores.
 
     The Bayesian bootstrap (Rubin, Annals of Statistics 9, 1981) weighs the cases at random instead of drawing some of
-    them. Half a pseudo-case at each bound comes along, without which an interval of one case, or of equal scores, would
-    have no width; with many cases it does not matter. For scores of 0 and 1 the result is the Jeffreys interval, which
-    Brown, Cai & DasGupta (see :func:`wilson`) recommend for few cases; as there, it always holds the mean itself.
+    them. Half a pseudo-case is added at each bound. Without it the interval of one case, or of equal scores, would have
+    no width; with many cases it has no effect. For scores of 0 and 1 the result is the Jeffreys interval, which Brown,
+    Cai & DasGupta (see :func:`wilson`) recommend for few cases. The interval always holds the mean itself.
 
     Parameters
     ----------
@@ -129,7 +94,7 @@ def bootstrap_mean(
     seed
         At least 0; the same seed gives the same interval.
     bounds
-        The least and the largest score there can be.
+        Least and largest possible score.
 
     Returns
     -------
@@ -174,7 +139,7 @@ def bootstrap_mean(
 
 def newcombe(
     successes: ArrayLike, cases: ArrayLike, other_successes: ArrayLike, other_cases: ArrayLike, confidence: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Return Newcombe's hybrid score interval of the difference of two independent shares, the first minus the other.
 
     Method 10 of Newcombe, "Interval estimation for the difference between independent proportions: comparison of eleven
@@ -198,9 +163,9 @@ def newcombe(
     >>> float(low.round(4)), float(high.round(4))
     (0.0524, 0.3339)
     """
-    x1, n1, x0, n0 = _counts(successes, cases, other_successes, other_cases)
+    x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
     (low1, high1), (low0, high0) = wilson(x1, n1, confidence), wilson(x0, n0, confidence)
-    p1, p0 = _share(x1, n1), _share(x0, n0)
+    p1, p0 = share(x1, n1), share(x0, n0)
     difference = p1 - p0
     low = difference - np.hypot(p1 - low1, high0 - p0)
     high = difference + np.hypot(high1 - p1, p0 - low0)
@@ -209,7 +174,7 @@ def newcombe(
 
 def risk_ratio(
     successes: ArrayLike, cases: ArrayLike, other_successes: ArrayLike, other_cases: ArrayLike, confidence: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Return Koopman's score interval of the ratio of two independent shares, the first divided by the other.
 
     Koopman, "Confidence limits for the ratio of two binomial proportions", Biometrics 40 (1984): all ratios that the
@@ -236,23 +201,21 @@ def risk_ratio(
     (array([2.94, 0.  ]), array([7.15, 0.61]))
     """
     z = normal_quantile(confidence)
-    x1, n1, x0, n0 = _counts(successes, cases, other_successes, other_cases)
+    x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
     low = np.where(x1 == 0, 0.0, _ratio_where(z, x1, n1, x0, n0))
     high = np.where(x0 == 0, np.inf, _ratio_where(-z, x1, n1, x0, n0))
     undefined = (n1 == 0) | (n0 == 0)
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
 
 
-def _ratio_where(
-    score: float, x1: NDArray[np.float64], n1: NDArray[np.float64], x0: NDArray[np.float64], n0: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _ratio_where(score: float, x1: Floats, n1: Floats, x0: Floats, n0: Floats) -> Floats:
     """Return the ratio at which the score statistic, which falls as the ratio grows, has this value."""
     n1, n0 = np.maximum(n1, 1), np.maximum(n0, 1)
     low, high = np.full(x1.shape, -40.0), np.full(x1.shape, 40.0)  # logarithms of the ratio
     for _ in range(70):
         middle = (low + high) / 2
         ratio = np.exp(middle)
-        # The shares most likely among those of this ratio: the smaller root of a quadratic equation.
+        # Maximum likelihood of the shares given the ratio: the smaller root of a quadratic equation.
         b = n1 * ratio + x1 + n0 + x0 * ratio
         root = np.sqrt(np.maximum(b * b - 4 * (n1 + n0) * ratio * (x1 + x0), 0))
         p0 = np.clip(2 * (x1 + x0) / (b + root), 0, 1)
@@ -261,37 +224,37 @@ def _ratio_where(
         excess = x1 / n1 - ratio * x0 / n0 - score * np.sqrt(variance)
         above = excess >= 0 if score < 0 else excess > 0  # without variance the score is 0
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    bound: NDArray[np.float64] = np.exp((low + high) / 2)
+    bound: Floats = np.exp((low + high) / 2)
     return bound
 
 
 def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
     """Return an interval of the share of all cases, where cases of one cluster are not independent.
 
-    A Wilson interval (see :func:`wilson`) of as many independent cases as are worth the clustered ones: the share's
-    variance is estimated between the clusters (by the jackknife of a ratio, Wolter, "Introduction to variance
-    estimation", 2007, chapter 4), and what few clusters, or few large ones, say of it counts for less, by Student's t.
-    Dean & Pagano, "Evaluating confidence interval methods for
-    binomial proportions in clustered surveys", Journal of Survey Statistics and Methodology 3 (2015), recommend it.
+    Wilson interval (see :func:`wilson`) at the effective number of independent cases. The variance of the share is
+    estimated between the clusters, by the jackknife of a ratio (Wolter, "Introduction to variance estimation", 2007,
+    chapter 4). Student's t allows for few clusters, or few large ones. Recommended by Dean & Pagano, "Evaluating
+    confidence interval methods for binomial proportions in clustered surveys", Journal of Survey Statistics and
+    Methodology 3 (2015).
 
     Parameters
     ----------
     successes, cases
-        Counts of each cluster, (c,); clusters without cases do not matter.
+        Counts of each cluster, (c,); clusters without cases have no effect.
     confidence
         In (0, 1).
 
     Returns
     -------
     low, high
-        Bounds in [0, 1], NaN without cases. Where the share is the same in all clusters, and their variance therefore
-        says nothing, cases of one cluster count as one; a single cluster gives (0, 1).
+        Bounds in [0, 1], NaN without cases. If the share is the same in all clusters, each cluster counts as one case.
+        A single cluster gives (0, 1).
 
     Notes
     -----
     At nominal 95 % it holds the share in 94 to 99 % of simulated samples with clusters of 1 to 3 cases, and in 82 to
     100 % where a sixth of the clusters hold four fifths of the cases, the least for a share of 2 % in up to 300
-    clusters (``benchmarks/interval_coverage.py``): what few clusters hold does not tell how rare a thing is.
+    clusters (``benchmarks/interval_coverage.py``): few clusters cannot tell how rare an outcome is.
 
     Examples
     --------
@@ -302,30 +265,20 @@ def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float =
     (0.0, 1.0)
     """
     z = normal_quantile(confidence)
-    x = as_array("successes", successes).astype(np.float64)
-    n = as_array("cases", cases).astype(np.float64)
+    x, n = _floats(successes, cases)
     x, n = x[n > 0], n[n > 0]
-    count, total = len(n), n.sum()
-    if not count:
-        return np.nan, np.nan
-    if count == 1:
-        return 0.0, 1.0
-    share = x.sum() / total
-    variance = (((x - share * n) / (1 - n / total)) ** 2).sum() / total**2
+    if len(n) < 2:
+        return (0.0, 1.0) if len(n) else (np.nan, np.nan)
+    total = n.sum()
+    p = x.sum() / total
+    variance = (((x - p * n) / (1 - n / total)) ** 2).sum() / total**2
     equal_clusters = float(total**2 / (n**2).sum())
-    # Not more than there are cases; and cases of one cluster are one where nothing tells how alike they are.
-    worth = min(share * (1 - share) / variance, total) if 0 < share < 1 and variance > 0 else equal_clusters
+    # At most the number of cases. Without variance, one case per cluster: nothing tells how much its cases correlate.
+    worth = min(p * (1 - p) / variance, total) if 0 < p < 1 and variance > 0 else equal_clusters
     worth *= (z / float(stdtrit(max(equal_clusters - 1, 1), (1 + confidence) / 2))) ** 2
-    low, high = wilson(np.array([share * worth]), np.array([worth]), confidence)
+    low, high = wilson([p * worth], [worth], confidence)
     return float(low[0]), float(high[0])
 
 
-def _counts(*counts: ArrayLike) -> list[NDArray[np.float64]]:
-    names = ("successes", "cases", "other_successes", "other_cases")
-    arrays = [as_array(name, values).astype(np.float64) for name, values in zip(names, counts, strict=True)]
-    return list(np.broadcast_arrays(*arrays))
-
-
-def _share(successes: NDArray[np.float64], cases: NDArray[np.float64]) -> NDArray[np.float64]:
-    share: NDArray[np.float64] = np.divide(successes, cases, out=np.full(cases.shape, np.nan), where=cases > 0)
-    return share
+def _floats(*counts: ArrayLike) -> list[Floats]:
+    return list(np.broadcast_arrays(*(np.asarray(values, np.float64) for values in counts)))

@@ -1,4 +1,4 @@
-"""Which nodes can be changed in one pass of a model without a part in each other's predictions."""
+"""Batches of nodes that can be changed in one pass of a model without influencing each other's predictions."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -10,14 +10,14 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 
 from cfe_faiss.graph import as_graph
 
-_Csr: TypeAlias = scipy.sparse.csr_array
+Csr: TypeAlias = scipy.sparse.csr_array
 
 _PROBES = 8
 _BLOCK = 1024
 """Nodes whose surroundings are held at a time."""
 
 
-def adjacency(data: Any, n: int) -> _Csr:
+def adjacency(data: Any, n: int) -> Csr:
     """Return which nodes are joined by an edge in either direction, and each node with itself: (n, n), ones.
 
     Messages flow along edges in one direction only where these are directed; then the reach is rather too large.
@@ -28,21 +28,21 @@ def adjacency(data: Any, n: int) -> _Csr:
     return scipy.sparse.csr_array(joined + scipy.sparse.eye_array(n, dtype=np.float32, format="csr"))
 
 
-def measured_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: _Csr) -> int | None:
-    """Return over how many edges a node's features reach the model's outputs; None where that is no matter of edges.
+def measured_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
+    """Return over how many edges a node's features reach the model's outputs; None if edges do not limit the reach.
 
     Parameters
     ----------
     unknown_at
-        Returns the nodes whose output is NaN when the features of one node are NaN, (n,): those that it has a part in.
+        Returns the nodes whose output is NaN when the features of one node are NaN, (n,): the nodes that it influences.
     joined
         See :func:`adjacency`.
 
     Returns
     -------
     int or None
-        n, all of a connected component, where no node looked at lies out of reach of another in its component. None
-        where outputs of other components are reached, or a node's own is not.
+        n, the whole connected component, if every probed node reaches all of its component. None if outputs of other
+        components are reached, or a node's own output is not.
     """
     n = joined.shape[0]
     hops, seen_end = 0, False
@@ -56,8 +56,8 @@ def measured_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: _Csr) 
     return hops if seen_end else n
 
 
-def independent_batches(nodes: NDArray[np.int64], joined: _Csr, hops: int | None) -> list[NDArray[np.int64]]:
-    """Return the nodes in batches, within which no two are ``hops`` edges apart or less (None: one node each).
+def independent_batches(nodes: NDArray[np.int64], joined: Csr, hops: int | None) -> list[NDArray[np.int64]]:
+    """Return the nodes in batches, within which any two are more than ``hops`` edges apart (None: one node each).
 
     Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.
     """
@@ -72,13 +72,13 @@ def independent_batches(nodes: NDArray[np.int64], joined: _Csr, hops: int | None
     return np.split(nodes[order], np.flatnonzero(np.diff(colour[order])) + 1) if len(nodes) else []
 
 
-def _distances(joined: _Csr, node: int) -> NDArray[np.float64]:
+def _distances(joined: Csr, node: int) -> NDArray[np.float64]:
     distances: NDArray[np.float64] = dijkstra(joined, indices=np.array([node]), unweighted=True)[0]
     return distances
 
 
-def _probes(joined: _Csr) -> list[int]:
-    """Return a few nodes, of few and of many neighbours, most of them in the largest connected component."""
+def _probes(joined: Csr) -> list[int]:
+    """Return up to 9 nodes with few and with many neighbours, most of them in the largest connected component."""
     degree = np.diff(joined.indptr)
     component = connected_components(joined)[1]
     largest = np.flatnonzero(component == np.argmax(np.bincount(component)))
@@ -87,7 +87,7 @@ def _probes(joined: _Csr) -> list[int]:
     return list(dict.fromkeys([*by_degree[places].tolist(), int(np.argmin(degree))]))
 
 
-def _colours(nodes: NDArray[np.int64], joined: _Csr, hops: int) -> NDArray[np.int64]:
+def _colours(nodes: NDArray[np.int64], joined: Csr, hops: int) -> NDArray[np.int64]:
     n = joined.shape[0]
     place = np.full(n, -1)
     place[nodes] = np.arange(len(nodes))
@@ -110,10 +110,9 @@ def _colours(nodes: NDArray[np.int64], joined: _Csr, hops: int) -> NDArray[np.in
 
 
 def _place_in_group(group: NDArray[Any]) -> NDArray[np.int64]:
-    """Return for each item how many of its group come before it."""
+    """Return for each item the number of earlier items of its group."""
     order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    sizes = np.diff(np.append(starts, len(group)))
+    _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
     place = np.empty(len(group), np.int64)
     place[order] = np.arange(len(group)) - np.repeat(starts, sizes)
     return place

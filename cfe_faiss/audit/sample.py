@@ -1,4 +1,4 @@
-"""People whose decisions are tested, their neighbours and closest pairs; all of it is blind to the attribute."""
+"""People whose decisions are tested, with their neighbours and closest pairs. Nothing here depends on the attribute."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,25 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import Bools, Floats, Ints, ScoreTest
+from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.groups import Bins, Grouping, groupings
-from cfe_faiss.base.checks import UNKNOWN, did_you_mean
+from cfe_faiss.audit.tables import Bools, Floats, Ints
+from cfe_faiss.base.checks import UNKNOWN, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.pairs import global_evidence
 
 _SEED = 20
-_ANY = 2  # label of queries that leaves no row out: decisions are labelled 0 and 1
+ANY_LABEL = 2
+"""Label of queries that excludes no row: stored rows have label 0 or 1."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """People in an order that depends on their vectors and a fixed seed, neither on the attribute nor on their ids.
 
-    Searches break ties by position in this order. Everything that needs no attribute is computed once.
+    Searches break ties by position in this order. Data that need no attribute are computed once.
 
     Attributes
     ----------
@@ -45,12 +47,16 @@ class Sample:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def index_by(self, labels: Bools) -> IndexEvidenceFlat:
+        """Return an exact index with these labels as classes and positions as ids."""
+        index = IndexEvidenceFlat(self.vectors.shape[1])
+        index.add_with_labels(self.vectors, labels.astype(np.int32))
+        return index
+
     @cached_property
     def index(self) -> IndexEvidenceFlat:
-        """Exact index with the decisions as classes and positions as ids."""
-        index = IndexEvidenceFlat(self.vectors.shape[1])
-        index.add_with_labels(self.vectors, self.unfavourable.astype(np.int32))
-        return index
+        """Exact index with the decisions as classes."""
+        return self.index_by(self.unfavourable)
 
     @cached_property
     def basis(self) -> Floats:
@@ -59,7 +65,7 @@ class Sample:
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints, NDArray[np.float32]]:
-        """The most similar pairs with different decisions, greedily, each person in at most one.
+        """The most similar pairs with different decisions, chosen greedily, each person in at most one.
 
         Positions of the unfavourable and of the other side, and the similarity.
         """
@@ -71,14 +77,14 @@ class Sample:
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest people of either group, (n, k), without the person."""
         positions = np.arange(len(self)) if positions is None else positions
-        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=_ANY))[1]
+        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))[1]
         is_self = found == positions[:, None]
-        is_self[~is_self.any(axis=1), -1] = True  # many people are alike: one too many was found
+        is_self[~is_self.any(axis=1), -1] = True  # more than k identical people: drop the last one instead
         others: Ints = found[~is_self].reshape(len(found), -1)
         return others
 
     def obstacle(self, carries: Bools) -> str:
-        """Return why no test of this value can be made; empty if one can."""
+        """Return why this value cannot be tested; empty if it can."""
         n, carriers, refused = len(self), int(carries.sum()), int(self.unfavourable.sum())
         least = direct_test.LEAST_GROUP
         if min(carriers, n - carriers) < least:
@@ -91,14 +97,14 @@ class Sample:
         return f"{varying} dimensions are more than a tenth of {n} people" if 10 * varying > n else ""
 
     def test(self, carries: Bools, contrasts: Sequence[Floats]) -> tuple[Floats, list[ScoreTest]]:
-        """Return the propensity of carrying the value, NaN if nothing can be tested, and a test for each contrast."""
+        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast."""
         if reason := self.obstacle(carries):
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
         chance = direct_test.propensity(self.basis, carries)
         return chance, direct_test.score_tests(self.basis, carries, chance, contrasts)
 
     def situation_contrast(self, k: int) -> Floats:
-        """Return each decision less the mean decision of the k nearest people, (n,)."""
+        """Return each decision minus the mean decision of the k nearest people, (n,)."""
         if len(self) < 2:
             return np.zeros(len(self))
         near: Floats = self.unfavourable[self.neighbours(min(k, len(self) - 1))].mean(axis=1)
@@ -113,7 +119,7 @@ class Sample:
 
 
 def sample(finder: EvidenceFinder, rows: Ints, unfavourable: NDArray[np.int32]) -> Sample:
-    """Return a sample of rows of a finder, in an order that depends on the set of rows and not on how it is given."""
+    """Return a sample of rows of a finder. Its order depends on the set of rows, not on their order."""
     width = finder.vectors.shape[1] * finder.vectors.itemsize
     as_bytes = np.ascontiguousarray(finder.vectors[rows]).view(f"V{width}").ravel()
     order = np.argsort(as_bytes, kind="stable")
@@ -122,8 +128,39 @@ def sample(finder: EvidenceFinder, rows: Ints, unfavourable: NDArray[np.int32]) 
     return Sample(rows, finder.vectors[rows], np.isin(finder.labels[rows], unfavourable))
 
 
-def tested_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
-    """Return the searched rows with a predicted class, or those of them that ``nodes`` names; ascending."""
+def question(
+    finder: EvidenceFinder,
+    attribute: str | Sequence[str],
+    values: tuple[str, Any],
+    unfavourable: Any,
+    nodes: Any,
+    bins: Bins,
+) -> tuple[Sample, Bools, dict[str, Any]]:
+    """Return the sample of a direct test, who of it carries the value, and the result's fields on both.
+
+    ``values`` are the name of the argument and the value or values.
+    """
+    bad = finder.class_numbers("unfavourable", unfavourable)
+    rows = known_rows(finder, nodes)
+    names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
+    single, crossed = (names, []) if len(names) == 1 else ([], [names])
+    group = attribute_groups(finder, rows, single, bins, crossed)[0]
+    given, carries = carriers(values[0], group, values[1])
+    known = group.codes != UNKNOWN
+    people = sample(finder, rows[known], bad)
+    fields = {
+        "attribute": group.name,
+        "value": tuple(given),
+        "unfavourable": tuple(finder.class_name(int(label)) for label in bad),
+        "n_carriers": int(carries.sum()),
+        "n_others": int((known & ~carries).sum()),
+        "unknown": int((~known).sum()),
+    }
+    return people, carries[np.searchsorted(rows, people.rows)], fields
+
+
+def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
+    """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
     members = finder.index.members().ids
     rows = members if nodes is None else np.unique(finder.searched("nodes", nodes))
     known: Ints = rows[finder.labels[rows] != UNKNOWN]
@@ -131,18 +168,14 @@ def tested_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
 
 
 def attribute_groups(
-    finder: EvidenceFinder,
-    rows: Ints,
-    names: Sequence[str],
-    bins: Bins,
-    intersections: Sequence[Sequence[str]] = (),
+    finder: EvidenceFinder, rows: Ints, names: Sequence[str], bins: Bins, intersections: Sequence[Sequence[str]] = ()
 ) -> list[Grouping]:
     """Return the groups of rows by attribute and by intersection; the code of a missing value is -1.
 
     Raises
     ------
     ValueError
-        If the finder knows no attributes, or not these.
+        If the finder has no attributes, or not these.
     """
     attributes = finder.attributes
     if attributes is None:
@@ -175,6 +208,6 @@ def carriers(argument: str, group: Grouping, values: Any) -> tuple[list[str], Bo
 
 
 def _name(value: Any) -> str:
-    """Return the name of a value as groups have it: whole numbers without a decimal point."""
+    """Return the group name of a value: integers have no decimal point."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     return f"{value:.0f}" if is_number and float(value).is_integer() else str(value)

@@ -1,20 +1,16 @@
 """Probabilities by group: calibration, and rates at every threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes, with_interval
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
+from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping
+from cfe_faiss.audit.intervals import with_interval
+from cfe_faiss.audit.tables import Floats, Frame, stacked
 from cfe_faiss.base.checks import as_array, as_count
-from cfe_faiss.base.extras import extra
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def calibration_curves(
@@ -25,7 +21,7 @@ def calibration_curves(
     n_bins: int = 10,
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
-) -> pd.DataFrame:
+) -> Frame:
     """Return how often people with a probability are truly favourable, for each group and bin of probabilities.
 
     Parameters
@@ -66,32 +62,20 @@ def calibration_curves(
     4     sex     m    0      2       0.20       0.5
     5     sex     m    1      2       0.75       1.0
     """
-    with extra("audit"):
-        import pandas as pd
-
     n_bins = as_count("n_bins", n_bins)
-    groups = groups_of(sensitive_attributes(sensitive_features), [], bins)
-    prob, truth = _scores(y_prob, len(groups[0].codes)), _outcomes(y_true, len(groups[0].codes))
+    groups, prob, truth = _inputs(sensitive_features, bins, y_prob, y_true)
     places = np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], prob)
-    frames = []
+    blocks: list[dict[str, Any]] = []
     for group in groups:
         known = (group.codes >= 0) & ~np.isnan(truth)
         cells, size = group.codes[known] * n_bins + places[known], len(group.values) * n_bins
         count = np.bincount(cells, minlength=size)
         right, total = (np.bincount(cells, values[known], size) for values in (truth, prob))
         some = np.flatnonzero(count)
-        frame = pd.DataFrame(
-            {
-                "feature": group.name,
-                "value": [group.values[cell // n_bins] for cell in some],
-                "bin": some % n_bins,
-                "count": count[some],
-                "predicted": total[some] / count[some],
-                **with_interval("observed", right[some], count[some], confidence),
-            }
-        )
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
+        block = {"feature": group.name, "value": [group.values[cell // n_bins] for cell in some], "bin": some % n_bins}
+        block |= {"count": count[some], "predicted": total[some] / count[some]}
+        blocks.append(block | with_interval("observed", right[some], count[some], confidence))
+    return stacked(blocks)
 
 
 def threshold_curves(
@@ -101,8 +85,8 @@ def threshold_curves(
     y_true: ArrayLike | None = None,
     thresholds: Sequence[float] | None = None,
     bins: Bins = DEFAULT_BINS,
-) -> pd.DataFrame:
-    """Return the selection rate and error rates of each group if people from a threshold on were selected.
+) -> Frame:
+    """Return the selection rate and error rates of each group at every threshold of the probability.
 
     Parameters
     ----------
@@ -117,7 +101,7 @@ def threshold_curves(
     -------
     DataFrame
         One line per group and threshold: ``feature``, ``value``, ``threshold``, ``count``, ``rate`` (selection rate),
-        ``tpr`` and ``fpr`` (true and false positive rate; NaN where there are no cases). The first lines are of all
+        ``tpr`` and ``fpr`` (true and false positive rate; NaN without cases). The first lines are of all
         people (``feature`` "all").
 
     Raises
@@ -137,43 +121,37 @@ def threshold_curves(
     4     m        0.5   0.5
     5     m        0.8   0.5
     """
-    with extra("audit"):
-        import pandas as pd
-
     points = np.linspace(0, 1, 21) if thresholds is None else as_array("thresholds", thresholds).astype(np.float64)
-    groups = groups_of(sensitive_attributes(sensitive_features), [], bins)
-    n = len(groups[0].codes)
-    prob, truth = _scores(y_prob, n), np.full(n, np.nan) if y_true is None else _outcomes(y_true, n)
-    frames = []
+    groups, prob, truth = _inputs(sensitive_features, bins, y_prob, y_true)
+    blocks = []
     for group in groups:
         for code, value in enumerate(group.values):
             own = group.codes == code
             parts = {"rate": own, "tpr": own & (truth == 1), "fpr": own & (truth == 0)}
-            rates = {name: _share_from(prob[part], points) for name, part in parts.items()}
             columns = {"feature": group.name, "value": value, "threshold": points, "count": int(own.sum())}
-            frames.append(pd.DataFrame(columns | rates))
-    return pd.concat(frames, ignore_index=True)
+            blocks.append(columns | {name: _share_from(prob[part], points) for name, part in parts.items()})
+    return stacked(blocks)
 
 
-def _share_from(prob: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of probabilities from each point on; NaN without any."""
+def _share_from(prob: Floats, points: Floats) -> Floats:
+    """Return the share of probabilities >= each point; NaN without probabilities."""
     if not len(prob):
         return np.full(len(points), np.nan)
     return 1 - np.searchsorted(np.sort(prob), points) / len(prob)
 
 
-def _scores(values: ArrayLike, n: int) -> NDArray[np.float64]:
-    prob = as_array("y_prob", values).astype(np.float64)
+def _inputs(
+    sensitive_features: Any, bins: Bins, y_prob: ArrayLike, y_true: ArrayLike | None
+) -> tuple[list[Grouping], Floats, Floats]:
+    """Return the groups, probabilities, and outcomes: 1, 0, or NaN if not known."""
+    groups = groups_of(sensitive_attributes(sensitive_features), [], bins)
+    n = len(groups[0].codes)
+    prob = as_array("y_prob", y_prob).astype(np.float64)
     if prob.shape != (n,) or not ((prob >= 0) & (prob <= 1)).all():
         raise ValueError(f"y_prob must have shape ({n},) and lie in 0..1, got {prob.shape}, {prob.ravel()[:8]}")
-    return prob
-
-
-def _outcomes(values: ArrayLike, n: int) -> NDArray[np.float64]:
-    truth = as_array("y_true", values).astype(np.float64)
+    truth = np.full(n, np.nan) if y_true is None else as_array("y_true", y_true).astype(np.float64)
     truth = np.where(truth == -1, np.nan, truth)
     if truth.shape != (n,) or not np.isin(truth[~np.isnan(truth)], (0, 1)).all():
-        raise ValueError(
-            f"y_true must have shape ({n},) and hold 0, 1, or -1 if unknown, got {truth.shape}, {truth[:8]}"
-        )
-    return truth
+        expected = f"have shape ({n},) and hold 0, 1, or -1 if unknown"
+        raise ValueError(f"y_true must {expected}, got {truth.shape}, {truth[:8]}")
+    return groups, prob, truth

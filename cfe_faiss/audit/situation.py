@@ -1,30 +1,23 @@
 """Situation test: people compared with their nearest neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.direct_test import Bools, Floats, Ints, verdict
-from cfe_faiss.audit.direction import DirectTest, question
+from cfe_faiss.audit.direct_test import verdict
+from cfe_faiss.audit.direction import DirectTest
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.sample import Sample
+from cfe_faiss.audit.sample import ANY_LABEL, Sample, question
+from cfe_faiss.audit.tables import Bools, Floats, Frame, data_frame, share
 from cfe_faiss.base.checks import as_count, as_number
-from cfe_faiss.base.extras import extra
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import table_html
-from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_REST, _PROTECTED, _ANY = 0, 1, 2  # labels of the two groups, and of queries
 _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it
 _DRAWS, _DRAWN_ROWS, _DEPTH = 100, 1_000, 2_000  # of the attribute, for `expected`
 
@@ -45,7 +38,7 @@ class SituationTest(DirectTest):
         Difference of the share decided unfavourably, carriers minus others of equal propensity, beyond their nearest
         neighbours.
     share_carriers, share_others
-        Share decided unfavourably in either group, whatever their vectors.
+        Share decided unfavourably in either group, not adjusted for the vectors.
     k, threshold
         As given.
     flagged, judged, expected
@@ -59,7 +52,7 @@ class SituationTest(DirectTest):
         ``similarity_rest``: mean similarity; ``flagged``: decided unfavourably, and the difference reaches the
         threshold.
     limits
-        What the numbers cannot say.
+        Limits of the numbers, in sentences.
     """
 
     share_carriers: float
@@ -69,7 +62,7 @@ class SituationTest(DirectTest):
     flagged: int
     judged: int
     expected: float
-    table: pd.DataFrame
+    table: Frame
 
     _repr_html_ = table_html
 
@@ -92,29 +85,19 @@ def situation_test(  # noqa: PLR0913
 ) -> SituationTest:
     """Test whether carriers are decided worse than their nearest neighbours, beyond what the vectors explain.
 
-    The test compares each person's decision with those of the k nearest people of either group. The table describes
-    each carrier as situation testing does [1]_: with the k nearest of the own group and the k nearest others.
+    The test compares each person's decision with the decisions of the k nearest people of either group. The table
+    describes each carrier as situation testing does [1]_: with the k nearest people of both groups.
 
     Parameters
     ----------
-    finder
-        Its searched rows are tested. It must know their attributes.
-    attribute
-        Name of an attribute, or several names: values of their intersection read "f & 18-35".
+    finder, attribute, unfavourable, nodes, alpha, bins
+        As in :func:`direction_test`.
     protected
         The value that makes the protected group, or a collection of values; everyone else with a value is the rest.
-    unfavourable
-        The class that counts as unfavourable, or a collection of classes; names or numbers.
     k
-        Neighbours, >= 1, without the person; fewer where there are fewer.
-    nodes
-        Ids of the rows to test, or a mask; held-out people, say. By default all searched rows.
+        Neighbours, >= 1, without the person; fewer in smaller groups.
     threshold
         Smallest difference of shares that flags a person in the table, in [0, 1].
-    alpha
-        Largest p value of a finding, in (0, 1).
-    bins
-        How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
 
     Returns
     -------
@@ -168,30 +151,26 @@ def situation_test(  # noqa: PLR0913
     )
 
 
-def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> pd.DataFrame:
-    with extra("audit"):
-        import pandas as pd
-
+def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> Frame:
+    """Return Luong's table: each carrier with the k nearest people of both groups."""
     carriers = np.flatnonzero(carries)
-    rows = people.rows[carriers]
-    by_group = IndexEvidenceFlat(people.vectors.shape[1])
-    by_group.add_with_labels(people.vectors, carries.astype(np.int32))
+    rows, by_group = people.rows[carriers], people.index_by(carries)
     columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
     shares, similarities = [], {}
-    for code, name in ((_PROTECTED, "protected"), (_REST, "rest")):
-        only = EvidenceParameters(labels=_ANY, targets=[code])
+    for group, name in ((True, "protected"), (False, "rest")):
+        only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
         D, I = by_group.search(people.vectors[carriers], k + 1, params=only)
-        # Carriers are found in their own group: move them to the last place, which is dropped.
-        places = np.argsort(carriers[:, None] == I, axis=1, kind="stable")[:, :k]
-        D, I = np.take_along_axis(D, places, axis=1), np.take_along_axis(I, places, axis=1)
+        # Carriers are found in their own group: move them to the last column, which is dropped.
+        order = np.argsort(carriers[:, None] == I, axis=1, kind="stable")[:, :k]
+        D, I = np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
         found = I >= 0
         n = columns[f"n_{name}"] = found.sum(axis=1)
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
-        shares.append(_share(bad, n))
-        similarities[f"similarity_{name}"] = _share(np.where(found, D, 0).sum(axis=1), n)
+        shares.append(share(bad, n))
+        similarities[f"similarity_{name}"] = share(np.where(found, D, 0).sum(axis=1), n)
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
-    return pd.DataFrame({**columns, "difference": difference, **similarities, "flagged": flagged})
+    return data_frame({**columns, "difference": difference, **similarities, "flagged": flagged})
 
 
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
@@ -219,15 +198,10 @@ def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Boo
     shares = []
     for group in (carries, ~carries):
         first = group & (np.cumsum(group, axis=1, dtype=np.int32) <= k)
-        shares.append(_share((first & unfavourable).sum(axis=1), first.sum(axis=1)))
+        shares.append(share((first & unfavourable).sum(axis=1), first.sum(axis=1)))
     difference = shares[0] - shares[1]
     flags: Bools = difference[~np.isnan(difference)] >= threshold - _ROUNDING
     return flags
-
-
-def _share(part: Any, whole: Ints) -> Floats:
-    share: Floats = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return share
 
 
 def _mean(values: Bools) -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfe_faiss.audit.groups import Bins
 
 
-_MAIN = ("feature", "value", "score", "expected", "difference", "difference_low", "difference_high", "nodes")
+_MAIN = ("feature", "value", "score", "expected", "difference", "nodes")
 
 
 def run_discrimination(arguments: argparse.Namespace) -> None:
@@ -35,7 +35,7 @@ def run_discrimination(arguments: argparse.Namespace) -> None:
 
 def run_consistency(arguments: argparse.Namespace) -> None:
     """Write the share of nodes that are closer to another class than to their own."""
-    _write_by_group(audit.consistency, arguments, {})
+    _write_by_group(audit.consistency, arguments, {"confidence": arguments.confidence})
 
 
 def _write_by_group(
@@ -51,7 +51,6 @@ def _write_by_group(
         **({} if case is None else _groups(arguments, as_attributes(case.attributes))),
         **options,
         nprobe=arguments.nprobe,
-        confidence=arguments.confidence,
         progress=True,
     )
     write_frame(found, arguments.format, main)

@@ -9,7 +9,6 @@ from scipy.stats import beta, binom, binomtest
 from cfe_faiss.audit.intervals import (
     bootstrap_mean,
     clustered_wilson,
-    jeffreys,
     newcombe,
     normal_quantile,
     risk_ratio,
@@ -33,26 +32,6 @@ def test_wilson_without_cases_is_undefined() -> None:
     assert math.isnan(low[0])
     assert math.isnan(high[0])
     assert 0 < low[1] < high[1] == 1
-
-
-@given(cases=st.integers(1, 500), share=st.floats(0, 1), level=LEVELS)
-def test_jeffreys_are_quantiles_of_the_beta_distribution(cases: int, share: float, level: float) -> None:
-    successes = round(cases * share)
-    expected = beta(successes + 0.5, cases - successes + 0.5).ppf([(1 - level) / 2, (1 + level) / 2])
-    expected = [expected[0] if successes else 0, expected[1] if successes < cases else 1]
-    low, high = jeffreys([successes], [cases], level)
-    # so low a level can leave the share itself out
-    wanted = min(expected[0], successes / cases), max(expected[1], successes / cases)
-    np.testing.assert_allclose([low[0], high[0]], wanted, atol=1e-9)
-
-
-def test_jeffreys_of_cases_that_are_no_whole_numbers() -> None:
-    low, high = jeffreys([0.25, 0, 1.5, 0], [0.5, 1.5, 1.5, 0])
-    assert (low[:3] >= 0).all()
-    assert (low[:3] < high[:3]).all()
-    assert low[1] == 0
-    assert high[2] == 1
-    assert np.isnan([low[3], high[3]]).all()
 
 
 @given(scores=st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), min_size=1, max_size=300), level=LEVELS)
@@ -106,7 +85,6 @@ def test_confidence_must_be_between(confidence: float) -> None:
         normal_quantile,
         lambda level: bootstrap_mean([0.5], level),
         lambda level: wilson([1], [2], level),
-        lambda level: jeffreys([1], [2], level),
     ):
         with pytest.raises(ValueError, match="confidence must lie"):
             call(confidence)

@@ -25,7 +25,7 @@ def test_discrimination_writes_the_results_of_the_api(folder: Path, people, outp
     text = output("discrimination", folder / "ivf.cfe", *options, f"--{style}")
     assert_wrote(text, style, audit.discrimination_scores(of(index, people)))
     options += ("--columns", "sex", "age", "--bins", "age=0,30,99", "--cross", "sex", "zero", "--nodes", 3, 5, 8)
-    options += ("-k", 4, "--nprobe", 2, "--confidence", 0.8, "--sensitive", "sex")
+    options += ("-k", 4, "--nprobe", 2, "--sensitive", "sex")
     expected = audit.discrimination_scores(
         of(index, people),
         nodes=[3, 5, 8],
@@ -35,7 +35,6 @@ def test_discrimination_writes_the_results_of_the_api(folder: Path, people, outp
         intersections=[("sex", "zero")],
         sensitive=["sex"],
         nprobe=2,
-        confidence=0.8,
     )
     assert expected["score"].isna().any()
     assert_wrote(output("discrimination", folder / "ivf.cfe", *options, f"--{style}"), style, expected)

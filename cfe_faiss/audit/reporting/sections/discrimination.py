@@ -16,7 +16,6 @@ def discrimination_section(inputs: Inputs) -> Section:
         bins=inputs.settings.bins,
         intersections=inputs.crossed,
         sensitive=[*inputs.sensitive, *(" & ".join(names) for names in inputs.crossed)],
-        confidence=inputs.settings.confidence,
     )
     rows = [row | {"group": group_name(row["feature"], row["value"])} for row in rows_of(frame)]
     table = Table(
@@ -31,7 +30,7 @@ def discrimination_section(inputs: Inputs) -> Section:
                 "score",
                 "Score",
                 "score",
-                ("low", "high"),
+                None,
                 "nodes",
                 Plot((0.0, 0.25, 0.5, 0.75, 1.0), expected="expected"),
             ),

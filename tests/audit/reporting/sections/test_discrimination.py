@@ -11,7 +11,7 @@ def test_scores_are_those_of_the_function(audited):
     assert [(row["feature"], row["value"]) for row in rows] == list(
         zip(scores["feature"], scores["value"], strict=True)
     )
-    for name in ("score", "expected", "difference_low", "nodes", "sensitive"):
+    for name in ("score", "expected", "difference", "nodes", "sensitive"):
         assert [row[name] for row in rows] == scores[name].tolist()
 
 
