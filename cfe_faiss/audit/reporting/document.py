@@ -1,16 +1,54 @@
-"""A report as plain data: the page, report.json and report.csv are three ways to write the same numbers."""
+"""A report as plain data: the page, report.json and report.csv write the same numbers in three ways."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-
-from cfe_faiss.audit.reporting.drawings import Neighbourhood, Plot
+from typing import Any, Literal, Self, TypeAlias
 
 Kind: TypeAlias = Literal[
     "text", "long", "side", "count", "share", "score", "signed", "points", "number", "p-value", "similarity", "flag"
 ]
-"""How a column is written for readers, see :func:`cfe_faiss.audit.reporting.formats.written`."""
+"""Kind of the values of a column, see :func:`cfe_faiss.audit.reporting.formats.written`."""
+
+STYLES = 6
+"""Number of classes that look different in a drawing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Chart in a column of a table: each row has a dot for its number and a line for its interval.
+
+    Attributes
+    ----------
+    ticks
+        Numbers above the chart, ascending; the first and the last are the ends of the scale.
+    guides
+        Numbers of the dashed lines.
+    expected, before
+        Keys of numbers drawn as an upright bar and as a square; empty for none.
+    """
+
+    ticks: tuple[float, ...]
+    guides: tuple[float, ...] = ()
+    expected: str = ""
+    before: str = ""
+
+    @classmethod
+    def around(cls, numbers: Iterable[float | None], guides: tuple[float, ...] = (), **keys: str) -> Self:
+        """Return a chart whose scale holds all numbers and guides.
+
+        Examples
+        --------
+        >>> Plot.around([0.72, None, 1.1], (0.8, 1.0)).ticks
+        (0.7, 0.8, 0.9, 1.0, 1.1)
+        """
+        known = [number for number in (*numbers, *guides) if number is not None and math.isfinite(number)] or [0, 1]
+        low, high = min(known), max(known)
+        rough = (high - low or 1) / 5
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        return cls(tuple(round(step * i, 10) for i in range(first, max(last, first + 1) + 1)), guides, **keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +62,13 @@ class Column:
     title
         Its heading on the page.
     kind
-        What its values are.
+        Kind of its values.
     interval
         Keys of the bounds of its confidence interval.
     n
         Key of the number of cases behind its values.
     plot
         Chart of its values and intervals, drawn beside them.
-    level
-        Confidence of its intervals in words, where it is not that of the report.
     """
 
     key: str
@@ -41,12 +77,15 @@ class Column:
     interval: tuple[str, str] | None = None
     n: str | None = None
     plot: Plot | None = None
-    level: str = ""
 
     @property
     def is_value(self) -> bool:
-        """Whether it holds measured numbers, rather than names or counts of cases."""
+        """Whether it holds measured numbers, rather than names."""
         return self.kind not in ("text", "long", "side", "flag")
+
+    def bounds(self, row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """Return the interval in a row; None without one."""
+        return (None, None) if self.interval is None else (row[self.interval[0]], row[self.interval[1]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +97,15 @@ class Table:
     id
         Unique in the report.
     caption, reading
-        What it shows; how to read one line of it.
+        Its content; how to read one line of it.
     columns, rows
-        Every row has a value for every key of the columns, their intervals included; None where it is not defined.
+        Every row has a value for every key of the columns and their intervals; None if it is not defined.
     limit
-        Rows shown on the page, 0 to leave the table out of it; the files hold all of them.
+        Number of rows on the page; the files hold all of them.
     notes
         Sentences below it.
     group
-        Key of a column that becomes headings between the rows; its rows stand together. Empty for none.
+        Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
     """
 
     id: str
@@ -92,8 +131,37 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Neighbour of a node: its name, the number of its predicted class, and whether the other node has it, too."""
+
+    name: str
+    style: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """Node with the neighbours that are drawn.
+
+    Attributes
+    ----------
+    name, style
+        Name of the node, and the number of its predicted class among the classes of the drawing.
+    neighbours
+        Clockwise.
+    edges
+        Pairs of positions in ``neighbours`` that are connected.
+    """
+
+    name: str
+    style: int
+    neighbours: tuple[Neighbour, ...]
+    edges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a case: its row, what the user calls it, its predicted and true class by name (None: not known).
+    """One side of a case: its row, the user's name for it, its predicted and true class by name (None: not known).
 
     ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
     """
@@ -102,8 +170,8 @@ class Side:
     name: str
     predicted: str
     true: str | None
-    surroundings: str
-    neighbourhood: Neighbourhood | None
+    surroundings: str = ""
+    neighbourhood: Neighbourhood | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +181,17 @@ class Case:
     Attributes
     ----------
     place
-        Among the pairs shown, from 1.
+        Rank among the pairs shown, from 1.
     similarity
         With as many digits as are known.
     rank
-        Among all pairs of nodes with different predicted classes, in words.
+        Rank among all pairs of nodes with different predicted classes, in words.
     sides
         The two people.
     differences
         Decisions, true classes, and the attributes in which they differ, largest difference first.
     agreement
-        In how many attributes they agree, in words.
+        Number of attributes in which they agree, in words.
     legend
         Number and name of every class that is drawn; empty without drawings.
     """
@@ -141,7 +209,7 @@ class Case:
 class Measure:
     """Number that conditions can be about: a metric of a group of an attribute, of n cases.
 
-    ``unjudged`` says why no condition can judge the number; empty where one can.
+    ``unjudged`` says why no condition can judge the number; empty if one can.
     """
 
     metric: str
@@ -154,11 +222,20 @@ class Measure:
     unjudged: str = ""
 
     @classmethod
-    def of(cls, metric: str, attribute: str | None, group: str, row: Mapping[str, Any], key: str, n: str) -> "Measure":
-        """Return the number that a row of a table holds under ``key``, and its interval where it has one."""
+    def of(
+        cls,
+        metric: str,
+        attribute: str | None,
+        group: str,
+        row: Mapping[str, Any],
+        key: str,
+        n: str,
+        unjudged: str = "",
+    ) -> Self:
+        """Return the number that a row of a table holds under ``key``, and its interval if it has one."""
         bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
         value = math.nan if row[key] is None else float(row[key])
-        return cls(metric, attribute, group, value, row[n], row.get(bounds[0]), row.get(bounds[1]))
+        return cls(metric, attribute, group, value, row[n], row.get(bounds[0]), row.get(bounds[1]), unjudged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +255,15 @@ class Section:
     described
         Sentences for the first page: numbers without a test.
     undetermined
-        Sentences for the first page: what the data cannot tell.
+        Sentences for the first page: limits of the data.
     findings
         Its results, a sentence each, with the number of cases.
     missing
-        Why there is nothing to show; empty where there is.
+        Why there is nothing to show; empty if there is something.
     tables, cases
         Its tables, some of them drawn, and its case files.
     limits
-        What selection and assumptions do to its numbers, and what they cannot say.
+        Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     measures
         The numbers that conditions can be about.
     is_open
