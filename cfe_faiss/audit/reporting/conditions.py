@@ -35,17 +35,12 @@ METRICS = {
 }
 """The metrics that conditions can be about."""
 
-_NAMES = {"truth": "true classes (data.y)"}
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "selection_rate": ("favourable", "sensitive"),
-    "impact_ratio": ("favourable", "sensitive"),
-    "selection_rate_difference": ("favourable", "sensitive"),
-    "accuracy": ("favourable", "sensitive", "truth"),
-    "false_positive_rate": ("favourable", "sensitive", "truth"),
-    "false_negative_rate": ("favourable", "sensitive", "truth"),
+_TRUTH = "true classes (data.y)"
+_NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(METRICS, ("favourable", "sensitive", "truth"))
+_NEEDS |= dict.fromkeys(("selection_rate", "impact_ratio", "selection_rate_difference"), ("favourable", "sensitive"))
+_NEEDS |= {
     "overall_accuracy": ("truth",),
     "consistency": (),
-    "equalised_odds_difference": ("favourable", "sensitive", "truth"),
     "only_in": ("sensitive",),
     "flipped": ("model", "sensitive"),
 }
@@ -227,7 +222,8 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
                 "require must be about sensitive attributes or two of them crossed "
                 f"({listed(known) if known else 'none'}), got {condition.attribute!r}"
             )
-        lacking = [_NAMES.get(need, need) for need in _NEEDS[condition.metric] if not inputs.has(need)]
+        needs = (need for need in _NEEDS[condition.metric] if not inputs.has(need))
+        lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
             raise ValueError(f"a condition on {condition.metric} must come with {listed(lacking)}, got none")
 

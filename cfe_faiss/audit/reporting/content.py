@@ -15,10 +15,13 @@ from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, che
 from cfe_faiss.audit.reporting.document import Section, Table
 from cfe_faiss.audit.reporting.formats import plural
 from cfe_faiss.audit.reporting.inputs import COMMAND, Inputs, facts, scope
-from cfe_faiss.audit.reporting.sections import make_section, section_names
+from cfe_faiss.audit.reporting.sections import balance, direct_effects, groups, model_tests, pairs
+from cfe_faiss.audit.reporting.wording import MAKERS, texts
 
 FORMAT = 2
 """The version of report.json, see schema.json."""
+_MODULES = balance, direct_effects, groups, model_tests, pairs
+"""Modules with the functions of sections, which register themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +93,16 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     """Run every audit."""
     sections = []
     # None: no bar if standard error is not a terminal.
-    with tqdm(section_names(), "Auditing", disable=None if progress else True, file=sys.stderr, leave=False) as bar:
+    names, disable = texts()["sections"], None if progress else True
+    with tqdm(names, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
         for name in bar:
             bar.set_postfix_str(name.replace("_", " "))
-            sections.append(make_section(inputs, name))
+            sections.append(MAKERS[name](inputs) if name in MAKERS else inputs.section(name))
     measures = [measure for section in sections for measure in section.measures]
     results = check_all(conditions, measures, inputs.attributes_and_pairs)
     known = facts(inputs)
     # The command names output files: equal audits have equal ids in all folders.
-    hashed = [
-        {name: fact for name, fact in known.items() if name != COMMAND},
-        [asdict(section) for section in sections],
-    ]
+    hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
     text = json.dumps(hashed, sort_keys=True, default=str)
     return Content(
         title=inputs.title,
@@ -111,7 +112,7 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         level=inputs.words["level"],
         confidence=inputs.settings.confidence,
         facts=known,
-        scope=tuple(scope(inputs)),
+        scope=scope(inputs),
         sections=tuple(sections),
         results=results,
         checks=_checks(inputs, results),

@@ -117,13 +117,6 @@ class Table:
     notes: tuple[str, ...] = ()
     group: str = ""
 
-    def __post_init__(self) -> None:
-        needed = [key for column in self.columns for key in (column.key, *(column.interval or ()))]
-        for row in self.rows:
-            lacking = [key for key in needed if key not in row]
-            if lacking:
-                raise KeyError(f"the table {self.id!r} lacks {lacking} in a row of {list(row)}")
-
     @property
     def charts(self) -> list[Column]:
         """Columns that are drawn."""
@@ -141,19 +134,18 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """Node with the neighbours that are drawn.
+    """Drawing of a node and its neighbours.
 
     Attributes
     ----------
-    name, style
-        Name of the node, and the number of its predicted class among the classes of the drawing.
+    style
+        Number of its predicted class among the classes of the drawing.
     neighbours
         Clockwise.
     edges
         Pairs of positions in ``neighbours`` that are connected.
     """
 
-    name: str
     style: int
     neighbours: tuple[Neighbour, ...]
     edges: tuple[tuple[int, int], ...]
@@ -223,19 +215,12 @@ class Measure:
 
     @classmethod
     def of(
-        cls,
-        metric: str,
-        attribute: str | None,
-        group: str,
-        row: Mapping[str, Any],
-        key: str,
-        n: str,
-        unjudged: str = "",
+        cls, metric: str, place: tuple[str | None, str], row: Mapping[str, Any], key: str, n: str, unjudged: str = ""
     ) -> Self:
-        """Return the number that a row of a table holds under ``key``, and its interval if it has one."""
+        """Return the number of a row under ``key``, with its interval; ``place`` is its attribute and group."""
         bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
         value = math.nan if row[key] is None else float(row[key])
-        return cls(metric, attribute, group, value, row[n], row.get(bounds[0]), row.get(bounds[1]), unjudged)
+        return cls(metric, *place, value, row[n], row.get(bounds[0]), row.get(bounds[1]), unjudged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,7 @@ def standalone_chart(table: Table, column: Column) -> str:
             _placed(y, _ROW, strip(column, row)),
             _text(_LABEL + _CHART + 8, y + 14, number, "label", "start"),
         ]
-    return _file(_framed(table.caption, _AXIS + _ROW * len(table.rows) + 4, parts, _LABEL + _CHART + _NUMBER))
-
-
-def standalone_neighbourhood(drawing: Neighbourhood, name: str) -> str:
-    """Return the drawing of a node as an SVG file."""
-    return _file(neighbourhood(drawing, name))
+    return as_file(_framed(table.caption, _AXIS + _ROW * len(table.rows) + 4, parts, _LABEL + _CHART + _NUMBER))
 
 
 def mark(style: int) -> Markup:
@@ -115,7 +110,8 @@ def _placed(y: int, height: int, chart: Markup) -> Markup:
     return _element("svg", chart, x=_LABEL, y=y, width=_CHART, height=height)
 
 
-def _file(drawing: Markup) -> str:
+def as_file(drawing: Markup) -> str:
+    """Return a drawing as an SVG file."""
     style = files("cfe_faiss.audit.reporting").joinpath("templates", "figure.css").read_text(encoding="utf-8")
     inline = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     start = inline.index(">") + 1

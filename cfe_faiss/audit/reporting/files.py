@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cfe_faiss.audit.reporting import figures, formats
+from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
 from cfe_faiss.audit.reporting.document import Case, Section, Side, Table
-from cfe_faiss.audit.reporting.formats import shown, undefined
-from cfe_faiss.audit.reporting.inputs import BLANKS, COMMAND
+from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
+from cfe_faiss.audit.reporting.inputs import COMMAND
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
@@ -30,15 +30,8 @@ with extra("audit"):
     import jinja2
     from markupsafe import Markup
 
-_FILTERS = {
-    "shown": shown,
-    "written": formats.written,
-    "interval": formats.interval,
-    "axis": figures.axis,
-    "strip": figures.strip,
-    "neighbourhood": figures.neighbourhood,
-    "legend": figures.mark,
-}
+_FILTERS = shown, written, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
+"""Functions that the templates call by their names."""
 
 
 def report_files(path: Path) -> tuple[Path, ...]:
@@ -80,9 +73,9 @@ def page(content: Content) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(_FILTERS)
+    environment.filters.update({function.__name__: function for function in _FILTERS})
     filled = environment.get_template("report.html.j2")
-    return filled.render(report=content, policy=policy, style=Markup(style), blanks=BLANKS, command=COMMAND)
+    return filled.render(report=content, policy=policy, style=Markup(style), command=COMMAND)
 
 
 def template(name: str) -> str:
@@ -197,5 +190,5 @@ def _drawings(content: Content) -> Iterator[tuple[str, str]]:
             for side, letter in zip(case.sides, "ab", strict=True):
                 if side.neighbourhood is not None:
                     title = f"{side.name} and its neighbours"
-                    drawing = figures.standalone_neighbourhood(side.neighbourhood, title)
-                    yield f"case_{case.place}_{letter}", drawing
+                    drawing = figures.neighbourhood(side.neighbourhood, title)
+                    yield f"case_{case.place}_{letter}", figures.as_file(drawing)

@@ -4,6 +4,7 @@ import hashlib
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -19,19 +20,9 @@ from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.reporting.formats import first_of, group_name, listed, plural, shown
-from cfe_faiss.audit.reporting.wording import Wording
+from cfe_faiss.audit.reporting.wording import Wording, texts
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
-
-BLANKS = (
-    "Purpose of the model",
-    "Who decides with it, about whom",
-    "Version of the model in use",
-    "Person responsible",
-    "Reviewed by, on",
-    "Remarks",
-)
-"""Lines that people fill in by hand."""
 
 COMMAND = "Command to rerun"
 """Name of the fact that may differ between equal audits."""
@@ -194,6 +185,11 @@ class Inputs(Wording):
         return {name: bins[name] for name in self.sensitive if name in bins} if isinstance(bins, Mapping) else bins
 
     @property
+    def options(self) -> dict[str, Any]:
+        """Arguments that most audits share."""
+        return {"bins": self.settings.bins, "intersections": self.crossed, "confidence": self.settings.confidence}
+
+    @property
     def unfavourable(self) -> list[int]:
         """The predicted classes other than the favourable one, ascending; empty if none was named."""
         others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, self.favourable)]
@@ -285,31 +281,28 @@ def _check_texts(attributes: Attributes) -> None:
             raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
 
 
-def scope(inputs: Inputs) -> list[str]:
+def scope(inputs: Inputs) -> tuple[str, ...]:
     """Return sentences that describe the audit to readers who know neither the data nor the model."""
-    total, count = len(inputs.finder.labels), len(inputs.nodes)
-    nouns = inputs.words["person"], inputs.words["people"]
-    part = ("" if count == total else f"{count:,} of ") + plural(total, *nouns)
-    lines = [inputs.say("scope.audited", data=inputs.data_name, model=inputs.model_name, part=part)]
-    if inputs.favourable is not None:
-        hits, name = inputs.labels == inputs.favourable, inputs.class_names[inputs.favourable]
-        lines.append(inputs.say("scope.selected", _rate(inputs, hits), favourable=name))
+    finder, removed = inputs.finder, inputs.finder.removed
+    total, count = len(finder.labels), len(inputs.nodes)
+    part = ("" if count == total else f"{count:,} of ") + plural(total, inputs.words["person"], inputs.words["people"])
+    values = {
+        "data": inputs.data_name,
+        "model": inputs.model_name,
+        "part": part,
+        "names": listed(map(shown, inputs.sensitive)) if inputs.sensitive else "",
+        "features": finder.vectors.shape[1],
+        "graph": "" if finder.graph is None else " and the connections",
+        "without": "" if removed is None else f", without {listed(map(shown, removed.attributes))}",
+    }
+    shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
     if inputs.truth is not None:
-        judged = inputs.truth != UNKNOWN
-        lines.append(inputs.say("scope.right", _rate(inputs, (inputs.truth == inputs.labels)[judged])))
-    if inputs.sensitive:
-        removed = inputs.finder.removed
-        basis = " and the connections" if inputs.has("graph") else ""
-        basis += "" if removed is None else f", without {listed(map(shown, removed.attributes))}"
-        names, features = listed(map(shown, inputs.sensitive)), inputs.finder.vectors.shape[1]
-        lines.append(inputs.say("scope.compared", names=names, features=features, basis=basis))
-    return lines
-
-
-def _rate(inputs: Inputs, hits: NDArray[np.bool_]) -> dict[str, float]:
-    """Return a share with its interval, and the number of cases."""
-    low, high = wilson(int(hits.sum()), len(hits), inputs.settings.confidence)
-    return {"share": float(hits.mean()), "low": float(low), "high": float(high), "judged": len(hits)}
+        shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
+        values["judged"] = len(shares["right"])
+    for name, hits in shares.items():
+        low, high = wilson(int(hits.sum()), len(hits), inputs.settings.confidence)
+        values |= {name: float(hits.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
+    return inputs.sentences(texts()["scope"]["sentences"], values)
 
 
 def facts(inputs: Inputs) -> dict[str, str]:
@@ -364,10 +357,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that affect the numbers."""
     found = {"Python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

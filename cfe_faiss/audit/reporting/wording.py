@@ -5,14 +5,17 @@ import string
 import tomllib
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, wraps
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table
 from cfe_faiss.audit.reporting.formats import number, plural, shown
 
 _Values = Mapping[str, Any]
+_NONE: _Values = MappingProxyType({})
 
 
 class Wording:
@@ -27,20 +30,16 @@ class Wording:
         """Return whether the audit has something that a text or a section needs."""
         raise NotImplementedError
 
-    def say(self, key: str, values: _Values | None = None, **more: Any) -> str:
+    def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
         """Return a sentence of sections.toml, ``says.<key>``, filled with values."""
         part, _, name = key.partition(".")
-        return self._filled(texts()["says"][part][name], {**(values or {}), **more})
+        return self._filled(texts()["says"][part][name], {**values, **more})
 
     def table(
-        self,
-        name: str,
-        rows: Iterable[_Values],
-        values: _Values | None = None,
-        columns: Iterable[Column] = (),
+        self, name: str, rows: Iterable[_Values], values: _Values = _NONE, columns: Iterable[Column] = ()
     ) -> Table:
         """Return a table of sections.toml with rows, and with further columns behind its own."""
-        text, values, rows = texts()["tables"][name], values or {}, tuple(rows)
+        text, rows = texts()["tables"][name], tuple(rows)
         kept = [column for column in text["columns"] if self._holds(column, values)]
         return Table(
             id=self._filled(text.get("id", name), values),
@@ -49,16 +48,17 @@ class Wording:
             columns=(*(self._column(column, rows, values) for column in kept), *columns),
             rows=rows,
             limit=text.get("limit", 60),
-            notes=self._sentences(text.get("notes", ()), values),
+            notes=self.sentences(text.get("notes", ()), values),
             group=text.get("group", ""),
         )
 
     def section(
         self,
         name: str,
-        values: _Values | None = None,
+        values: _Values = _NONE,
         *,
         missing: str = "",
+        tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
         findings: Iterable[str] = (),
         limits: Iterable[str] = (),
         **parts: Any,
@@ -71,22 +71,25 @@ class Wording:
             Its name, and the numbers in its texts.
         missing
             Name of the reason why it is empty, see ``missing`` in sections.toml.
+        tables
+            Rows of tables by name, or tables.
         findings, limits
-            Sentences behind those of sections.toml.
+            Sentences behind the sentences of sections.toml.
         parts
             Further fields of :class:`Section`.
         """
-        text, values = texts()["sections"][name], values or {}
-        heading = name, text["title"], self._filled(text["purpose"], values)
+        text = texts()["sections"][name]
+        empty = Section(name, text["title"], self._filled(text["purpose"], values), is_open=text.get("is_open", False))
         if missing:
-            reason = self._filled(texts()["missing"][missing], values)
-            return Section(*heading, missing=reason, is_open=text.get("is_open", False))
-        return Section(
-            *heading,
+            return replace(empty, missing=self._filled(texts()["missing"][missing], values))
+        if isinstance(tables, Mapping):
+            tables = [self.table(name, rows, values) for name, rows in tables.items()]
+        return replace(
+            empty,
+            tables=tuple(tables),
             headline=self._filled(text.get("headline", ""), values),
-            findings=(*self._sentences(text.get("findings", ()), values), *findings),
-            limits=(*self._sentences(text.get("limits", ()), values), *limits),
-            is_open=text.get("is_open", False),
+            findings=(*self.sentences(text.get("findings", ()), values), *findings),
+            limits=(*self.sentences(text.get("limits", ()), values), *limits),
             **parts,
         )
 
@@ -104,7 +107,8 @@ class Wording:
         name = condition.removeprefix("not ")
         return not name or bool(values[name] if name in values else self.has(name)) == (name == condition)
 
-    def _sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
+    def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
+        """Return the sentences of sections.toml that apply, filled with values."""
         kept = (entry for entry in entries if self._holds(entry, values))
         return tuple(self._filled(entry if isinstance(entry, str) else entry["text"], values) for entry in kept)
 

@@ -6,11 +6,11 @@ import pytest
 
 from cfe_faiss.audit.reporting.document import Column, Neighbour, Neighbourhood, Plot, Table
 from cfe_faiss.audit.reporting.figures import (
+    as_file,
     axis,
     mark,
     neighbourhood,
     standalone_chart,
-    standalone_neighbourhood,
     strip,
 )
 
@@ -24,8 +24,8 @@ ROWS = (
     {"name": "beyond the scale", "share": 7.0, "low": -3.0, "high": 9.0, "expected": 1.0, "before": None},
 )
 NEIGHBOURHOODS = [
-    Neighbourhood(HOSTILE, 0, tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), ((0, 4), (1, 2))),
-    Neighbourhood("alone", 1, (), ()),
+    Neighbourhood(0, tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), ((0, 4), (1, 2))),
+    Neighbourhood(1, (), ()),
 ]
 
 
@@ -108,7 +108,7 @@ def test_neighbourhoods_are_well_formed_escaped_and_within_the_drawing(drawing):
     for shape in root.iter():
         assert all(0 <= float(shape.attrib.get(name, 0)) <= width for name in ("x", "cx"))
         assert all(0 <= float(shape.attrib.get(name, 0)) <= height for name in ("y", "cy"))
-    assert ET.fromstring(standalone_neighbourhood(drawing, HOSTILE)).tag == f"{SVG}svg"
+    assert ET.fromstring(as_file(neighbourhood(drawing, HOSTILE))).tag == f"{SVG}svg"
 
 
 def test_classes_differ_in_shape_and_common_neighbours_in_outline():

@@ -38,18 +38,16 @@ def balance_section(inputs: Inputs) -> Section:
     left, right = inputs.positions(pairs.source), inputs.positions(pairs.target)
     used = of_a[left] != of_a[right]
     side_a, side_b = np.where(of_a[left], left, right)[used], np.where(of_a[left], right, left)[used]
-    values = {"a": name_a, "b": name_b, "guide": GUIDE, "used": int(used.sum()), "left_out": int((~used).sum())}
+    values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}
+    values |= {"used": int(used.sum()), "left_out": int((~used).sum())}
     if not used.any():
         return inputs.section("balance", values, missing="no_side")
     lines = (line for name in inputs.attributes for line in _lines(inputs.attributes[name]))
     rows = [_row(*line, of_a, side_a, side_b) for line in lines]
     rows.sort(key=lambda row: -row["distance"])
     over, before = (sum((row[key] or 0) > GUIDE for row in rows) for key in ("distance", "distance_all"))
-    return inputs.section(
-        "balance",
-        values | {"over": over, "before": before, "count": len(rows)},
-        tables=(inputs.table("balance", rows, values),),
-    )
+    values |= {"over": over, "before": before, "count": len(rows)}
+    return inputs.section("balance", values, tables={"balance": rows})
 
 
 def _classes(inputs: Inputs) -> tuple[int, str, str] | None:
@@ -93,17 +91,15 @@ def _row(
     spread = float(np.sqrt((_variance(all_a) + _variance(all_b)) / 2))
     both = ~(np.isnan(numbers[side_a]) | np.isnan(numbers[side_b]))
     pair_a, pair_b = numbers[side_a][both], numbers[side_b][both]
-    smd_all = _standardised(_mean(all_a), _mean(all_b), spread)
-    smd_pairs = _standardised(_mean(pair_a), _mean(pair_b), spread)
+    means = {"a_all": _mean(all_a), "b_all": _mean(all_b), "a_pairs": _mean(pair_a), "b_pairs": _mean(pair_b)}
+    smd_all = _standardised(means["a_all"], means["b_all"], spread)
+    smd_pairs = _standardised(means["a_pairs"], means["b_pairs"], spread)
     return {
         "attribute": attribute,
         "value": value,
         "name": group_name(attribute, value) if value else shown(attribute),
-        "mean_a_all": _mean(all_a),
-        "mean_b_all": _mean(all_b),
+        **{f"mean_{side}": mean for side, mean in means.items()},
         "smd_all": smd_all,
-        "mean_a_pairs": _mean(pair_a),
-        "mean_b_pairs": _mean(pair_b),
         "smd_pairs": smd_pairs,
         "distance": abs(smd_pairs or 0.0),
         "distance_all": None if smd_all is None else abs(smd_all),

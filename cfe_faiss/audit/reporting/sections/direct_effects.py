@@ -185,19 +185,15 @@ def sensitivity_section(inputs: Inputs) -> Section:
     if features is None:
         return inputs.section("sensitivity", missing="features")
     rows = [{"choice": choice} | _held(named, tests) for choice, tests in _choices(inputs, features, named)]
-    names = [f"{group_name(row['attribute'], row['value'])}, {_TESTS[row['test']]}" for row in named]
-    held = [sum(bool(row[f"holds_{i}"]) for row in rows) for i in range(len(named))]
-    holds = [
-        inputs.say("sensitivity.holds", name=name, held=count, choices=len(rows))
-        for name, count in zip(names, held, strict=True)
-    ]
-    columns = [
-        column
-        for i, name in enumerate(names)
-        for column in (Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value"))
-    ]
+    holds: list[str] = []
+    columns: list[Column] = []
+    for i, finding in enumerate(named):
+        name = f"{group_name(finding['attribute'], finding['value'])}, {_TESTS[finding['test']]}"
+        columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
+        held = sum(bool(row[f"holds_{i}"]) for row in rows)
+        holds.append(inputs.say("sensitivity.holds", name=name, held=held, choices=len(rows)))
     table = inputs.table("sensitivity", rows, {"alpha": _ALPHA}, columns)
-    return inputs.section("sensitivity", {"found": "; ".join(holds) + " choices.", "named": True}, tables=(table,))
+    return inputs.section("sensitivity", {"found": "; ".join(holds) + " choices.", "named": True}, tables=[table])
 
 
 def _named(effects: DirectEffects) -> list[_Row]:
@@ -309,17 +305,13 @@ def _features(finder: EvidenceFinder) -> _Features | None:
 
 def _of_table(attributes: Attributes, left_out: Collection[str]) -> _Features | None:
     """Return numbers with missing ones replaced by the mean, and a column of 0 and 1 for each value of a text."""
-    columns: list[NDArray[np.float64]] = []
-    names: list[str] = []
-    for name in attributes:
+    blocks: dict[str, NDArray[np.float64]] = {}
+    for name in (name for name in attributes if name not in left_out):
         attribute = attributes[name]
-        if name in left_out or (attribute.missing.all() and attribute.numbers is not None):
-            continue
-        if attribute.numbers is not None:
+        if attribute.numbers is None:
+            blocks[name] = (attribute.codes[:, None] == np.arange(len(attribute.values))).astype(np.float64)
+        elif not attribute.missing.all():
             numbers = attribute.numbers.astype(np.float64)
-            own = [np.where(attribute.missing, np.nanmean(numbers), numbers)]
-        else:
-            own = [(attribute.codes == code).astype(np.float64) for code in range(len(attribute.values))]
-        columns += own
-        names += [name] * len(own)
-    return _Features(np.column_stack(columns), tuple(names)) if columns else None
+            blocks[name] = np.where(attribute.missing, np.nanmean(numbers), numbers)[:, None]
+    names = tuple(name for name, block in blocks.items() for _ in range(block.shape[1]))
+    return _Features(np.hstack([*blocks.values()]), names) if blocks else None

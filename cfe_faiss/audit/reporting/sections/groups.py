@@ -54,10 +54,8 @@ def find_rates(inputs: Inputs) -> Rates:
         y_pred=inputs.labels,
         sensitive_features=inputs.attributes.select(inputs.sensitive),
         favourable=inputs.favourable,
-        intersections=inputs.crossed,
-        bins=inputs.sensitive_bins,
         class_names=inputs.class_names,
-        confidence=inputs.settings.confidence,
+        **(inputs.options | {"bins": inputs.sensitive_bins}),
     )
     table = metrics.table
     frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
@@ -82,19 +80,16 @@ def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
 @section_of("groups")
 def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
-    rates = inputs.once(find_rates)
-    single = inputs.has("favourable")
+    rates, single = inputs.once(find_rates), inputs.has("favourable")
     dashed = f"; the dashed line is the share of {inputs.everyone}" if single else ""
-    overall = rates.rows[0]["rate"] if single else None
+    values = {"dashed": dashed, "overall": rates.rows[0]["rate"] if single else None}
     ratios = [row for row in rates.groups if row["ratio"] is not None]
     ranked = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
     return inputs.section(
         "groups",
+        values,
         undetermined=tuple(_undetermined(inputs, rates)),
-        tables=(
-            inputs.table("rates", rates.groups, {"dashed": dashed, "overall": overall}),
-            inputs.table("disparities", ranked),
-        ),
+        tables={"rates": rates.groups, "disparities": ranked},
         limits=[inputs.worded(rates.metrics.limits[number]) for number in (0, 4)],
         measures=tuple(_measures(inputs, rates)) if single else (),
     )
@@ -117,7 +112,7 @@ def _measures(inputs: Inputs, rates: Rates) -> Iterator[Measure]:
     for row in (row for row in rates.rows if not row["unknown"]):
         for metric in _METRICS if row["feature"] != "all" else _METRICS.keys() - _RATIOS:
             unjudged = "the group is not ranked" if metric in _RATIOS and not row["ranked"] else ""
-            yield Measure.of(metric, *inputs.place_of(row), row, *_METRICS[metric], unjudged)
+            yield Measure.of(metric, inputs.place_of(row), row, *_METRICS[metric], unjudged)
 
 
 @section_of("counts")
@@ -156,11 +151,11 @@ def error_rates_section(inputs: Inputs) -> Section:
         row = max(known, key=lambda row: row[key])
         found = inputs.say("error_rates.gap", row, gap=row[key], low=row[f"{key}_low"], high=row[f"{key}_high"])
     judged = {"n": rates.rows[0]["judged"]}
-    gaps = (Measure.of(key, row["feature"], "largest gap", row | judged, key, "n") for row in rates.comparisons)
+    gaps = (Measure.of(key, (row["feature"], "largest gap"), row | judged, key, "n") for row in rates.comparisons)
     return inputs.section(
         "error_rates",
         {"found": found},
-        tables=(inputs.table("equalised_odds", rates.comparisons), inputs.table("error_rates", rates.groups)),
+        tables={"equalised_odds": rates.comparisons, "error_rates": rates.groups},
         measures=tuple(gaps) if inputs.has("favourable") else (),
     )
 
@@ -182,48 +177,35 @@ def calibration_section(inputs: Inputs) -> Section:
         line[f"rate_{row['threshold']:g}"] = row["rate"]
         if row["threshold"] == 0.5 and row["rate"] is not None:
             shares.setdefault(row["feature"], []).append(row["rate"])
-    tables = [inputs.table("thresholds", lines.values())]
+    tables: dict[str, Any] = {}
     if inputs.truth is not None:
         right = np.where(inputs.truth == UNKNOWN, UNKNOWN, inputs.truth == inputs.favourable)
         curves = calibration_curves(**shared, y_true=right, n_bins=_BINS, confidence=inputs.settings.confidence)
         ends = [f"{i / _BINS:g} to {(i + 1) / _BINS:g}" for i in range(_BINS)]
         rows = [row | {"group": inputs.group(row), "probability": ends[row["bin"]]} for row in rows_of(curves)]
-        tables.insert(0, inputs.table("calibration", rows))
+        tables["calibration"] = rows
     gap = max(max(values) - min(values) for values in shares.values())
-    return inputs.section("calibration", {"gap": gap}, tables=tuple(tables))
+    return inputs.section("calibration", {"gap": gap}, tables=tables | {"thresholds": lines.values()})
 
 
 @section_of("discrimination")
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
-    frame = discrimination_scores(
-        inputs.finder,
-        k=inputs.settings.k,
-        bins=inputs.settings.bins,
-        intersections=inputs.crossed,
-        sensitive=inputs.attributes_and_pairs,
-        confidence=inputs.settings.confidence,
-    )
+    names = inputs.attributes_and_pairs
+    frame = discrimination_scores(inputs.finder, k=inputs.settings.k, sensitive=names, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
-    table = inputs.table("discrimination_scores", rows)
-    return inputs.section("discrimination", {"count": len(rows)}, tables=(table,))
+    return inputs.section("discrimination", {"count": len(rows)}, tables={"discrimination_scores": rows})
 
 
 @section_of("consistency")
 def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
-    frame = consistency(
-        inputs.finder,
-        columns=inputs.sensitive,
-        intersections=inputs.crossed,
-        bins=inputs.settings.bins,
-        confidence=inputs.settings.confidence,
-    )
+    frame = consistency(inputs.finder, columns=inputs.sensitive, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
         return inputs.section("consistency", missing="no_neighbours")
-    measures = (Measure.of("consistency", *inputs.place_of(row), row, "share", "nodes") for row in rows)
-    return inputs.section("consistency", rows[0], tables=(inputs.table("consistency", rows),), measures=tuple(measures))
+    measures = (Measure.of("consistency", inputs.place_of(row), row, "share", "nodes") for row in rows)
+    return inputs.section("consistency", rows[0], tables={"consistency": rows}, measures=tuple(measures))
 
 
 @section_of("errors")
@@ -233,6 +215,6 @@ def errors_section(inputs: Inputs) -> Section:
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
         return inputs.section("errors", missing="no_truth_in_pairs")
-    overall = Measure.of("overall_accuracy", None, inputs.everyone, rows[0], "overall", "overall_nodes")
-    table = inputs.table("errors_by_evidence", rows, rows[0])
-    return inputs.section("errors", rows[min(3, len(rows) - 1)], tables=(table,), measures=(overall,))
+    overall = Measure.of("overall_accuracy", (None, inputs.everyone), rows[0], "overall", "overall_nodes")
+    shown_row = rows[min(3, len(rows) - 1)]
+    return inputs.section("errors", shown_row, tables={"errors_by_evidence": rows}, measures=(overall,))

@@ -34,9 +34,9 @@ def only_in_section(inputs: Inputs) -> Section:
         {"first": sentences[0]},
         described=tuple(line for row, line in zip(rows, sentences, strict=True) if row["pairs"])[:3],
         findings=[inputs.say("only_in.unknown", unknown=unknown)] if unknown else (),
-        tables=(inputs.table("only_in", rows),),
+        tables={"only_in": rows},
         limits=dict.fromkeys(inputs.worded(limit) for test in tests.values() for limit in test.limits),
-        measures=tuple(Measure.of("only_in", row["attribute"], "pairs", row, "share", "pairs") for row in rows),
+        measures=tuple(Measure.of("only_in", (row["attribute"], "pairs"), row, "share", "pairs") for row in rows),
     )
 
 
@@ -86,9 +86,9 @@ def flip_section(inputs: Inputs) -> Section:
         {"first": described[0], "alone": _FLIPPED_ALONE},
         described=tuple(described[:4]),
         findings=dict.fromkeys(left_out),
-        tables=(inputs.table("flip", rows),),
+        tables={"flip": rows},
         limits=dict.fromkeys(map(inputs.worded, limits)),
-        measures=tuple(Measure.of("flipped", row["attribute"], _direction(row), row, "share", "nodes") for row in rows),
+        measures=tuple(Measure.of("flipped", _direction(row), row, "share", "nodes") for row in rows),
     )
 
 
@@ -116,8 +116,9 @@ def _flipped(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> st
     return inputs.say("flip.changed", name=name, parts=", ".join(parts))
 
 
-def _direction(line: Mapping[str, Any]) -> str:
-    return line["how"] if line["value"] == "all" else f"{line['how']}, {line['value']} to {line['flipped']}"
+def _direction(line: Mapping[str, Any]) -> tuple[str, str]:
+    group = line["how"] if line["value"] == "all" else f"{line['how']}, {line['value']} to {line['flipped']}"
+    return line["attribute"], group
 
 
 def _spread(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -137,7 +137,7 @@ def pairs_section(inputs: Inputs) -> Section:
     }
     values["summary"] = inputs.say("pairs.summary", values)
     rows = (_row(inputs, pairs, place) for place in range(len(pairs)))
-    return inputs.section("pairs", values, tables=(inputs.table("closest_pairs", rows, values),))
+    return inputs.section("pairs", values, tables={"closest_pairs": rows})
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _with_neighbours(inputs: Inputs, side: Side, near: Surroundings, styles: Map
         Neighbour(inputs.node_name(v), styles[int(labels[v])], shared)
         for v, shared in zip(near.drawn.tolist(), near.shared.tolist(), strict=True)
     )
-    drawing = Neighbourhood(side.name, styles[int(labels[side.node])], neighbours, near.edges)
+    drawing = Neighbourhood(styles[int(labels[side.node])], neighbours, near.edges)
     counts = inputs.say("cases.neighbours", degree=near.degree, same=near.same) if near.degree else "no neighbours"
     return replace(side, surroundings=counts, neighbourhood=drawing)
 
