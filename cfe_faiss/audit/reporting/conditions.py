@@ -54,7 +54,7 @@ class Condition:
 
     A condition has one of three outcomes for each group:
 
-    - "fail": the interval of the number lies wholly beyond a bound.
+    - "fail": the whole interval of the number is beyond a bound.
     - "pass": the whole interval keeps the bounds. A number without an interval (a count of flips, say) decides alone.
     - "cannot tell": the interval holds a bound; or the number is not defined; or the group has fewer than ``min_cases``
       cases or is not ranked; or there is no such group.
@@ -133,7 +133,7 @@ class Condition:
         return ("at_least", self.at_least), ("at_most", self.at_most)
 
     def judge(self, low: float, high: float) -> Outcome:
-        """Return the outcome for a number that lies in [low, high]."""
+        """Return the outcome for a number with the interval [low, high]."""
         least = -math.inf if self.at_least is None else self.at_least
         most = math.inf if self.at_most is None else self.at_most
         if high < least or low > most:

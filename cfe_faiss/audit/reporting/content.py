@@ -105,7 +105,7 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
     text = json.dumps(hashed, sort_keys=True, default=str)
     return Content(
-        title=inputs.title,
+        title=inputs.subject.title,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=version("cfe-faiss"),
         id=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16],

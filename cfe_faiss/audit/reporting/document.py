@@ -68,7 +68,7 @@ class Column:
     n
         Key of the number of cases behind its values.
     plot
-        Chart of its values and intervals, drawn beside them.
+        Chart of its values and intervals, in the next cell.
     """
 
     key: str

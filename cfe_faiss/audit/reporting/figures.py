@@ -149,7 +149,7 @@ def _line(plot: Plot, start: float, end: float, top: int, bottom: int, style: st
 def _chord(start: tuple[float, float], end: tuple[float, float], centre: float) -> str:
     """Return the path of a curve between two places on the ring that bends around the node in the middle."""
     x, y = ((start[i] + end[i]) / 2 - centre for i in (0, 1))
-    # The centre lies between two opposite places: the curve then bends to one side.
+    # Two places on opposite sides have the centre between them: the curve then bends to one side.
     x, y = (x, y) if math.hypot(x, y) > 1 else ((start[1] - end[1]) / 4, (end[0] - start[0]) / 4)
     bend = max(1.0, 46 / max(math.hypot(x, y), 1))
     middle = centre + x * bend, centre + y * bend

@@ -144,11 +144,11 @@ def junit(content: Content) -> str:
         ET.SubElement(case, "skipped", {"message": content.outcome})
     for check in content.results:
         name = {"classname": shown(check.condition, 200), "name": shown(check.name, 200)}
-        case, found = ET.SubElement(suite, "testcase", name), shown(check, 500)
+        case, message = ET.SubElement(suite, "testcase", name), {"message": shown(check, 500)}
         if check.outcome == "cannot tell":
-            ET.SubElement(case, "skipped", {"message": found})
+            ET.SubElement(case, "skipped", message)
         elif check.outcome == "fail":
-            ET.SubElement(case, "failure", {"message": found, "type": "condition"}).text = found
+            ET.SubElement(case, "failure", message | {"type": "condition"}).text = message["message"]
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
 

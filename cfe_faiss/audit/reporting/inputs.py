@@ -103,7 +103,7 @@ class Inputs(Wording):
     favourable
         The class that counts as selected; None if none was named.
     settings, subject
-        Settings of the audit, and the names in it.
+        Settings of the audit, and the names in it, all of them filled in.
     results
         Results that several sections use, by the function that computes them.
     """
@@ -117,7 +117,7 @@ class Inputs(Wording):
     class_names: tuple[str, ...]
     favourable: int | None
     settings: Settings
-    subject: Subject = field(default_factory=Subject)
+    subject: Subject
     results: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, compute: "Callable[[Inputs], _Result]") -> _Result:
@@ -128,22 +128,14 @@ class Inputs(Wording):
         return result
 
     def has(self, need: str) -> bool:
-        """Return whether something is known that a section or a condition needs."""
-        known = {
-            "sensitive": self.sensitive or None,
-            "favourable": self.favourable,
-            "unfavourable": self.unfavourable or None,
-            "truth": self.truth,
-            "probabilities": self.finder.probabilities,
-            "model": self.finder.model,
-            "graph": self.finder.graph,
-        }
-        return known[need] is not None
+        """Return whether these inputs or their finder have something that a section or a condition needs."""
+        known = getattr(self, need) if hasattr(self, need) else getattr(self.finder, need)
+        return known is not None and not (isinstance(known, Sequence) and not known)
 
     @cached_property
     def words(self) -> Mapping[str, Any]:
         """Words of the report: nouns for the rows, the confidence, and the favourable class in quotes."""
-        people = self.subject.people or ("nodes" if self.has("graph") else "people")
+        people = self.subject.people
         selected = "each class" if self.favourable is None else f"“{shown(self.class_names[self.favourable])}”"
         return {
             "people": people,
@@ -210,30 +202,13 @@ class Inputs(Wording):
         """Names of the sensitive attributes and of their intersections."""
         return [*self.sensitive, *(" & ".join(names) for names in self.crossed)]
 
-    @property
-    def data_name(self) -> str:
-        """Name of the data."""
-        name = getattr(self.finder.data, "name", None)  # may be a column of a table
-        return self.subject.data or (name if isinstance(name, str) and name else "data without a name")
-
-    @property
-    def model_name(self) -> str:
-        """Name of the model."""
-        model = self.finder.model
-        return self.subject.model or ("given predictions" if model is None else type(model).__name__)
-
-    @property
-    def title(self) -> str:
-        """Heading of the report."""
-        return self.subject.title or f"Audit: {self.data_name}, {self.model_name}"
-
 
 def checked(
     finder: EvidenceFinder,
     sensitive: Sequence[str] | None,
     favourable: int | str | None,
     settings: Settings,
-    subject: Subject | None = None,
+    subject: Subject = Subject(),
 ) -> Inputs:
     """Return the inputs of a report.
 
@@ -266,8 +241,18 @@ def checked(
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected[0],
         settings,
-        subject or Subject(),
+        _named(subject, finder),
     )
+
+
+def _named(subject: Subject, finder: EvidenceFinder) -> Subject:
+    """Return the subject with the names that the user has not given."""
+    name = getattr(finder.data, "name", None)  # may be a column of a table
+    data = subject.data or (name if isinstance(name, str) and name else "data without a name")
+    model = subject.model or ("given predictions" if finder.model is None else type(finder.model).__name__)
+    people = subject.people or ("people" if finder.graph is None else "nodes")
+    title = subject.title or f"Audit: {data}, {model}"
+    return replace(subject, title=title, data=data, model=model, people=people)
 
 
 def _check_texts(attributes: Attributes) -> None:
@@ -287,8 +272,8 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
     total, count = len(finder.labels), len(inputs.nodes)
     part = ("" if count == total else f"{count:,} of ") + plural(total, inputs.words["person"], inputs.words["people"])
     values = {
-        "data": inputs.data_name,
-        "model": inputs.model_name,
+        "data": inputs.subject.data,
+        "model": inputs.subject.model,
         "part": part,
         "names": listed(map(shown, inputs.sensitive)) if inputs.sensitive else "",
         "features": finder.vectors.shape[1],
@@ -314,8 +299,8 @@ def facts(inputs: Inputs) -> dict[str, str]:
     people, person = inputs.words["people"], inputs.words["person"]
     favourable = None if inputs.favourable is None else shown(inputs.class_names[inputs.favourable], _NAMES)
     found = {
-        "Data": inputs.data_name,
-        "Model": inputs.model_name,
+        "Data": inputs.subject.data,
+        "Model": inputs.subject.model,
         f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
         "Connections": "" if graph is None else _connections(finder),
         "Predicted classes": ", ".join(classes),
@@ -324,7 +309,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
         f"Attributes ({len(inputs.attributes):,})": first_of(_short(inputs.attributes), _NAMES),
         "Sensitive attributes": listed(_short(inputs.sensitive)) if inputs.sensitive else "none named",
         "Left out of the similarity": "" if removed is None else listed(_short(removed.attributes)),
-        "Still in it, and going along with these": ""
+        "Correlated columns that remain in it": ""
         if removed is None
         else ", ".join(f"{shown(proxy.column, _NAMES)} ({proxy.strength:.2f})" for proxy in removed.proxies[:8]),
         "Seed": "not given" if subject.seed is None else str(subject.seed),

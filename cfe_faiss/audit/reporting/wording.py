@@ -113,14 +113,10 @@ class Wording:
         return tuple(self._filled(entry if isinstance(entry, str) else entry["text"], values) for entry in kept)
 
     def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
-        return Column(
-            text["key"],
-            self._filled(text["title"], values),
-            text.get("kind", "text"),
-            tuple(text["interval"]) if "interval" in text else None,
-            text.get("n"),
-            _plot(text["plot"], rows, values) if "plot" in text else None,
-        )
+        fields = {name: part for name, part in text.items() if name != "when"}
+        if "plot" in fields:
+            fields["plot"] = _plot(fields["plot"], rows, values)
+        return Column(**fields | {"title": self._filled(text["title"], values)})
 
 
 MAKERS: dict[str, Callable[[Any], Section]] = {}

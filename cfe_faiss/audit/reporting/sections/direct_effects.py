@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.direct_test import Floats, ScoreTest, pair_counts
+from cfe_faiss.audit.direct_test import Floats, pair_counts
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.reporting.document import Column, Section
 from cfe_faiss.audit.reporting.formats import first_of, group_name, plain, rows_of, shown
@@ -33,6 +33,8 @@ _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
+_Answer = tuple[float, float, float]
+"""Effect, p value and statistic of a test; NaN if the test cannot tell."""
 
 
 def find_effects(inputs: Inputs) -> DirectEffects | None:
@@ -61,24 +63,28 @@ def effects_section(inputs: Inputs) -> Section:
     rows = [*(_ratio_row(inputs, row, effects) for row in rates.comparisons), *_one_side(direct)]
     named = [row for row in rows if row["named"]]
     q = [row["q"] for row in direct if row["q"] is not None]
-    told = len(q) + sum(row["p"] is not None for row in rates.comparisons)
     unexplained = list(_unexplained(inputs, named))
     sentences = [*_unequal(inputs, rates, effects), *unexplained]
-    counts = {"count": len(rates.comparisons) + len(direct), "named": len(named), "told": told, "fdr": effects.fdr}
-    nothing = {
-        "beginning": "Beyond what the vectors explain, no" if sentences else "No",
-        "direct": len(direct),
-        "told": len(q),
-        "smallest": f"; the smallest q is {min(q):.2f}" if q else "",
+    values = {
+        "count": len(rates.comparisons) + len(direct),
+        "named": len(named),
+        "told": len(q) + sum(row["p"] is not None for row in rates.comparisons),
+        "fdr": effects.fdr,
+        "k": effects.k,
     }
-    table = inputs.table("all_tests", sorted(rows, key=lambda row: (not row["named"], row["p"] is None)), counts)
+    nothing = inputs.say(
+        "tests.nothing_else" if sentences else "tests.nothing",
+        direct=len(direct),
+        told=len(q),
+        smallest=f"; the smallest q is {min(q):.2f}" if q else "",
+    )
     return inputs.section(
         "tests",
-        {"k": effects.k},
+        values,
         named=_first(inputs, sentences),
-        described=(inputs.say("tests.not_caused") if unexplained else inputs.say("tests.nothing", nothing),),
+        described=(inputs.say("tests.not_caused") if unexplained else nothing,),
         undetermined=_first(inputs, _untold(inputs, rows)),
-        tables=(table,),
+        tables={"all_tests": sorted(rows, key=lambda row: (not row["named"], row["p"] is None))},
         limits=map(inputs.worded, effects.limits),
     )
 
@@ -206,13 +212,12 @@ def _named(effects: DirectEffects) -> list[_Row]:
     return list(first.values())[:_FINDINGS]
 
 
-def _held(named: Sequence[_Row], tests: Sequence[ScoreTest]) -> _Row:
+def _held(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
     """Return the cells of one choice: effect, p value, and whether each finding holds."""
     cells: _Row = {}
-    for i, (row, test) in enumerate(zip(named, tests, strict=True)):
-        effect, p = plain(test.effect), plain(test.p_value)
-        holds = p is not None and p <= _ALPHA and test.statistic * row["statistic"] > 0
-        cells |= {f"effect_{i}": effect, f"p_{i}": p, f"holds_{i}": holds}
+    for i, (row, (effect, p, statistic)) in enumerate(zip(named, answers, strict=True)):
+        holds = p <= _ALPHA and statistic * row["statistic"] > 0
+        cells |= {f"effect_{i}": plain(effect), f"p_{i}": plain(p), f"holds_{i}": holds}
     return cells
 
 
@@ -224,13 +229,10 @@ class _Features:
     attributes: tuple[str, ...]
 
 
-def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iterator[tuple[str, list[ScoreTest]]]:
+def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iterator[tuple[str, list[_Answer]]]:
     """Yield each choice with the named tests under it. Choices with the same vectors share neighbours and pairs."""
     k, X = inputs.settings.k, features.X
-    reported = [
-        ScoreTest(statistic=row["statistic"], p_value=row["p"], n_effective=row["n_effective"], effect=row["effect"])
-        for row in named
-    ]
+    reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
     others = [max(1, k // 2), 2 * k]
     for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
@@ -251,7 +253,7 @@ def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iter
 @single_threaded_blas()  # many small matrices: waiting for threads would take longer
 def _tests(
     inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
-) -> list[list[ScoreTest]]:
+) -> list[list[_Answer]]:
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = tested_rows(finder, None)
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
@@ -259,7 +261,7 @@ def _tests(
     bad = finder.class_numbers("unfavourable", inputs.unfavourable)
     with_pairs = any(row["test"] == "direction" for row in named)
     samples: dict[bytes, tuple[Sample, list[Floats]]] = {}
-    found: dict[tuple[str, str], list[ScoreTest]] = {}
+    found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
         codes = groups[attribute].codes
         known = codes != UNKNOWN
@@ -270,9 +272,10 @@ def _tests(
         people, contrasts = samples[known.tobytes()]
         carries = codes[np.searchsorted(rows, people.rows)] == groups[attribute].values.index(value)
         chance, tests = people.test(carries, contrasts)
+        found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
-            tests[-1] = replace(tests[-1], effect=pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect)
-        found[attribute, value] = tests
+            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect
+            found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]
         for i in range(len(neighbours))

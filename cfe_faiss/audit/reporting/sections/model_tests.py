@@ -21,7 +21,7 @@ _FLIPPED_ALONE = 1_000
 
 @section_of("only_in")
 def only_in_section(inputs: Inputs) -> Section:
-    """Return for each sensitive attribute the pairs that agree in all others, beside those that agree in all."""
+    """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
     tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
     rows = []
     for name, test in tests.items():

@@ -120,9 +120,7 @@ def pairs_section(inputs: Inputs) -> Section:
     if not len(pairs):
         return inputs.section("pairs", missing="no_pairs")
     sensitive = set(inputs.sensitive)
-    missing = "".join(
-        f" {inputs.say('pairs.missing', name=name, count=count)}" for name, count in pairs.missing.items()
-    )
+    missing = (inputs.say("pairs.missing", name=name, count=count) for name, count in pairs.missing.items())
     values = {
         "count": len(pairs),
         "total": pairs.total,
@@ -133,7 +131,7 @@ def pairs_section(inputs: Inputs) -> Section:
         "only_sensitive": sum(bool(names) and sensitive.issuperset(names) for names in pairs.differing),
         "names": listed(map(shown, inputs.sensitive)).replace(" and ", " or ") if sensitive else "",
         "conditions": "; ".join(shown(text, 200) for text in conditions.describe()) if conditions else "",
-        "missing": missing,
+        "missing": "".join(f" {sentence}" for sentence in missing),
     }
     values["summary"] = inputs.say("pairs.summary", values)
     rows = (_row(inputs, pairs, place) for place in range(len(pairs)))
@@ -196,8 +194,9 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
     styles = {label: label if len(inputs.class_names) <= STYLES else i for i, label in enumerate(classes)}
     row = _row(inputs, pairs, place)
     sides = [Side(node, *(row[f"{key}_{side}"] for key in _SIDE)) for node, side in zip(nodes, "ab", strict=True)]
-    if near:
-        sides = [_with_neighbours(inputs, side, one, styles) for side, one in zip(sides, near, strict=True)]
+    for i, one in enumerate(near):
+        counts = inputs.say("cases.neighbours", degree=one.degree, same=one.same) if one.degree else "no neighbours"
+        sides[i] = replace(sides[i], surroundings=counts, neighbourhood=_drawing(inputs, nodes[i], one, styles))
     return Case(
         place + 1,
         number(row["similarity"], "similarity"),
@@ -209,15 +208,11 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
     )
 
 
-def _with_neighbours(inputs: Inputs, side: Side, near: Surroundings, styles: Mapping[int, int]) -> Side:
+def _drawing(inputs: Inputs, node: int, near: Surroundings, styles: Mapping[int, int]) -> Neighbourhood:
     labels = inputs.finder.labels
-    neighbours = tuple(
-        Neighbour(inputs.node_name(v), styles[int(labels[v])], shared)
-        for v, shared in zip(near.drawn.tolist(), near.shared.tolist(), strict=True)
-    )
-    drawing = Neighbourhood(styles[int(labels[side.node])], neighbours, near.edges)
-    counts = inputs.say("cases.neighbours", degree=near.degree, same=near.same) if near.degree else "no neighbours"
-    return replace(side, surroundings=counts, neighbourhood=drawing)
+    drawn = zip(near.drawn.tolist(), near.shared.tolist(), strict=True)
+    neighbours = tuple(Neighbour(inputs.node_name(v), styles[int(labels[v])], shared) for v, shared in drawn)
+    return Neighbourhood(styles[int(labels[node])], neighbours, near.edges)
 
 
 def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
@@ -250,8 +245,5 @@ def _difference(inputs: Inputs, attribute: Attribute, nodes: tuple[int, int]) ->
         numbers = attribute.numbers.astype(np.float64)
         spread, change = float(np.nanstd(numbers)), float(numbers[rows[1]] - numbers[rows[0]])
         difference = change / spread if spread > 0 else None
-    return {"attribute": attribute.name, "a": _cell(a), "b": _cell(b), "difference": difference}
-
-
-def _cell(value: Any) -> Any:
-    return "missing" if value is None else value if isinstance(value, str) else float(value)
+    cells = ["missing" if value is None else value if isinstance(value, str) else float(value) for value in (a, b)]
+    return {"attribute": attribute.name, "a": cells[0], "b": cells[1], "difference": difference}
