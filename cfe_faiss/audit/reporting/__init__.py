@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
@@ -11,9 +12,6 @@ from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_c
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, checked
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Report:
 
 def report(  # noqa: PLR0913
     finder: EvidenceFinder,
-    path: "str | PathLike[str]",
+    path: str | PathLike[str],
     *,
     sensitive: Sequence[str] | None = None,
     favourable: int | str | None = None,
@@ -62,7 +60,7 @@ def report(  # noqa: PLR0913
     cases: int = 10,
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
-    figures: "str | PathLike[str] | None" = None,
+    figures: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Report:

@@ -229,11 +229,8 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
 
 
 def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bool:
-    if measure.metric != condition.metric:
-        return False
-    if condition.attribute is not None:
-        return measure.attribute == condition.attribute
-    return measure.attribute is None or measure.attribute in sensitive
+    about = {None, *sensitive} if condition.attribute is None else {condition.attribute}
+    return measure.metric == condition.metric and measure.attribute in about
 
 
 def _check(condition: Condition, measure: Measure) -> Check:

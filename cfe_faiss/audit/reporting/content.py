@@ -12,11 +12,10 @@ from importlib.metadata import version
 from tqdm import tqdm
 
 from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
-from cfe_faiss.audit.reporting.document import Section, Table
+from cfe_faiss.audit.reporting.document import MAKERS, Section, Table, texts
 from cfe_faiss.audit.reporting.formats import plural
 from cfe_faiss.audit.reporting.inputs import COMMAND, Inputs, facts, scope
 from cfe_faiss.audit.reporting.sections import balance, direct_effects, groups, model_tests, pairs
-from cfe_faiss.audit.reporting.wording import MAKERS, texts
 
 FORMAT = 2
 """The version of report.json, see schema.json."""
@@ -120,10 +119,8 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
 
 
 def _checks(inputs: Inputs, results: Sequence[Check]) -> Table:
-    names = "group", "value", "low", "high", "n", "outcome", "reason"
     rows = [
-        {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
-        | {name: getattr(check, name) for name in names}
+        asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
     return inputs.table("conditions", rows)

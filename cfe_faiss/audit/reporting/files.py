@@ -20,14 +20,13 @@ from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
 from cfe_faiss.audit.reporting.document import Case, Section, Side, Table
 from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
-from cfe_faiss.audit.reporting.inputs import COMMAND
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
 with extra("audit"):
-    import jinja2
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
 _FILTERS = shown, written, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
@@ -66,16 +65,12 @@ def page(content: Content) -> str:
     style = template("figure.css") + template("report.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        loader=jinja2.FunctionLoader(template),
-        trim_blocks=True,
-        lstrip_blocks=True,
+    loader = FunctionLoader(template)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update({function.__name__: function for function in _FILTERS})
-    filled = environment.get_template("report.html.j2")
-    return filled.render(report=content, policy=policy, style=Markup(style), command=COMMAND)
+    return environment.get_template("report.html.j2").render(report=content, policy=policy, style=Markup(style))
 
 
 def template(name: str) -> str:

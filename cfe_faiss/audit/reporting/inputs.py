@@ -19,10 +19,11 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins
 from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.audit.reporting.document import Wording, texts
 from cfe_faiss.audit.reporting.formats import first_of, group_name, listed, plural, shown
-from cfe_faiss.audit.reporting.wording import Wording, texts
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.graph import Graph
 
 COMMAND = "Command to rerun"
 """Name of the fact that may differ between equal audits."""
@@ -179,7 +180,7 @@ class Inputs(Wording):
     @property
     def options(self) -> dict[str, Any]:
         """Arguments that most audits share."""
-        return {"bins": self.settings.bins, "intersections": self.crossed, "confidence": self.settings.confidence}
+        return {"bins": self.settings.bins, "intersections": self.crossed}
 
     @property
     def unfavourable(self) -> list[int]:
@@ -302,7 +303,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,
         f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
-        "Connections": "" if graph is None else _connections(finder),
+        "Connections": "" if graph is None else _connections(finder, graph),
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
         "True classes": f"known for {plural(known, person, people)}" if known else "not known",
@@ -329,13 +330,10 @@ def _short(names: "Sequence[str] | Attributes") -> list[str]:
     return [shown(name, _NAMES) for name in names]
 
 
-def _connections(finder: EvidenceFinder) -> str:
-    graph = finder.graph
-    assert graph is not None
+def _connections(finder: EvidenceFinder, graph: Graph) -> str:
     count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
-    if graph.weights is not None:
-        return f"{count}, by weight"
-    return count + "".join(f"; {name} for the model only" for name in finder.model_only)
+    unused = "".join(f"; {name} for the model only" for name in finder.model_only)
+    return count + (unused if graph.weights is None else ", by weight")
 
 
 def versions() -> dict[str, str]:

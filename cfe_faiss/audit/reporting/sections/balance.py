@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.reporting.document import Section
+from cfe_faiss.audit.reporting.document import Section, section_of
 from cfe_faiss.audit.reporting.formats import group_name, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.pairs import find_pairs
-from cfe_faiss.audit.reporting.wording import section_of
 
 GUIDE = 0.1
 """Austin's limit of a negligible standardised difference."""
@@ -37,13 +36,13 @@ def balance_section(inputs: Inputs) -> Section:
     of_a = inputs.labels == first
     left, right = inputs.positions(pairs.source), inputs.positions(pairs.target)
     used = of_a[left] != of_a[right]
-    side_a, side_b = np.where(of_a[left], left, right)[used], np.where(of_a[left], right, left)[used]
+    sides = np.where(of_a[left], [left, right], [right, left])[:, used]
     values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}
     values |= {"used": int(used.sum()), "left_out": int((~used).sum())}
     if not used.any():
         return inputs.section("balance", values, missing="no_side")
     lines = (line for name in inputs.attributes for line in _lines(inputs.attributes[name]))
-    rows = [_row(*line, of_a, side_a, side_b) for line in lines]
+    rows = [_row(*line, of_a, sides) for line in lines]
     rows.sort(key=lambda row: -row["distance"])
     over, before = (sum((row[key] or 0) > GUIDE for row in rows) for key in ("distance", "distance_all"))
     values |= {"over": over, "before": before, "count": len(rows)}
@@ -80,17 +79,13 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, str, _Floats]]:
 
 
 def _row(
-    attribute: str,
-    value: str,
-    numbers: _Floats,
-    of_a: NDArray[np.bool_],
-    side_a: NDArray[np.int64],
-    side_b: NDArray[np.int64],
+    attribute: str, value: str, numbers: _Floats, of_a: NDArray[np.bool_], sides: NDArray[np.int64]
 ) -> dict[str, Any]:
+    """Return the means and differences of some numbers; ``sides`` has the rows of A and B of each pair, (2, p)."""
     all_a, all_b = (side[~np.isnan(side)] for side in (numbers[of_a], numbers[~of_a]))
     spread = float(np.sqrt((_variance(all_a) + _variance(all_b)) / 2))
-    both = ~(np.isnan(numbers[side_a]) | np.isnan(numbers[side_b]))
-    pair_a, pair_b = numbers[side_a][both], numbers[side_b][both]
+    both = ~np.isnan(numbers[sides]).any(axis=0)
+    pair_a, pair_b = numbers[sides][:, both]
     means = {"a_all": _mean(all_a), "b_all": _mean(all_b), "a_pairs": _mean(pair_a), "b_pairs": _mean(pair_b)}
     smd_all = _standardised(means["a_all"], means["b_all"], spread)
     smd_pairs = _standardised(means["a_pairs"], means["b_pairs"], spread)

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ from scipy.stats import rankdata
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import Floats, pair_counts
 from cfe_faiss.audit.family import DirectEffects, direct_effects
-from cfe_faiss.audit.reporting.document import Column, Section
+from cfe_faiss.audit.reporting.document import Column, Section, section_of
 from cfe_faiss.audit.reporting.formats import first_of, group_name, plain, rows_of, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.reporting.wording import section_of
 from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
 from cfe_faiss.base.checks import UNKNOWN, as_dense
 from cfe_faiss.base.threads import single_threaded_blas
@@ -33,6 +32,8 @@ _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
+_Features = tuple[NDArray[np.float64], tuple[str, ...]]
+"""Numbers behind the vectors, (n, d), and the attribute of each column; empty if columns have no names."""
 _Answer = tuple[float, float, float]
 """Effect, p value and statistic of a test; NaN if the test cannot tell."""
 
@@ -42,15 +43,13 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
     if inputs.lacking("tests"):
         return None
     comparisons = inputs.once(find_rates).comparisons
-    return direct_effects(
-        inputs.finder,
-        sensitive=inputs.sensitive,
-        unfavourable=inputs.unfavourable,
-        intersections=inputs.crossed,
-        bins=inputs.settings.bins,
-        k=inputs.settings.k,
-        others={row["feature"]: float("nan") if row["p"] is None else row["p"] for row in comparisons},
-    )
+    others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
+    tested: dict[str, Any] = {
+        "sensitive": inputs.sensitive,
+        "unfavourable": inputs.unfavourable,
+        "k": inputs.settings.k,
+    }
+    return direct_effects(inputs.finder, others=others, **tested, **inputs.options)
 
 
 @section_of("tests")
@@ -65,19 +64,11 @@ def effects_section(inputs: Inputs) -> Section:
     q = [row["q"] for row in direct if row["q"] is not None]
     unexplained = list(_unexplained(inputs, named))
     sentences = [*_unequal(inputs, rates, effects), *unexplained]
-    values = {
-        "count": len(rates.comparisons) + len(direct),
-        "named": len(named),
-        "told": len(q) + sum(row["p"] is not None for row in rates.comparisons),
-        "fdr": effects.fdr,
-        "k": effects.k,
-    }
-    nothing = inputs.say(
-        "tests.nothing_else" if sentences else "tests.nothing",
-        direct=len(direct),
-        told=len(q),
-        smallest=f"; the smallest q is {min(q):.2f}" if q else "",
-    )
+    values = {"count": len(rates.comparisons) + len(direct), "named": len(named), "fdr": effects.fdr, "k": effects.k}
+    values["told"] = len(q) + sum(row["p"] is not None for row in rates.comparisons)
+    smallest = f"; the smallest q is {min(q):.2f}" if q else ""
+    key = "tests.nothing_else" if sentences else "tests.nothing"
+    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest)
     return inputs.section(
         "tests",
         values,
@@ -221,17 +212,9 @@ def _held(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
     return cells
 
 
-@dataclass(frozen=True, slots=True)
-class _Features:
-    """Numbers behind the vectors, (n, d), and the attribute of each column; empty if columns have no names."""
-
-    X: NDArray[np.float64]
-    attributes: tuple[str, ...]
-
-
 def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iterator[tuple[str, list[_Answer]]]:
     """Yield each choice with the named tests under it. Choices with the same vectors share neighbours and pairs."""
-    k, X = inputs.settings.k, features.X
+    k, (X, names) = inputs.settings.k, features
     reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
     others = [max(1, k // 2), 2 * k]
@@ -240,8 +223,8 @@ def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iter
     spread = X.std(axis=0)
     standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
     encodings = {"scaling: none": X, "scaling: standard": standard, "scaling: rank": rankdata(X, axis=0) / len(X)}
-    for attribute in list(dict.fromkeys(features.attributes))[:_LEFT_OUT]:
-        kept = [name != attribute for name in features.attributes]
+    for attribute in list(dict.fromkeys(names))[:_LEFT_OUT]:
+        kept = [name != attribute for name in names]
         if any(kept):
             encodings[f"without {shown(attribute)}"] = X[:, kept]
     for choice, numbers in encodings.items():
@@ -301,9 +284,9 @@ def _features(finder: EvidenceFinder) -> _Features | None:
     removed = set() if finder.removed is None else set(finder.removed.columns)
     X = as_dense("x", x).astype(np.float64)
     if len(names) != X.shape[1]:
-        return _Features(X, ()) if not removed else None
+        return (X, ()) if not removed else None
     kept = [name not in removed for name in names]
-    return _Features(X[:, kept], tuple(name.partition("=")[0] for name, keep in zip(names, kept, strict=True) if keep))
+    return X[:, kept], tuple(name.partition("=")[0] for name, keep in zip(names, kept, strict=True) if keep)
 
 
 def _of_table(attributes: Attributes, left_out: Collection[str]) -> _Features | None:
@@ -317,4 +300,4 @@ def _of_table(attributes: Attributes, left_out: Collection[str]) -> _Features | 
             numbers = attribute.numbers.astype(np.float64)
             blocks[name] = np.where(attribute.missing, np.nanmean(numbers), numbers)[:, None]
     names = tuple(name for name, block in blocks.items() for _ in range(block.shape[1]))
-    return _Features(np.hstack([*blocks.values()]), names) if blocks else None
+    return (np.hstack([*blocks.values()]), names) if blocks else None

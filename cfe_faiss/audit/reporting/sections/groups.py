@@ -10,10 +10,9 @@ from cfe_faiss.audit.discrimination import discrimination_scores
 from cfe_faiss.audit.errors import error_rate_by_evidence
 from cfe_faiss.audit.fairness import consistency
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
-from cfe_faiss.audit.reporting.document import Measure, Section, Table
+from cfe_faiss.audit.reporting.document import Measure, Section, Table, section_of
 from cfe_faiss.audit.reporting.formats import first_of, listed, rows_of, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.wording import section_of
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
 
@@ -35,16 +34,12 @@ _SMALL = 6
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of all groups: the function's result, rows of tables, and the comparison of each attribute."""
+    """Rates of all groups: the function's result, its rows and comparisons, and the rows of known groups."""
 
     metrics: GroupMetrics
     rows: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
-
-    @property
-    def groups(self) -> list[dict[str, Any]]:
-        """The lines of groups, without all people together and people of unknown group."""
-        return [row for row in self.rows if row["feature"] != "all" and not row["unknown"]]
+    groups: list[dict[str, Any]]
 
 
 def find_rates(inputs: Inputs) -> Rates:
@@ -55,6 +50,7 @@ def find_rates(inputs: Inputs) -> Rates:
         sensitive_features=inputs.attributes.select(inputs.sensitive),
         favourable=inputs.favourable,
         class_names=inputs.class_names,
+        confidence=inputs.settings.confidence,
         **(inputs.options | {"bins": inputs.sensitive_bins}),
     )
     table = metrics.table
@@ -65,7 +61,7 @@ def find_rates(inputs: Inputs) -> Rates:
     for row in comparisons:
         difference = differences.get((row["class"], row["feature"], row["value"]))
         row["gap"] = None if difference is None else -difference
-    return Rates(metrics, rows, comparisons)
+    return Rates(metrics, rows, comparisons, [row for row in rows if row["feature"] != "all" and not row["unknown"]])
 
 
 def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
@@ -191,8 +187,8 @@ def calibration_section(inputs: Inputs) -> Section:
 @section_of("discrimination")
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
-    names = inputs.attributes_and_pairs
-    frame = discrimination_scores(inputs.finder, k=inputs.settings.k, sensitive=names, **inputs.options)
+    names, k, confidence = inputs.attributes_and_pairs, inputs.settings.k, inputs.settings.confidence
+    frame = discrimination_scores(inputs.finder, k=k, sensitive=names, confidence=confidence, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     return inputs.section("discrimination", {"count": len(rows)}, tables={"discrimination_scores": rows})
 
@@ -200,7 +196,8 @@ def discrimination_section(inputs: Inputs) -> Section:
 @section_of("consistency")
 def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
-    frame = consistency(inputs.finder, columns=inputs.sensitive, **inputs.options)
+    confidence = inputs.settings.confidence
+    frame = consistency(inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
         return inputs.section("consistency", missing="no_neighbours")

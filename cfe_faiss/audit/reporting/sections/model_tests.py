@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Measure, Section
+from cfe_faiss.audit.reporting.document import Measure, Section, section_of
 from cfe_faiss.audit.reporting.formats import plain, rows_of
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.wording import section_of
 
 _VALUES = 8
 """Values of an attribute that are flipped into, at most."""
@@ -64,14 +63,8 @@ def flip_section(inputs: Inputs) -> Section:
             left_out.append(inputs.say(reason, name=name, most=_VALUES))
             continue
         for how, nodes in ways.items():
-            test = flip(
-                inputs.finder,
-                name,
-                columns=columns or None,
-                nodes=inputs.finder.names(nodes),
-                at_once=how == "all at once",
-                confidence=inputs.settings.confidence,
-            )
+            way: dict[str, Any] = {"nodes": inputs.finder.names(nodes), "at_once": how == "all at once"}
+            test = flip(inputs.finder, name, columns=columns or None, confidence=inputs.settings.confidence, **way)
             lines = (line for line in rows_of(test.rates) if line["nodes"])
             texts = ((line, {key: _text(line[key]) for key in ("value", "flipped")}) for line in lines)
             rows += [line | {"attribute": name, "how": how} | names for line, names in texts]

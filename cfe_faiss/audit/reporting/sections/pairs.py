@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table
+from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table, section_of
 from cfe_faiss.audit.reporting.formats import first_of, group_name, listed, number, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
-from cfe_faiss.audit.reporting.wording import section_of
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
