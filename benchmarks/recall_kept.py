@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from cfe_faiss.search.plan import SearchArguments, calibration_for
 from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.search.plan import SearchArguments, calibration_for
 from cfe_faiss.search.recall import LEAST_ROWS, _smallest
 
 RECALLS = (0.9, 0.95, 0.99)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
-from cfe_faiss.search.derived import Derived
 from cfe_faiss.search import batch, grouping
+from cfe_faiss.search.derived import Derived
 
 K = 10
 GRAPHS = ("bail", "facebook")

@@ -1,4 +1,4 @@
-"""A picture of one pair of counterfactual evidence, in the manner of the paper's Figure 1."""
+"""Figure of one pair of counterfactual evidence, in the style of the paper's Figure 1."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ from cfe_faiss.audit.features import (
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
-from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.graph import as_graph
+from cfe_faiss.graph.surroundings import Surroundings, surroundings
 
 __all__ = ["evidence_figure"]
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-# Okabe and Ito's palette, with grey for its black: told apart under every common colour blindness. Its length and the
-# number of markers have no common divisor, so classes differ in both until all combinations are used up.
+# Palette of Okabe and Ito, with grey instead of black: readers with any common colour blindness can distinguish it. Its
+# length and the number of markers have no common divisor, so classes differ in both until all combinations are used.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7F7F7F")
 _MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
 _LEGEND_COLUMNS = 4
@@ -44,16 +45,13 @@ _TITLE, _HEADER, _PANEL, _LEGEND_ROW, _HEADING, _FEATURE_ROW, _AXIS = 0.5, 1.05,
 
 @dataclass(frozen=True)
 class _Node:
-    """One of the two nodes, with what is drawn around it."""
+    """One of the two nodes: its name, predicted and true class by number, and its neighbours."""
 
     id: int
     name: str
     predicted: int
     true: int | None
-    degree: int
-    same: int  # neighbours that are predicted the node's own class
-    drawn: NDArray[np.int32]
-    shared: NDArray[np.int32]  # the drawn ones that are near the other node too
+    near: Surroundings
 
 
 _Styles: TypeAlias = dict[int, tuple[str, str]]
@@ -71,33 +69,32 @@ def evidence_figure(
 ) -> "Figure":
     """Draw two similar nodes that a model treats differently.
 
-    Side by side the neighbourhoods of the two nodes, each node drawn in the colour and shape of its predicted class;
-    below, the features in which the two differ most, in their own units and in standard deviations over all nodes.
+    The figure shows the neighbourhoods of the two nodes side by side. Colour and shape of a node stand for its
+    predicted class. Below are the features that differ most, in their units and in standard deviations over all nodes.
 
     Parameters
     ----------
     data
         PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), or ``adj_t``, read as
-        undirected. Used
-        where present: ``x_raw``, (n, d), the features in their own units; ``feature_names``, d of them; ``y``, (n,),
-        the true classes (-1: not known); ``class_names``; ``node_ids``, (n,), the nodes' own names.
+        undirected. Optional: ``x_raw``, (n, d), the features in their units; ``feature_names``, d names; ``y``, (n,),
+        true classes (-1: not known); ``class_names``; ``node_ids``, (n,), names of the nodes.
     source, target
         The two nodes, 0..n-1.
     labels
         Shape (n,), integers: the class that the model predicts for each node.
     similarity
-        KS similarity of the two, written under the title by :func:`cfe_faiss.base.text.format_similarity`. A float
-        counts as float64.
+        KS similarity of the two nodes, for the line below the title; see
+        :func:`cfe_faiss.base.text.format_similarity`. A float counts as float64.
     max_neighbors
-        How many neighbours to draw of each node: those that both share first, then by ascending number. The number of
-        the others is written below.
+        Most neighbours drawn for each node: shared neighbours first, then by ascending number. The figure gives the
+        number of the others.
     features
-        How many features to show at most.
+        Most features shown.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Not bound to a window or backend; write it with ``figure.savefig("pair.png")``.
+        Without a window or backend; write it with ``figure.savefig("pair.png")``.
 
     Raises
     ------
@@ -135,10 +132,14 @@ def evidence_figure(
     differing = differing_features(data, source, target)
     graph = as_graph(data, n)
 
-    pair = _neighbourhoods(data, graph, source, target, predicted, truth, max_neighbors)
-    shown = np.concatenate([[node.id, *node.drawn] for node in pair])
-    styles = class_styles(predicted[shown])
-    legend = _legend(data, styles, any(node.shared.size for node in pair))
+    def described(node: int, other: int) -> _Node:
+        true = None if truth is None or truth[node] < 0 else int(truth[node])
+        near = surroundings(graph, node, other, predicted, max_neighbors)
+        return _Node(node, node_name(data, node), int(predicted[node]), true, near)
+
+    pair = [described(source, target), described(target, source)]
+    styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
+    legend = _legend(data, styles, any(node.near.shared.any() for node in pair))
     rows = differing[:features]
     heights = {
         "title": _TITLE + (0 if similarity is None else 0.4),
@@ -166,7 +167,7 @@ def evidence_figure(
     _draw_title(figure.add_subplot(grid[band["title"], :]), pair, similarity)
     for column, node in enumerate(pair):
         _draw_header(figure.add_subplot(grid[band["header"], column]), data, node, styles)
-        _draw_neighbourhood(figure.add_subplot(grid[band["panel"], column]), data, graph, node, predicted, styles)
+        _draw_neighbourhood(figure.add_subplot(grid[band["panel"], column]), data, node, predicted, styles)
     _draw_legend(figure.add_subplot(grid[band["legend"], :]), legend)
     _draw_heading(figure.add_subplot(grid[band["heading"], :]), len(rows), len(differing), d)
     if rows:
@@ -175,37 +176,6 @@ def evidence_figure(
         _draw_differences(figure.add_subplot(table[1]), rows, pair, styles)
         _draw_numbers(figure.add_subplot(table[2]), rows)
     return figure
-
-
-def _neighbourhoods(
-    data: Any,
-    graph: Graph,
-    source: int,
-    target: int,
-    predicted: NDArray[np.int32],
-    truth: NDArray[np.int32] | None,
-    max_neighbors: int,
-) -> list[_Node]:
-    near = {node: graph.neighbors(node) for node in (source, target)}
-    shared = np.intersect1d([source, *near[source]], [target, *near[target]])
-
-    def describe(node: int) -> _Node:
-        neighbors = near[node]
-        # a stable sort keeps the numbers ascending among the shared and among the others
-        drawn = neighbors[np.argsort(~np.isin(neighbors, shared), kind="stable")][:max_neighbors]
-        return _Node(
-            id=node,
-            name=node_name(data, node),
-            predicted=int(predicted[node]),
-            true=None if truth is None or truth[node] < 0 else int(truth[node]),
-            degree=len(neighbors),
-            same=int((predicted[neighbors] == predicted[node]).sum()),
-            # one class after the other around the ring
-            drawn=drawn[np.lexsort((drawn, predicted[drawn]))],
-            shared=drawn[np.isin(drawn, shared)],
-        )
-
-    return [describe(source), describe(target)]
 
 
 def class_styles(labels: NDArray[np.int32]) -> _Styles:
@@ -219,7 +189,7 @@ def class_styles(labels: NDArray[np.int32]) -> _Styles:
 
 
 def shortened(text: str, length: int) -> str:
-    """Return ``text`` in at most ``length`` characters: what is too long loses its middle."""
+    """Return ``text`` in at most ``length`` characters, cut in the middle."""
     if len(text) <= length:
         return text
     tail = (length - 1) // 2
@@ -227,7 +197,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever reads better on ``colour``."""
+    """Return black or white for text on ``colour``, by the brightness of the colour."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
 
@@ -237,13 +207,18 @@ def _blank(axes: "Axes") -> None:
     axes.axis("off")
 
 
+def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
+    """Write a text, vertically centred and in ink unless ``style`` says otherwise. "$" is a plain character."""
+    axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
+
+
 def _draw_title(axes: "Axes", pair: list[_Node], similarity: float | None) -> None:
     _blank(axes)
     source, target = pair
     title = f"Nodes {shortened(source.name, 16)} and {shortened(target.name, 16)}: similar, yet predicted differently"
-    axes.text(0, 1, title, va="top", fontsize=19, weight="bold", color=INK, parse_math=False)
+    _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if similarity is not None:
-        axes.text(0, 0.4, f"KS similarity {format_similarity(similarity)}", va="center", fontsize=13, color=FAINT)
+        _write(axes, 0, 0.4, f"KS similarity {format_similarity(similarity)}", 13, color=FAINT)
 
 
 def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
@@ -251,12 +226,10 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    name = f"Node {shortened(node.name, 28)}"
-    axes.text(0.12, 0.72, name, va="center", fontsize=14, weight="bold", color=INK, parse_math=False)
+    _write(axes, 0.12, 0.72, f"Node {shortened(node.name, 28)}", 14, weight="bold")
     for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
         if label is not None:
-            text = f"{word}: {shortened(class_name(data, label), 32)}"
-            axes.text(0.12, y, text, va="center", fontsize=11.5, color=INK, parse_math=False)
+            _write(axes, 0.12, y, f"{word}: {shortened(class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -265,95 +238,76 @@ def _card(axes: "Axes") -> None:
     axes.spines[:].set_visible(False)
 
 
-def _draw_neighbourhood(
-    axes: "Axes", data: Any, graph: Graph, node: _Node, predicted: NDArray[np.int32], styles: _Styles
-) -> None:
+def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray[np.int32], styles: _Styles) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke
 
     _card(axes)
     low, high = -1.7, 1.4
-    across = (high - low) * _COLUMN / _PANEL  # one unit is as wide as it is high
+    across = (high - low) * _COLUMN / _PANEL  # equal scales on both axes
     axes.set(xlim=(-across / 2, across / 2), ylim=(low, high))
-    count = len(node.drawn)
+    count = len(node.near.drawn)
     crowded = count > _UNCROWDED
     scale = min(1.0, _UNCROWDED / max(count, 1))
     radius = 0.75 if crowded else 0.95
-    # the ring is turned by half a step, so that no neighbour's number stands straight above the node
+    # Half a step of rotation keeps the place straight above the node free of names.
     angles = math.pi / 2 - 2 * math.pi * (np.arange(count) + 0.5) / max(count, 1)
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     places = radius * directions
-
-    chords = [
-        _chord(places[i], places[j])
-        for i, v in enumerate(node.drawn)
-        for j in np.flatnonzero(np.isin(node.drawn, graph.neighbors(v)))
-        if i < j
-    ]
-    axes.add_collection(
-        PathCollection(chords, facecolors="none", edgecolors=FAINT, linewidths=0.9, alpha=0.45, zorder=1)
-    )
+    chords = [_chord(places[i], places[j]) for i, j in node.near.edges]
+    faint: dict[str, Any] = {"facecolors": "none", "edgecolors": FAINT, "linewidths": 0.9, "alpha": 0.45}
+    axes.add_collection(PathCollection(chords, zorder=1, **faint))
     axes.add_collection(LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2))
-    for v, place, (x, y) in zip(node.drawn, places, directions, strict=True):
+    for v, shared, place, (x, y) in zip(node.near.drawn, node.near.shared, places, directions, strict=True):
         colour, marker = styles[int(predicted[v])]
-        axes.plot(
-            *place,
-            marker=marker,
-            markersize=9 + 9 * scale,
-            color=colour,
-            markeredgecolor=INK,
-            markeredgewidth=3.0 if v in node.shared else 0.8,
-            zorder=3,
-        )
+        look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": 3.0 if shared else 0.8}
+        axes.plot(*place, marker=marker, markersize=9 + 9 * scale, zorder=3, **look)
         reach = radius + 0.13 + 0.07 * scale
-        axes.text(
+        _write(
+            axes,
             reach * x,
             reach * y,
             shortened(node_name(data, v), 10),
+            7 + 3.5 * scale,
             ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
-            va="center",
-            # numbers of a crowded ring point outwards, so that they need no more room than their height
+            # Names of a crowded ring point outwards, so that they take only their height on the ring.
             rotation=math.degrees(math.atan2(y * np.sign(x), abs(x))) if crowded else 0,
             rotation_mode="anchor",
-            fontsize=7 + 3.5 * scale,
-            weight="bold" if v in node.shared else "normal",
-            color=INK,
-            parse_math=False,
+            weight="bold" if shared else "normal",
         )
     colour, marker = styles[node.predicted]
     axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=INK, markeredgewidth=1.6, zorder=4)
-    # the text stands where its shape is widest, and keeps a rim of the shape's colour where it is wider still
-    axes.text(
+    name = shortened(node.name, 10)
+    # The name is at the widest part of the shape. The stroke keeps a longer name readable.
+    _write(
+        axes,
         0,
         {"^": -0.07, "v": 0.07}.get(marker, 0.0),
-        shortened(node.name, 10),
+        name,
+        min(14.0, 48 / len(name)),
         ha="center",
         va="center_baseline",
-        fontsize=min(14.0, 48 / len(shortened(node.name, 10))),
         weight="bold",
         color=ink_on(colour),
         path_effects=[withStroke(linewidth=2.5, foreground=colour)],
-        parse_math=False,
         zorder=5,
     )
-    axes.text(
-        0, -1.5, _surroundings(data, node), ha="center", va="center", fontsize=10.5, color=FAINT, parse_math=False
-    )
+    _write(axes, 0, -1.5, _surroundings(data, node), 10.5, ha="center", color=FAINT)
 
 
 def _surroundings(data: Any, node: _Node) -> str:
-    if node.degree == 0:
+    near = node.near
+    if near.degree == 0:
         return "no neighbours"
-    plural = "s" if node.degree > 1 else ""
-    words = (
-        f"{node.degree:,} neighbour{plural}, {node.same:,} predicted {shortened(class_name(data, node.predicted), 24)}"
-    )
-    hidden = node.degree - len(node.drawn)
+    plural = "s" if near.degree > 1 else ""
+    name = shortened(class_name(data, node.predicted), 24)
+    words = f"{near.degree:,} neighbour{plural}, {near.same:,} predicted {name}"
+    hidden = near.degree - len(near.drawn)
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
 
 
 def _chord(start: NDArray[np.float64], end: NDArray[np.float64]) -> Any:
-    """Return a curve between two places on the ring that keeps clear of the node in the middle."""
+    """Return a curve between two places on the ring that bends around the node in the middle."""
     from matplotlib.path import Path
 
     middle = (start + end) / 2
@@ -366,25 +320,13 @@ def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
     from matplotlib.lines import Line2D
 
     def handle(colour: str, marker: str, width: float, label: str) -> Line2D:
-        return Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker=marker,
-            markersize=11,
-            color=colour,
-            label=label,
-            markeredgecolor=INK,
-            markeredgewidth=width,
-        )
+        look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width}
+        return Line2D([], [], linestyle="none", marker=marker, markersize=11, label=label, **look)
 
-    handles = [
-        handle(colour, marker, 0.8, shortened(class_name(data, label), 22))
-        for label, (colour, marker) in styles.items()
-    ]
-    if shared:
-        handles.append(handle("white", "o", 3.0, "in both neighbourhoods"))
-    return handles
+    looks = (
+        (colour, marker, 0.8, shortened(class_name(data, label), 22)) for label, (colour, marker) in styles.items()
+    )
+    return [handle(*look) for look in looks] + ([handle("white", "o", 3.0, "in both neighbourhoods")] if shared else [])
 
 
 def _draw_legend(axes: "Axes", handles: list["Line2D"]) -> None:
@@ -415,8 +357,8 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
     else:
         heading = "The features that differ most" if differing > shown else "The features that differ"
         note = f"{differing:,} of {d:,} differ" + (f", the {shown} largest are shown" if differing > shown else "")
-    axes.text(0, 0.62, heading, va="center", fontsize=14, weight="bold", color=INK)
-    axes.text(1, 0.62, note, va="center", ha="right", fontsize=10.5, color=FAINT)
+    _write(axes, 0, 0.62, heading, 14, weight="bold")
+    _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 
 
 def _table_axes(axes: "Axes", rows: int) -> None:
@@ -431,12 +373,11 @@ def _draw_values(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node])
     _table_axes(axes, len(rows))
     axes.set(xlim=(0, 1), xticks=[])
     for x, node in zip((0.73, 0.95), pair, strict=True):
-        name = f"node {shortened(node.name, 10)}"
-        axes.text(x, -0.9, name, ha="right", va="center", fontsize=11, weight="bold", color=INK, parse_math=False)
+        _write(axes, x, -0.9, f"node {shortened(node.name, 10)}", 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
-        axes.text(0.015, y, shortened(row.name, 40), va="center", fontsize=11, color=INK, parse_math=False)
+        _write(axes, 0.015, y, shortened(row.name, 40), 11)
         for x, value in zip((0.73, 0.95), (row.source, row.target), strict=True):
-            axes.text(x, y, format_value(value).replace("-", "−"), ha="right", va="center", fontsize=11, color=INK)
+            _write(axes, x, y, format_value(value).replace("-", "−"), 11, ha="right")
 
 
 def _draw_differences(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
@@ -458,9 +399,6 @@ def _draw_differences(axes: "Axes", rows: list[FeatureDifference], pair: list[_N
 def _draw_numbers(axes: "Axes", rows: list[FeatureDifference]) -> None:
     _table_axes(axes, len(rows))
     axes.set(xlim=(0, 1), xticks=[])
-    axes.text(
-        0.9, -0.9, "difference in standard deviations", ha="right", va="center", fontsize=11, weight="bold", color=INK
-    )
+    _write(axes, 0.9, -0.9, "difference in standard deviations", 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
-        text = f"{row.difference:+.2f}".replace("-", "−")
-        axes.text(0.9, y, text, ha="right", va="center", fontsize=11, color=INK)
+        _write(axes, 0.9, y, f"{row.difference:+.2f}".replace("-", "−"), 11, ha="right")

@@ -37,7 +37,7 @@ def drawn(panel):
 
 
 def assert_clear(figure):
-    """Every text lies on the paper, and no two lie on each other."""
+    """Check that every text is inside of the figure, and that no two texts overlap."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     # ticks beyond the end of an axis are placed but not drawn

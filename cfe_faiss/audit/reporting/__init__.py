@@ -1,34 +1,31 @@
-"""The report of an audit: one page that can be handed over, and its numbers for programs."""
+"""Report of an audit: a page for readers, and its numbers for programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
-from cfe_faiss.audit.reporting.inputs import Settings, checked
-from cfe_faiss.audit.reporting.subject import Subject
+from cfe_faiss.audit.reporting.inputs import Settings, Subject, checked
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What :func:`report` has written.
+    """Result of :func:`report`.
 
     Attributes
     ----------
     files
         The page, JSON, JUnit XML and CSV, then the drawings.
     checks
-        What came of every condition, for every group that it is about.
+        Outcome of every condition, for each of its groups.
     numbers
-        What report.json holds.
+        Content of report.json.
     """
 
     files: tuple[Path, ...]
@@ -51,7 +48,7 @@ class Report:
 
 def report(  # noqa: PLR0913
     finder: EvidenceFinder,
-    path: "str | PathLike[str]",
+    path: str | PathLike[str],
     *,
     sensitive: Sequence[str] | None = None,
     favourable: int | str | None = None,
@@ -63,14 +60,15 @@ def report(  # noqa: PLR0913
     cases: int = 10,
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
-    figures: "str | PathLike[str] | None" = None,
+    figures: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Report:
-    """Audit a model and write what was found: a page for readers, and the same numbers for programs.
+    """Audit a model and write a report: a page for readers, and the same numbers for programs.
 
-    Beside the page ``NAME.html`` stand ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions as JUnit test cases)
-    and ``NAME.csv`` (a long table). All are written whole or not at all: see :doc:`/user_guide/report`.
+    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions as JUnit
+    test cases) and ``NAME.csv`` (a long table). After an error none of them has changed: see
+    :doc:`/user_guide/report`.
 
     Parameters
     ----------
@@ -79,31 +77,31 @@ def report(  # noqa: PLR0913
     path
         The page to write; its name must end in ".html".
     sensitive
-        Names of attributes to compare, to cross by twos and to test; by default those of the finder.
+        Names of attributes to compare, to cross in pairs and to test; by default the finder's.
     favourable
         The predicted class that counts as selected, number or name. None: each class in turn, without impact ratios in
         conditions.
     require
-        Conditions such as "impact_ratio[sex]>=0.8", as texts or :class:`Condition`.
+        Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     subject
         Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
-        Evidence of each node; closest pairs; how many of these get a case file.
+        Numbers of evidence per node, of closest pairs, and of case files.
     bins, confidence
         Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
     figures
-        A folder for the drawings as SVG files; by default none is written.
+        Folder for the drawings as SVG files; by default none is written.
     overwrite
-        Whether to replace files that this package has not written. Files of an earlier report are replaced.
+        Whether to replace files that this package has not written. Files of an earlier report are always replaced.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
     Returns
     -------
     Report
-        The files, and what came of the conditions.
+        The files, and the outcomes of the conditions.
 
     Raises
     ------
@@ -136,11 +134,11 @@ def report(  # noqa: PLR0913
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
-    settings = Settings(k, pairs, cases, bins, confidence, where, subject.people)
-    inputs = checked(finder, sensitive, favourable, settings)
+    settings = Settings(k, pairs, cases, bins, confidence, where)
+    inputs = checked(finder, sensitive, favourable, settings, subject)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, subject, conditions, progress)
+    content = collect(inputs, conditions, progress)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, numbers(content))
 

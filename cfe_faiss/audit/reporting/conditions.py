@@ -1,4 +1,4 @@
-"""Conditions that the user sets on the numbers of a report, so that a program can act on them."""
+"""Conditions of the user on the numbers of a report, with outcomes that a program can act on."""
 
 import math
 import re
@@ -28,7 +28,7 @@ METRICS = {
     "false_positive_rate": "false positive rate of a group",
     "false_negative_rate": "false negative rate of a group",
     "overall_accuracy": "share of right predictions over all nodes",
-    "consistency": "share of nodes that are closer to another class than to their own",
+    "consistency": "share of nodes that are decided differently from their nearest neighbour",
     "equalised_odds_difference": "largest difference of true or of false positive rates between two groups",
     "only_in": "share, among pairs that differ in an attribute only, that is predicted differently",
     "flipped": "share of predictions that change when an attribute is flipped",
@@ -36,16 +36,11 @@ METRICS = {
 """The metrics that conditions can be about."""
 
 _TRUTH = "true classes (data.y)"
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "selection_rate": ("favourable", "sensitive"),
-    "impact_ratio": ("favourable", "sensitive"),
-    "selection_rate_difference": ("favourable", "sensitive"),
-    "accuracy": ("favourable", "sensitive", _TRUTH),
-    "false_positive_rate": ("favourable", "sensitive", _TRUTH),
-    "false_negative_rate": ("favourable", "sensitive", _TRUTH),
-    "overall_accuracy": (_TRUTH,),
+_NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(METRICS, ("favourable", "sensitive", "truth"))
+_NEEDS |= dict.fromkeys(("selection_rate", "impact_ratio", "selection_rate_difference"), ("favourable", "sensitive"))
+_NEEDS |= {
+    "overall_accuracy": ("truth",),
     "consistency": (),
-    "equalised_odds_difference": ("favourable", "sensitive", _TRUTH),
     "only_in": ("sensitive",),
     "flipped": ("model", "sensitive"),
 }
@@ -59,7 +54,7 @@ class Condition:
 
     A condition has one of three outcomes for each group:
 
-    - "fail": the interval of the number lies wholly beyond a bound.
+    - "fail": the whole interval of the number is beyond a bound.
     - "pass": the whole interval keeps the bounds. A number without an interval (a count of flips, say) decides alone.
     - "cannot tell": the interval holds a bound; or the number is not defined; or the group has fewer than ``min_cases``
       cases or is not ranked; or there is no such group.
@@ -138,7 +133,7 @@ class Condition:
         return ("at_least", self.at_least), ("at_most", self.at_most)
 
     def judge(self, low: float, high: float) -> Outcome:
-        """Return the outcome for a number that lies in [low, high]."""
+        """Return the outcome for a number with the interval [low, high]."""
         least = -math.inf if self.at_least is None else self.at_least
         most = math.inf if self.at_most is None else self.at_most
         if high < least or low > most:
@@ -148,14 +143,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What came of a condition for one group.
+    """Outcome of a condition for one group.
 
     Attributes
     ----------
     condition, attribute, group
-        What was checked; ``attribute`` is None for all people.
+        The condition and the group it was checked for; ``attribute`` is None for all people.
     value, n, low, high
-        The number, of how many cases, and its interval; None where there is none.
+        The number, its number of cases, and its interval; None if there is none.
     outcome
         "pass", "fail" or "cannot tell", see :class:`Condition`.
     reason
@@ -208,7 +203,7 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
 def check_all(
     conditions: Sequence[Condition], measures: Sequence[Measure], sensitive: Iterable[str]
 ) -> tuple[Check, ...]:
-    """Return one check for each condition and each group that it is about; a condition about nothing gets one, too."""
+    """Return one check for each condition and group. A condition without a group gets one check, too."""
     chosen = set(sensitive)
     checks: list[Check] = []
     for condition in conditions:
@@ -219,31 +214,23 @@ def check_all(
 
 
 def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
-    """Raise an error where a condition is about something that a report of these inputs does not measure."""
-    known = [*inputs.sensitive, *(" & ".join(names) for names in inputs.crossed)]
+    """Raise ValueError if a condition is about something that a report of these inputs does not measure."""
+    known = inputs.attributes_and_pairs
     for condition in conditions:
         if condition.attribute is not None and condition.attribute not in known:
             raise ValueError(
                 "require must be about sensitive attributes or two of them crossed "
                 f"({listed(known) if known else 'none'}), got {condition.attribute!r}"
             )
-        lacking = [need for need in _NEEDS[condition.metric] if not _has(inputs, need)]
+        needs = (need for need in _NEEDS[condition.metric] if not inputs.has(need))
+        lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
             raise ValueError(f"a condition on {condition.metric} must come with {listed(lacking)}, got none")
 
 
-def _has(inputs: Inputs, need: str) -> bool:
-    if need == _TRUTH:
-        return inputs.truth is not None
-    return bool(inputs.sensitive) if need == "sensitive" else getattr(inputs, need) is not None
-
-
 def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bool:
-    if measure.metric != condition.metric:
-        return False
-    if condition.attribute is not None:
-        return measure.attribute == condition.attribute
-    return measure.attribute is None or measure.attribute in sensitive
+    about = {None, *sensitive} if condition.attribute is None else {condition.attribute}
+    return measure.metric == condition.metric and measure.attribute in about
 
 
 def _check(condition: Condition, measure: Measure) -> Check:

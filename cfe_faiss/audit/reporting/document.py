@@ -1,16 +1,65 @@
-"""A report as plain data: the page, report.json and report.csv are three ways to write the same numbers."""
+"""A report as plain data, and its texts and tables from sections.toml, filled with the numbers of one audit.
+
+The page, report.json and report.csv write the same data in three ways.
+"""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+import string
+import tomllib
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from cfe_faiss.audit.reporting.drawings import Neighbourhood, Plot
+from cfe_faiss.audit.reporting.formats import number, plural, shown
 
 Kind: TypeAlias = Literal[
     "text", "long", "side", "count", "share", "score", "signed", "points", "number", "p-value", "similarity", "flag"
 ]
-"""How a column is written for readers, see :func:`cfe_faiss.audit.reporting.formats.written`."""
+"""Kind of the values of a column, see :func:`cfe_faiss.audit.reporting.formats.written`."""
+
+STYLES = 6
+"""Number of classes that look different in a drawing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Chart in a column of a table: each row has a dot for its number and a line for its interval.
+
+    Attributes
+    ----------
+    ticks
+        Numbers above the chart, ascending; the first and the last are the ends of the scale.
+    guides
+        Numbers of the dashed lines.
+    expected, before
+        Keys of numbers drawn as an upright bar and as a square; empty for none.
+    """
+
+    ticks: tuple[float, ...]
+    guides: tuple[float, ...] = ()
+    expected: str = ""
+    before: str = ""
+
+    @classmethod
+    def around(cls, numbers: Iterable[float | None], guides: tuple[float, ...] = (), **keys: str) -> Self:
+        """Return a chart whose scale holds all numbers and guides.
+
+        Examples
+        --------
+        >>> Plot.around([0.72, None, 1.1], (0.8, 1.0)).ticks
+        (0.7, 0.8, 0.9, 1.0, 1.1)
+        """
+        known = [number for number in (*numbers, *guides) if number is not None and math.isfinite(number)] or [0, 1]
+        low, high = min(known), max(known)
+        rough = (high - low or 1) / 5
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        return cls(tuple(round(step * i, 10) for i in range(first, max(last, first + 1) + 1)), guides, **keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +73,13 @@ class Column:
     title
         Its heading on the page.
     kind
-        What its values are.
+        Kind of its values.
     interval
         Keys of the bounds of its confidence interval.
     n
         Key of the number of cases behind its values.
     plot
-        Chart of its values and intervals, drawn beside them.
-    level
-        Confidence of its intervals in words, where it is not that of the report.
+        Chart of its values and intervals, in the next cell.
     """
 
     key: str
@@ -41,12 +88,15 @@ class Column:
     interval: tuple[str, str] | None = None
     n: str | None = None
     plot: Plot | None = None
-    level: str = ""
 
     @property
     def is_value(self) -> bool:
-        """Whether it holds measured numbers, rather than names or counts of cases."""
+        """Whether it holds measured numbers, rather than names."""
         return self.kind not in ("text", "long", "side", "flag")
+
+    def bounds(self, row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """Return the interval in a row; None without one."""
+        return (None, None) if self.interval is None else (row[self.interval[0]], row[self.interval[1]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +108,15 @@ class Table:
     id
         Unique in the report.
     caption, reading
-        What it shows; how to read one line of it.
+        Its content; how to read one line of it.
     columns, rows
-        Every row has a value for every key of the columns, their intervals included; None where it is not defined.
+        Every row has a value for every key of the columns and their intervals; None if it is not defined.
     limit
-        Rows shown on the page, 0 to leave the table out of it; the files hold all of them.
+        Number of rows on the page; the files hold all of them.
     notes
         Sentences below it.
     group
-        Key of a column that becomes headings between the rows; its rows stand together. Empty for none.
+        Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
     """
 
     id: str
@@ -78,13 +128,6 @@ class Table:
     notes: tuple[str, ...] = ()
     group: str = ""
 
-    def __post_init__(self) -> None:
-        needed = [key for column in self.columns for key in (column.key, *(column.interval or ()))]
-        for row in self.rows:
-            lacking = [key for key in needed if key not in row]
-            if lacking:
-                raise KeyError(f"the table {self.id!r} lacks {lacking} in a row of {list(row)}")
-
     @property
     def charts(self) -> list[Column]:
         """Columns that are drawn."""
@@ -92,8 +135,36 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Neighbour of a node: its name, the number of its predicted class, and whether the other node has it, too."""
+
+    name: str
+    style: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """Drawing of a node and its neighbours.
+
+    Attributes
+    ----------
+    style
+        Number of its predicted class among the classes of the drawing.
+    neighbours
+        Clockwise.
+    edges
+        Pairs of positions in ``neighbours`` that are connected.
+    """
+
+    style: int
+    neighbours: tuple[Neighbour, ...]
+    edges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a case: its row, what the user calls it, its predicted and true class by name (None: not known).
+    """One side of a case: its row, the user's name for it, its predicted and true class by name (None: not known).
 
     ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
     """
@@ -102,8 +173,8 @@ class Side:
     name: str
     predicted: str
     true: str | None
-    surroundings: str
-    neighbourhood: Neighbourhood | None
+    surroundings: str = ""
+    neighbourhood: Neighbourhood | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +184,17 @@ class Case:
     Attributes
     ----------
     place
-        Among the pairs shown, from 1.
+        Rank among the pairs shown, from 1.
     similarity
         With as many digits as are known.
     rank
-        Among all pairs of nodes with different predicted classes, in words.
+        Rank among all pairs of nodes with different predicted classes, in words.
     sides
         The two people.
     differences
         Decisions, true classes, and the attributes in which they differ, largest difference first.
     agreement
-        In how many attributes they agree, in words.
+        Number of attributes in which they agree, in words.
     legend
         Number and name of every class that is drawn; empty without drawings.
     """
@@ -141,7 +212,7 @@ class Case:
 class Measure:
     """Number that conditions can be about: a metric of a group of an attribute, of n cases.
 
-    ``unjudged`` says why no condition can judge the number; empty where one can.
+    ``unjudged`` says why no condition can judge the number; empty if one can.
     """
 
     metric: str
@@ -154,11 +225,13 @@ class Measure:
     unjudged: str = ""
 
     @classmethod
-    def of(cls, metric: str, attribute: str | None, group: str, row: Mapping[str, Any], key: str, n: str) -> "Measure":
-        """Return the number that a row of a table holds under ``key``, and its interval where it has one."""
+    def of(
+        cls, metric: str, place: tuple[str | None, str], row: Mapping[str, Any], key: str, n: str, unjudged: str = ""
+    ) -> Self:
+        """Return the number of a row under ``key``, with its interval; ``place`` is its attribute and group."""
         bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
         value = math.nan if row[key] is None else float(row[key])
-        return cls(metric, attribute, group, value, row[n], row.get(bounds[0]), row.get(bounds[1]))
+        return cls(metric, *place, value, row[n], row.get(bounds[0]), row.get(bounds[1]), unjudged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +251,15 @@ class Section:
     described
         Sentences for the first page: numbers without a test.
     undetermined
-        Sentences for the first page: what the data cannot tell.
+        Sentences for the first page: limits of the data.
     findings
         Its results, a sentence each, with the number of cases.
     missing
-        Why there is nothing to show; empty where there is.
+        Why there is nothing to show; empty if there is something.
     tables, cases
         Its tables, some of them drawn, and its case files.
     limits
-        What selection and assumptions do to its numbers, and what they cannot say.
+        Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     measures
         The numbers that conditions can be about.
     is_open
@@ -207,3 +280,157 @@ class Section:
     limits: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
     is_open: bool = False
+
+
+_Values = Mapping[str, Any]
+_NONE: _Values = MappingProxyType({})
+
+
+class Wording:
+    """Texts of one audit. Subclasses give its words and say what it has."""
+
+    @property
+    def words(self) -> _Values:
+        """Words of the audit by their names in sections.toml."""
+        raise NotImplementedError
+
+    def has(self, need: str) -> bool:
+        """Return whether the audit has something that a text or a section needs."""
+        raise NotImplementedError
+
+    def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
+        """Return a sentence of sections.toml, ``says.<key>``, filled with values."""
+        part, _, name = key.partition(".")
+        return self._filled(texts()["says"][part][name], {**values, **more})
+
+    def table(
+        self, name: str, rows: Iterable[_Values], values: _Values = _NONE, columns: Iterable[Column] = ()
+    ) -> Table:
+        """Return a table of sections.toml with rows, and with further columns behind its own."""
+        text, rows = texts()["tables"][name], tuple(rows)
+        kept = [column for column in text["columns"] if self._holds(column, values)]
+        return Table(
+            id=self._filled(text.get("id", name), values),
+            caption=self._filled(text["caption"], values),
+            reading=self._filled(text["reading"], values),
+            columns=(*(self._column(column, rows, values) for column in kept), *columns),
+            rows=rows,
+            limit=text.get("limit", 60),
+            notes=self.sentences(text.get("notes", ()), values),
+            group=text.get("group", ""),
+        )
+
+    def section(
+        self,
+        name: str,
+        values: _Values = _NONE,
+        *,
+        missing: str = "",
+        tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
+        findings: Iterable[str] = (),
+        limits: Iterable[str] = (),
+        **parts: Any,
+    ) -> Section:
+        """Return a section of sections.toml.
+
+        Parameters
+        ----------
+        name, values
+            Its name, and the numbers in its texts.
+        missing
+            Name of the reason why it is empty, see ``missing`` in sections.toml.
+        tables
+            Rows of tables by name, or tables.
+        findings, limits
+            Sentences behind the sentences of sections.toml.
+        parts
+            Further fields of :class:`Section`.
+        """
+        text = texts()["sections"][name]
+        empty = Section(name, text["title"], self._filled(text["purpose"], values), is_open=text.get("is_open", False))
+        if missing:
+            return replace(empty, missing=self._filled(texts()["missing"][missing], values))
+        if isinstance(tables, Mapping):
+            tables = [self.table(name, rows, values) for name, rows in tables.items()]
+        return replace(
+            empty,
+            tables=tuple(tables),
+            headline=self._filled(text.get("headline", ""), values),
+            findings=(*self.sentences(text.get("findings", ()), values), *findings),
+            limits=(*self.sentences(text.get("limits", ()), values), *limits),
+            **parts,
+        )
+
+    def lacking(self, name: str) -> str:
+        """Return the first need of a section that the audit does not meet; empty if it meets all."""
+        return next((need for need in texts()["sections"][name].get("needs", ()) if not self.has(need)), "")
+
+    def _filled(self, text: str, values: _Values) -> str:
+        words = ChainMap(dict(values), dict(self.words))
+        return _Formatter(words["person"], words["people"]).vformat(text, (), words)
+
+    def _holds(self, entry: Any, values: _Values) -> bool:
+        """Return whether an entry appears: it has no condition, or the condition holds."""
+        condition = entry.get("when", "") if isinstance(entry, Mapping) else ""
+        name = condition.removeprefix("not ")
+        return not name or bool(values[name] if name in values else self.has(name)) == (name == condition)
+
+    def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
+        """Return the sentences of sections.toml that apply, filled with values."""
+        kept = (entry for entry in entries if self._holds(entry, values))
+        return tuple(self._filled(entry if isinstance(entry, str) else entry["text"], values) for entry in kept)
+
+    def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
+        fields = {name: part for name, part in text.items() if name != "when"}
+        if "plot" in fields:
+            fields["plot"] = _plot(fields["plot"], rows, values)
+        return Column(**fields | {"title": self._filled(text["title"], values)})
+
+
+MAKERS: dict[str, Callable[[Any], Section]] = {}
+"""Functions of the sections by name."""
+_Audit = TypeVar("_Audit", bound=Wording)
+
+
+def section_of(name: str) -> Callable[[Callable[[_Audit], Section]], Callable[[_Audit], Section]]:
+    """Register the function of a section. The section says what is missing if a need is not met."""
+
+    def decorate(make: Callable[[_Audit], Section]) -> Callable[[_Audit], Section]:
+        @wraps(make)
+        def made(audit: _Audit) -> Section:
+            missing = audit.lacking(name)
+            return audit.section(name, missing=missing) if missing else make(audit)
+
+        MAKERS[name] = made
+        return made
+
+    return decorate
+
+
+class _Formatter(string.Formatter):
+    """Formats numbers by their kinds and counts by their nouns, and shortens texts."""
+
+    def __init__(self, person: str, people: str) -> None:
+        self._nouns = person, people
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if format_spec.startswith("#"):
+            return plural(value, *((format_spec[1:],) if format_spec[1:] else self._nouns))
+        return shown(value) if not format_spec else str(value) if format_spec == "raw" else number(value, format_spec)
+
+
+@cache
+def texts() -> dict[str, Any]:
+    """Return the content of sections.toml."""
+    return tomllib.loads(files("cfe_faiss.audit.reporting").joinpath("sections.toml").read_text(encoding="utf-8"))
+
+
+def _plot(text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Plot:
+    guides = [values[guide] if isinstance(guide, str) else guide for guide in text.get("guides", ())]
+    known = tuple(float(guide) for guide in guides if guide is not None)
+    marks = {name: text[name] for name in ("expected", "before") if name in text}
+    if "ticks" in text:
+        return Plot(tuple(text["ticks"]), known, **marks)
+    low, high = text.get("clip", (-math.inf, math.inf))
+    numbers = [min(max(row[key], low), high) for row in rows for key in text["around"] if row[key] is not None]
+    return Plot.around([*numbers, *text.get("also", ())], known, **marks)

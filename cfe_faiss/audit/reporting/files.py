@@ -1,52 +1,58 @@
-"""The files of a report: the page, JSON, JUnit XML, CSV and drawings, all of them or none."""
+"""The files of a report: the page, JSON, JUnit XML, CSV and drawings, written all together or not at all."""
 
+import base64
 import csv
+import hashlib
 import io
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
 from cfe_faiss.audit.reporting.document import Case, Section, Side, Table
-from cfe_faiss.audit.reporting.figures import standalone_chart, standalone_neighbourhood
-from cfe_faiss.audit.reporting.formats import shown, undefined
-from cfe_faiss.audit.reporting.page import page
+from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
+from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
+with extra("audit"):
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+_FILTERS = shown, written, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
+"""Functions that the templates call by their names."""
+
 
 def report_files(path: Path) -> tuple[Path, ...]:
-    """Return the files of a report, of which the first is its page."""
+    """Return the files of a report; the first is its page."""
     return path, *(path.with_suffix(suffix) for suffix in (".json", ".xml", ".csv"))
 
 
 def write_all(
-    content: Content, path: Path, figures: Path | None, *, inputs: Sequence[Path] = (), overwrite: bool = False
+    content: Content, path: Path, folder: Path | None, *, inputs: Sequence[Path] = (), overwrite: bool = False
 ) -> tuple[Path, ...]:
-    """Write all files and return their names; where an error or Ctrl-C interrupts it, none of them has changed."""
-    parts = (
-        page(content),
-        json.dumps(numbers(content), indent=1, allow_nan=False) + "\n",
-        junit(content),
-        long_table(content),
-    )
+    """Write all files and return their names; after an error or Ctrl-C none of them has changed."""
+    as_json = json.dumps(numbers(content), indent=1, allow_nan=False) + "\n"
+    parts = page(content), as_json, junit(content), long_table(content)
     texts = dict(zip(report_files(path), parts, strict=True))
-    if figures is not None:
-        texts |= {figures / f"{name}.svg": text for name, text in _drawings(content).items()}
+    if folder is not None:
+        texts |= {folder / f"{name}.svg": text for name, text in _drawings(content)}
     check_outputs(texts, inputs, overwrite=overwrite)
-    if figures is not None:
-        figures.mkdir(parents=True, exist_ok=True)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        files = [stack.enter_context(new_file(target.resolve(), overwrite=overwrite)) for target in texts]
-        for file, text in zip(files, texts.values(), strict=True):
+        opened = [stack.enter_context(new_file(target.resolve(), overwrite=overwrite)) for target in texts]
+        for file, text in zip(opened, texts.values(), strict=True):
             file.write(text.encode("utf-8", "replace"))
             # A full disk shows here, before the first file takes its name.
             file.flush()
@@ -54,33 +60,78 @@ def write_all(
     return tuple(texts)
 
 
+def page(content: Content) -> str:
+    """Return the page. Every text in it is escaped, and browsers are told to run no script and no other style."""
+    style = template("figure.css") + template("report.css")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    loader = FunctionLoader(template)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update({function.__name__: function for function in _FILTERS})
+    return environment.get_template("report.html.j2").render(report=content, policy=policy, style=Markup(style))
+
+
+def template(name: str) -> str:
+    """Return a file of the folder templates."""
+    return files("cfe_faiss.audit.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+
+
 def numbers(content: Content) -> dict[str, Any]:
     """Return the content of report.json, as schema.json describes it."""
     return {
         "format": "cfe-faiss report",
         "format_version": FORMAT,
-        "id": content.id,
-        "title": content.title,
-        "date": content.date,
-        "version": content.version,
-        "confidence": content.confidence,
-        "subject": dict(content.facts),
-        **{name: list(getattr(content, name)) for name in ("scope", "named", "described", "undetermined")},
+        **_fields(content, "id", "title", "date", "version", "confidence"),
+        "subject": content.facts,
+        **_fields(content, "scope", "named", "described", "undetermined"),
         "conditions": {"outcome": content.outcome, **_table(content.checks)},
         "sections": [_section(section) for section in content.sections],
     }
 
 
+def _fields(record: Any, *names: str) -> dict[str, Any]:
+    values = ((name, getattr(record, name)) for name in names)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
+def _section(section: Section) -> dict[str, Any]:
+    return _fields(section, "id", "title", "findings", "limits") | {
+        "missing": section.missing or None,
+        "tables": [_table(table) for table in section.tables],
+        "cases": [_case(case) for case in section.cases],
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    rows = [{key: None if undefined(value) else value for key, value in row.items()} for row in table.rows]
+    columns = [_fields(column, "key", "title", "kind") for column in table.columns]
+    return _fields(table, "id", "caption") | {"columns": columns, "rows": rows}
+
+
+def _case(case: Case) -> dict[str, Any]:
+    sides, differences = [_side(side) for side in case.sides], _table(case.differences)
+    texts = _fields(case, "place", "similarity", "rank", "agreement")
+    return texts | {"sides": sides, "differences": differences}
+
+
+def _side(side: Side) -> dict[str, Any]:
+    near = () if side.neighbourhood is None else side.neighbourhood.neighbours
+    texts = _fields(side, "name", "predicted", "true", "surroundings")
+    return texts | {"row": side.node, "neighbours": [asdict(neighbour) for neighbour in near]}
+
+
 def junit(content: Content) -> str:
     """Return the conditions as a JUnit test suite: one test case for each condition and group.
 
-    A check that cannot tell is skipped. Without conditions the only test case is one that is skipped, so that no
-    program takes the suite for one that has passed.
+    A check that cannot tell is skipped. Without conditions there is one test case, which is skipped, so that the suite
+    has not passed.
     """
     counts = Counter(check.outcome for check in content.results)
     skipped = counts["cannot tell"] if content.results else 1
-    numbers = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
-    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in numbers.items()}
+    totals = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
+    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in totals.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
     if not content.results:
@@ -88,34 +139,31 @@ def junit(content: Content) -> str:
         ET.SubElement(case, "skipped", {"message": content.outcome})
     for check in content.results:
         name = {"classname": shown(check.condition, 200), "name": shown(check.name, 200)}
-        case, found = ET.SubElement(suite, "testcase", name), shown(check, 500)
+        case, message = ET.SubElement(suite, "testcase", name), {"message": shown(check, 500)}
         if check.outcome == "cannot tell":
-            ET.SubElement(case, "skipped", {"message": found})
+            ET.SubElement(case, "skipped", message)
         elif check.outcome == "fail":
-            ET.SubElement(case, "failure", {"message": found, "type": "condition"}).text = found
+            ET.SubElement(case, "failure", message | {"type": "condition"}).text = message["message"]
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
 def long_table(content: Content) -> str:
-    """Return every number on a line of its own: where it stands, what it is called, its value, n and interval."""
+    """Return a CSV file with a line for every number: section, table, name, value, n and interval."""
     out = io.StringIO()
     writer = csv.DictWriter(out, REPORT_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for section in ("conditions", content.checks), *((s.id, table) for s in content.sections for table in _tables(s)):
-        writer.writerows(_lines(*section))
+    writer.writerows(_lines("conditions", content.checks))
+    for section in content.sections:
+        for table in (*section.tables, *(case.differences for case in section.cases)):
+            writer.writerows(_lines(section.id, table))
     return out.getvalue()
 
 
-def _tables(section: Section) -> list[Table]:
-    return [*section.tables, *(case.differences for case in section.cases)]
-
-
-def _lines(section: str, table: Table) -> list[dict[str, Any]]:
-    names = [column for column in table.columns if not column.is_value]
-    lines = []
+def _lines(section: str, table: Table) -> Iterator[dict[str, Any]]:
+    names = [column.key for column in table.columns if not column.is_value]
     for row in table.rows:
-        name = " | ".join(str(row[column.key]) for column in names if row[column.key] not in (None, ""))
+        name = " | ".join(str(row[key]) for key in names if row[key] not in (None, ""))
         for column in table.columns:
             value = row[column.key]
             if not column.is_value or value is None:
@@ -124,72 +172,18 @@ def _lines(section: str, table: Table) -> list[dict[str, Any]]:
             if column.n is not None:
                 line["n"] = row[column.n]
             if column.interval is not None:
-                line["low"], line["high"] = (row[key] for key in column.interval)
-            lines.append({key: _field(part) for key, part in line.items()})
-    return lines
+                line["low"], line["high"] = column.bounds(row)
+            yield {key: csv_text(part) if isinstance(part, str) else part for key, part in line.items()}
 
 
-def _field(value: Any) -> Any:
-    return csv_text(value) if isinstance(value, str) else "" if value is None else value
-
-
-def _section(section: Section) -> dict[str, Any]:
-    return {
-        "id": section.id,
-        "title": section.title,
-        "missing": section.missing or None,
-        "findings": list(section.findings),
-        "limits": list(section.limits),
-        "tables": [_table(table) for table in section.tables],
-        "cases": [_case(case) for case in section.cases],
-    }
-
-
-def _table(table: Table) -> dict[str, Any]:
-    return {
-        "id": table.id,
-        "caption": table.caption,
-        "columns": [{"key": column.key, "title": column.title, "kind": column.kind} for column in table.columns],
-        "rows": [_row(row) for row in table.rows],
-    }
-
-
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: None if undefined(value) else value for key, value in row.items()}
-
-
-def _case(case: Case) -> dict[str, Any]:
-    return {
-        "place": case.place,
-        "similarity": case.similarity,
-        "rank": case.rank,
-        "sides": [_side(side) for side in case.sides],
-        "differences": _table(case.differences),
-        "agreement": case.agreement,
-    }
-
-
-def _side(side: Side) -> dict[str, Any]:
-    near = () if side.neighbourhood is None else side.neighbourhood.neighbours
-    return {
-        "row": side.node,
-        "name": side.name,
-        "predicted": side.predicted,
-        "true": side.true,
-        "surroundings": side.surroundings,
-        "neighbours": [asdict(neighbour) for neighbour in near],
-    }
-
-
-def _drawings(content: Content) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _drawings(content: Content) -> Iterator[tuple[str, str]]:
     for section in content.sections:
         for table in section.tables:
             for column in table.charts if table.rows else ():
-                found[re.sub(r"\W+", "_", f"{table.id}_{column.key}")] = standalone_chart(table, column)
+                yield re.sub(r"\W+", "_", f"{table.id}_{column.key}"), figures.standalone_chart(table, column)
         for case in section.cases:
-            for side, name in zip(case.sides, "ab", strict=True):
+            for side, letter in zip(case.sides, "ab", strict=True):
                 if side.neighbourhood is not None:
                     title = f"{side.name} and its neighbours"
-                    found[f"case_{case.place}_{name}"] = standalone_neighbourhood(side.neighbourhood, title)
-    return found
+                    drawing = figures.neighbourhood(side.neighbourhood, title)
+                    yield f"case_{case.place}_{letter}", figures.as_file(drawing)

@@ -1,16 +1,22 @@
-"""Numbers and texts as readers see them."""
+"""Numbers and texts as readers see them, and DataFrames as rows of plain values."""
 
 import math
 import unicodedata
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST = 120
 """Characters of a value that the page shows."""
+MINUS = "\N{MINUS SIGN}"
 
 
 def shown(value: object, longest: int = LONGEST) -> str:
-    r"""Return a text that can be shown: a long one is cut in the middle, and no invisible character stays in it.
+    r"""Return a text for the page: shortened in the middle, without invisible characters.
 
     Examples
     --------
@@ -48,116 +54,85 @@ def group_name(attribute: object, value: object) -> str:
     return ", ".join(f"{shown(name)} = {shown(one)}" for name, one in zip(names, values, strict=True))
 
 
-def count(value: float) -> str:
-    """Return a count with its thousands parted."""
-    return f"{value:,.0f}"
+def number(value: float | None, kind: str) -> str:
+    """Return a number of a kind.
 
-
-def share(value: float | None) -> str:
-    """Return a share in per cent.
+    Kinds: "count"; "share" in per cent; "score" and "signed" with three decimals; differences of shares in percentage
+    "points", without a sign as a "gap"; "similarity" with six decimals, 1 only for equal vectors; "number" and "side"
+    in the unit of an attribute; "p-value", and "q" with its sign of equality.
 
     Examples
     --------
-    >>> share(0.1234), share(0.99999), share(1.0), share(0.0004), share(float("nan"))
-    ('12.3%', '> 99.9%', '100%', '< 0.1%', 'not defined')
+    >>> [number(value, "share") for value in (0.1234, 0.99999, 1.0, 0.0004, float("nan"))]
+    ['12.3%', '> 99.9%', '100%', '< 0.1%', 'not defined']
+    >>> number(-0.5, "signed"), number(0.0412, "points"), number(0.0412, "gap")
+    ('−0.500', '+4.1 points', '4.1 points')
+    >>> [number(value, "similarity") for value in (0.75, 1 - 1e-12, 1.0)]
+    ['0.750000', '> 0.999999', '1']
+    >>> [number(value, "number") for value in (12500.0, 0.30710003, -2)]
+    ['12,500', '0.3071', '−2']
+    >>> number(0.0312, "p-value"), number(1e-9, "q")
+    ('0.031', 'q < 0.001')
     """
     if value is None or math.isnan(value):
         return "not defined"
+    return _KINDS[kind](value).replace("-", MINUS)
+
+
+def _share(value: float) -> str:
     if 0 < value < 0.0005:
         return "< 0.1%"
     if 0.9995 <= value < 1:
         return "> 99.9%"
-    return f"{100 * value:.0f}%" if value in (0, 1) else f"{100 * value:.1f}%".replace("-", "\N{MINUS SIGN}")
+    return f"{100 * value:.0f}%" if value in (0, 1) else f"{100 * value:.1f}%"
 
 
-def score(value: float | None) -> str:
-    """Return a number between 0 and 1, or a ratio, with three decimals."""
-    return "not defined" if value is None or math.isnan(value) else f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
+def _similarity(value: float) -> str:
+    return "1" if value == 1 else f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
 
 
-def signed(value: float | None) -> str:
-    """Return a difference with its sign and three decimals.
-
-    Examples
-    --------
-    >>> signed(0.0312), signed(-0.5)
-    ('+0.031', '−0.500')
-    """
-    return "not defined" if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
+def _in_its_unit(value: float) -> str:
+    is_whole = math.isfinite(value) and value == round(value) and abs(value) < 1e12
+    return f"{value:,.0f}" if is_whole else f"{value:,.4g}"
 
 
-def points(value: float | None) -> str:
-    """Return a difference of shares in percentage points.
-
-    Examples
-    --------
-    >>> points(0.0412), points(-0.5)
-    ('+4.1 points', '−50.0 points')
-    """
-    if value is None or math.isnan(value):
-        return "not defined"
-    return f"{100 * value:+.1f} points".replace("-", "\N{MINUS SIGN}")
-
-
-def similarity(value: float) -> str:
-    """Return a similarity with six decimals; 1 only for equal vectors.
-
-    Examples
-    --------
-    >>> similarity(0.75), similarity(1 - 1e-12), similarity(1.0)
-    ('0.750000', '> 0.999999', '1')
-    """
-    if value == 1:
-        return "1"
-    return f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
-
-
-def number(value: float | None) -> str:
-    """Return a value in its own unit: whole numbers in full, others to four digits.
-
-    Examples
-    --------
-    >>> number(12500.0), number(0.30710003), number(-2)
-    ('12,500', '0.3071', '−2')
-    """
-    if value is None or math.isnan(value):
-        return "not defined"
-    whole = value == round(value) if math.isfinite(value) else False
-    text = f"{value:,.0f}" if whole and abs(value) < 1e12 else f"{value:,.4g}"
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def p_value(value: float | None) -> str:
-    """Return a p-value, without digits that say nothing.
-
-    Examples
-    --------
-    >>> p_value(0.0312), p_value(1e-9)
-    ('0.031', '< 0.001')
-    """
-    if value is None or math.isnan(value):
-        return "not defined"
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+_KINDS: dict[str, Callable[[float], str]] = {
+    "count": "{:,.0f}".format,
+    "share": _share,
+    "score": "{:.3f}".format,
+    "signed": "{:+.3f}".format,
+    "points": lambda value: f"{100 * value:+.1f} points",
+    "+points": lambda value: f"{100 * value:+.1f}",
+    "gap": lambda value: f"{100 * value:.1f} points",
+    "number": _in_its_unit,
+    "side": _in_its_unit,
+    "p-value": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
+    "q": lambda value: "q < 0.001" if value < 0.001 else f"q = {value:.3f}",
+    "similarity": _similarity,
+}
 
 
 def written(value: Any, kind: str) -> str:
     """Return a value of a table as the page shows it."""
     if kind == "flag":
-        return "yes" if value else "no" if value is not None else "not known"
-    if kind not in ("text", "long") and undefined(value):
-        return "–"
+        return "not known" if value is None else "yes" if value else "no"
     if kind in ("text", "long") or isinstance(value, str):
         return "" if value is None else shown(value, 300 if kind == "long" else LONGEST)
-    return _KINDS[kind](value)
+    return "–" if undefined(value) else number(value, kind)
 
 
-def interval(low: float | None, high: float | None, kind: str) -> str:
-    """Return an interval; empty where there is none."""
-    if undefined(low) or undefined(high):
+def interval(bounds: tuple[float | None, float | None], kind: str) -> str:
+    """Return an interval; empty if there is none.
+
+    Examples
+    --------
+    >>> interval((0.1, 0.25), "share"), interval((-0.02, 0.04), "points")
+    ('10.0%–25.0%', '−2.0 to +4.0 points')
+    """
+    if undefined(bounds[0]) or undefined(bounds[1]):
         return ""
-    if kind in ("signed", "points"):
-        return f"{written(low, kind).removesuffix(' points')} to {written(high, kind)}"
-    return f"{written(low, kind)}–{written(high, kind)}"
+    low, high = (written(bound, kind) for bound in bounds)
+    return f"{low.removesuffix(' points')} to {high}" if kind in ("signed", "points") else f"{low}–{high}"
 
 
 def undefined(value: object) -> bool:
@@ -177,6 +152,18 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(some)} and {last}" if some else last
 
 
+def first_of(words: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first words, and the number of the others.
+
+    Examples
+    --------
+    >>> first_of("abcd", 2)
+    'a, b and 2 more'
+    """
+    names = list(words)
+    return separator.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
 def plural(n: int, noun: str, nouns: str = "") -> str:
     """Return a count with its noun.
 
@@ -188,14 +175,17 @@ def plural(n: int, noun: str, nouns: str = "") -> str:
     return f"{n:,} {noun if n == 1 else nouns or noun + 's'}"
 
 
-_KINDS = {
-    "count": count,
-    "share": share,
-    "score": score,
-    "signed": signed,
-    "points": points,
-    "number": number,
-    "side": number,
-    "p-value": p_value,
-    "similarity": similarity,
-}
+def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Return one mapping of plain Python values per line; None for missing values."""
+    return [{str(name): plain(value) for name, value in line.items()} for line in frame.to_dict("records")]
+
+
+def plain(value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as one of Python; None for NaN and other missing values."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    return None if value != value or str(value) == "<NA>" else str(value)

@@ -4,14 +4,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cfe_faiss.audit.reporting.document import Column, Table
-from cfe_faiss.audit.reporting.drawings import Neighbour, Neighbourhood, Plot
+from cfe_faiss.audit.reporting.document import Column, Neighbour, Neighbourhood, Plot, Table
 from cfe_faiss.audit.reporting.figures import (
+    as_file,
     axis,
     mark,
     neighbourhood,
     standalone_chart,
-    standalone_neighbourhood,
     strip,
 )
 
@@ -25,8 +24,8 @@ ROWS = (
     {"name": "beyond the scale", "share": 7.0, "low": -3.0, "high": 9.0, "expected": 1.0, "before": None},
 )
 NEIGHBOURHOODS = [
-    Neighbourhood(HOSTILE, 0, tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), ((0, 4), (1, 2))),
-    Neighbourhood("alone", 1, (), ()),
+    Neighbourhood(0, tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), ((0, 4), (1, 2))),
+    Neighbourhood(1, (), ()),
 ]
 
 
@@ -39,11 +38,11 @@ def place(shape, name="cx"):
 
 
 def test_places_of_a_chart_are_in_proportion():
-    (value,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "circle", "value")
-    (interval,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "line", "interval")
-    (expected,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "line", "expected")
-    (before,) = shapes(strip(PLOT, COLUMN, ROWS[0]), "line", "before")
-    left, middle, right = (place(tick, "x") for tick in shapes(axis(PLOT, "share"), "text", "tick"))
+    (value,) = shapes(strip(COLUMN, ROWS[0]), "circle", "value")
+    (interval,) = shapes(strip(COLUMN, ROWS[0]), "line", "interval")
+    (expected,) = shapes(strip(COLUMN, ROWS[0]), "line", "expected")
+    (before,) = shapes(strip(COLUMN, ROWS[0]), "line", "before")
+    left, middle, right = (place(tick, "x") for tick in shapes(axis(COLUMN), "text", "tick"))
     assert place(value) == middle == (left + right) / 2
     assert place(interval, "x1") == pytest.approx((left + middle) / 2)
     assert place(interval, "x2") == pytest.approx((middle + right) / 2)
@@ -52,7 +51,7 @@ def test_places_of_a_chart_are_in_proportion():
 
 
 def test_a_number_that_is_not_defined_is_not_drawn():
-    drawn = str(strip(PLOT, COLUMN, ROWS[1]))
+    drawn = str(strip(COLUMN, ROWS[1]))
     assert "circle" not in drawn
     assert "nan" not in drawn
     assert drawn.count("<line") == 1  # the guide
@@ -60,7 +59,7 @@ def test_a_number_that_is_not_defined_is_not_drawn():
 
 @pytest.mark.parametrize("row", ROWS)
 def test_everything_lies_within_the_chart(row):
-    for shape in ET.fromstring(str(strip(PLOT, COLUMN, row))).iter():
+    for shape in ET.fromstring(str(strip(COLUMN, row))).iter():
         assert all(0 <= place(shape, name) <= 100 for name in ("x1", "x2", "cx") if name in shape.attrib)
 
 
@@ -109,7 +108,7 @@ def test_neighbourhoods_are_well_formed_escaped_and_within_the_drawing(drawing):
     for shape in root.iter():
         assert all(0 <= float(shape.attrib.get(name, 0)) <= width for name in ("x", "cx"))
         assert all(0 <= float(shape.attrib.get(name, 0)) <= height for name in ("y", "cy"))
-    assert ET.fromstring(standalone_neighbourhood(drawing, HOSTILE)).tag == f"{SVG}svg"
+    assert ET.fromstring(as_file(neighbourhood(drawing, HOSTILE))).tag == f"{SVG}svg"
 
 
 def test_classes_differ_in_shape_and_common_neighbours_in_outline():

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from audit_report_helpers import text_of
 
-from cfe_faiss.audit.reporting import page as page_module
+from cfe_faiss.audit.reporting.files import template
 from cfe_faiss.audit.reporting.formats import shown
 
 VOID = {"meta", "link", "input", "br"}
@@ -99,7 +99,7 @@ def contrast(one, two):
 
 
 def _schemes(name):
-    css = page_module._text(name)
+    css = template(name)
     light, dark = css.split("prefers-color-scheme: dark", 1)
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))
     return colours, colours | dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", dark))

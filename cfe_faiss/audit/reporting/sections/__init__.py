@@ -1,1 +1,1 @@
-"""The sections of a report: each module runs one audit and says in plain words what came of it."""
+"""Numbers of the sections; sections.toml has their texts and their order."""

@@ -1,103 +1,88 @@
-"""All tests that may name a finding, as one family: direct effects of the sensitive attributes, and impact ratios."""
+"""All tests that may name a finding, as one family, and the named findings under other choices."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.audit.direct_test import Floats, pair_counts
 from cfe_faiss.audit.family import DirectEffects, direct_effects
-from cfe_faiss.audit.reporting.document import Column, Section, Table
-from cfe_faiss.audit.reporting.formats import group_name, interval, p_value, points, score, shown
+from cfe_faiss.audit.reporting.document import Column, Section, section_of
+from cfe_faiss.audit.reporting.formats import first_of, group_name, plain, rows_of, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.rows import rows_of
-from cfe_faiss.audit.reporting.sections.groups import Rates
+from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
+from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
+from cfe_faiss.base.checks import UNKNOWN, as_dense
+from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.graph.ks import ks_vectors
 
 _LINES = 6
 """Sentences of one kind on the first page, at most."""
-_PAIRS, _NEAREST, _RATIO = "closest pairs", "nearest neighbours", "impact ratio"
-TESTS = {"direction": _PAIRS, "situation": _NEAREST}
+_RATIO = "impact ratio"
+_TESTS = {"direction": "closest pairs", "situation": "nearest neighbours"}
 """Names of the direct tests on the page."""
-_NOT_CAUSED = "“Not explained by the vectors” does not mean “caused by”: what the vectors lack may explain it."
+_FINDINGS, _LEFT_OUT = 4, 40
+"""Findings and attributes that are varied, at most."""
+_ALPHA = 0.05
+_Row = dict[str, Any]
+_Features = tuple[NDArray[np.float64], tuple[str, ...]]
+"""Numbers behind the vectors, (n, d), and the attribute of each column; empty if columns have no names."""
+_Answer = tuple[float, float, float]
+"""Effect, p value and statistic of a test; NaN if the test cannot tell."""
 
 
-def find_effects(inputs: Inputs, rates: Rates | None) -> DirectEffects | None:
+def find_effects(inputs: Inputs) -> DirectEffects | None:
     """Run the direct tests; the impact ratios belong to their family. None without groups or a favourable class."""
-    if rates is None or inputs.favourable is None or not inputs.unfavourable:
+    if inputs.lacking("tests"):
         return None
-    return direct_effects(
-        inputs.finder,
-        sensitive=inputs.sensitive,
-        unfavourable=inputs.unfavourable,
-        intersections=inputs.crossed,
-        bins=inputs.settings.bins,
-        k=inputs.settings.k,
-        others={row["feature"]: float("nan") if row["p"] is None else row["p"] for row in rates.comparisons},
-    )
+    comparisons = inputs.once(find_rates).comparisons
+    others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
+    tested: dict[str, Any] = {
+        "sensitive": inputs.sensitive,
+        "unfavourable": inputs.unfavourable,
+        "k": inputs.settings.k,
+    }
+    return direct_effects(inputs.finder, others=others, **tested, **inputs.options)
 
 
-def effects_section(inputs: Inputs, effects: DirectEffects | None, rates: Rates | None) -> Section:
+@section_of("tests")
+def effects_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and a sentence for each finding that survives the correction."""
-    title = "All tests"
-    purpose = "Do groups differ, and do decisions depend on an attribute beyond what the vectors explain?"
-    if effects is None or rates is None:
-        reason = "No sensitive attribute was named." if rates is None else "No favourable class was named."
-        return Section("tests", title, purpose, missing=reason, is_open=True)
-    rows = [_ratio_row(inputs, row, effects) for row in rates.comparisons]
-    values = effects.table.groupby("attribute")["value"].nunique()
-    direct = [_row(inputs, row | {"values": int(values[row["attribute"]])}) for row in rows_of(effects.table)]
-    rows += _one_side(direct)
-    told = sum(row["p"] is not None for row in [*rates.comparisons, *direct])
+    effects, rates = inputs.once(find_effects), inputs.once(find_rates)
+    assert effects is not None
+    sizes = effects.table.groupby("attribute")["value"].nunique()
+    direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
+    rows = [*(_ratio_row(inputs, row, effects) for row in rates.comparisons), *_one_side(direct)]
     named = [row for row in rows if row["named"]]
-    table = Table(
-        "all_tests",
-        f"All {len(rates.comparisons) + len(direct):,} tests of this report",
-        f"Bold: {len(named):,} that survive the correction. An effect of +5 points: of 100 {inputs.people} of the "
-        f"group, 5 more are decided unfavourably than the vectors explain, or than in the reference group. q is p "
-        f"adjusted for all {told:,} tests that can tell (Benjamini and Hochberg); a finding needs q ≤ {effects.fdr:g}. "
-        "Of an attribute with two values the one at a disadvantage is shown; the other is its mirror image.",
-        (
-            Column("group", "Group"),
-            Column("test", "Test"),
-            Column("n_carriers", "n", "count"),
-            Column("effect", "Effect", "points", n="n_carriers"),
-            Column("detail", "Detail", "long"),
-            Column("p", "p", "p-value", n="n_carriers"),
-            Column("q", "q", "p-value", n="n_carriers"),
-            Column("n_effective", "Decisive", "number"),
-            Column("verdict", "Verdict"),
-        ),
-        tuple(sorted(rows, key=lambda row: (not row["named"], row["p"] is None))),
-    )
+    q = [row["q"] for row in direct if row["q"] is not None]
     unexplained = list(_unexplained(inputs, named))
     sentences = [*_unequal(inputs, rates, effects), *unexplained]
-    q = [row["q"] for row in direct if row["q"] is not None]
+    values = {"count": len(rates.comparisons) + len(direct), "named": len(named), "fdr": effects.fdr, "k": effects.k}
+    values["told"] = len(q) + sum(row["p"] is not None for row in rates.comparisons)
     smallest = f"; the smallest q is {min(q):.2f}" if q else ""
-    nothing = (
-        f"{'Beyond what the vectors explain, no' if sentences else 'No'} group is named: of {len(direct):,} direct "
-        f"tests {len(q):,} can tell, and none survives the correction{smallest}. That is no proof of absence."
-    )
-    return Section(
+    key = "tests.nothing_else" if sentences else "tests.nothing"
+    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest)
+    return inputs.section(
         "tests",
-        title,
-        purpose,
-        named=tuple(_first(sentences)),
-        described=(_NOT_CAUSED if unexplained else nothing,),
-        undetermined=tuple(_first(_untold(rows))),
-        tables=(table,),
-        limits=(
-            f"“{_NEAREST.capitalize()}” compares each decision with those of the {effects.k} nearest {inputs.people} "
-            f"of any group. “{_PAIRS.capitalize()}” counts which side of the closest pairs with different decisions "
-            "carries the value; Γ* is the strength of a hidden difference, as odds, at which the finding disappears. "
-            "“Decisive” is the effective number of cases behind a test: below 10 its p value is rough, below 5 the "
-            "test cannot tell.",
-            *map(inputs.worded, effects.limits),
-        ),
-        is_open=True,
+        values,
+        named=_first(inputs, sentences),
+        described=(inputs.say("tests.not_caused") if unexplained else nothing,),
+        undetermined=_first(inputs, _untold(inputs, rows)),
+        tables={"all_tests": sorted(rows, key=lambda row: (not row["named"], row["p"] is None))},
+        limits=map(inputs.worded, effects.limits),
     )
 
 
-def _one_side(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with one of two values of an attribute, the one at a disadvantage."""
-    kept: dict[tuple[str, ...], dict[str, Any]] = {}
+def _one_side(rows: Sequence[_Row]) -> list[_Row]:
+    """Return the rows; of an attribute with two values only the value at a disadvantage."""
+    kept: dict[tuple[str, ...], _Row] = {}
     for row in rows:
         key = row["attribute"], row["test"], row["value"] if row["values"] != 2 else ""
         if key not in kept or (row["statistic"] or 0) > (kept[key]["statistic"] or 0):
@@ -105,28 +90,25 @@ def _one_side(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(kept.values())
 
 
-def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
-    of_pairs, detail = row["test"] == "direction", inputs.worded(row["reason"] or "")
-    if of_pairs and not detail:
-        detail = (
-            f"{row['against']:,.0f} pairs against, {row['in_favour']:,.0f} for; {row['expected']:.0f} expected against"
-        )
-        detail += "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
+def _direct_row(inputs: Inputs, row: _Row) -> _Row:
+    detail = inputs.worded(row["reason"] or "")
+    if row["test"] == "direction" and not detail:
+        gamma = "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
+        detail = inputs.say("tests.counts", row, gamma=gamma)
     return row | {
         "group": group_name(row["attribute"], row["value"]),
-        "test": TESTS[row["test"]],
+        "test": _TESTS[row["test"]],
         "detail": detail,
         "effect": None if row["p"] is None else row["effect"],
         "n_effective": None if row["n_effective"] is None else round(row["n_effective"], 1),
     }
 
 
-def _ratio_row(inputs: Inputs, row: dict[str, Any], effects: DirectEffects) -> dict[str, Any]:
+def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
     """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
-    reference = group_name(row["feature"], row["reference"])
-    detail = "" if row["ratio"] is None else f"ratio {score(row['ratio'])}, against {reference}"
+    detail = "" if row["ratio"] is None else inputs.say("tests.ratio", row, reference_group=_reference(row))
     return {
         "attribute": row["feature"],
         "value": row["value"],
@@ -134,7 +116,7 @@ def _ratio_row(inputs: Inputs, row: dict[str, Any], effects: DirectEffects) -> d
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
-        "detail": detail if known else "fewer than two groups are large enough to be ranked",
+        "detail": detail if known else inputs.say("tests.not_ranked"),
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
@@ -143,60 +125,179 @@ def _ratio_row(inputs: Inputs, row: dict[str, Any], effects: DirectEffects) -> d
     }
 
 
+def _reference(row: _Row) -> str:
+    return group_name(row["feature"], row["reference"])
+
+
 def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[str]:
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
         if q <= effects.fdr:
             below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
-            yield (
-                f"{group_name(row['feature'], row['value'])}: {inputs.people} of this group (n = {row['count']:,}) are "
-                f"selected less often than those with {group_name(row['feature'], row['reference'])}. The impact ratio "
-                f"is {score(row['ratio'])}, {below} ({inputs.level} interval "
-                f"{interval(row['ratio_low'], row['ratio_high'], 'score')}; q {_equals(q)})."
-            )
+            names = {"group": inputs.group(row), "reference_group": _reference(row)}
+            yield inputs.say("tests.unequal", row | names, below=below, q=q)
 
 
-def _unexplained(inputs: Inputs, named: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Return a sentence for each named group."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def _unexplained(inputs: Inputs, named: Sequence[_Row]) -> Iterator[str]:
+    """Yield a sentence for each named group."""
+    groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
     for row in named:
         if row["test"] != _RATIO:
-            groups.setdefault((row["group"], row["verdict"]), []).append(row)
-    for (group, verdict), rows in groups.items():
-        first = rows[0]
-        tests = "; ".join(
-            f"{row['test']}: {points(abs(row['effect'])).lstrip('+')}, q {_equals(row['q'])}" for row in rows
-        )
+            groups[row["group"], row["verdict"]].append(row)
+    for (_, verdict), rows in groups.items():
+        tests = "; ".join(inputs.say("tests.test", row, size=abs(row["effect"])) for row in rows)
         direction = "more" if verdict == "disadvantaged" else "less"
-        yield (
-            f"{group}: {inputs.people} of this group (n = {first['n_carriers']:,}) are decided unfavourably "
-            f"{direction} often than the vectors explain ({tests})."
-        )
+        yield inputs.say("tests.unexplained", rows[0], tests=tests, direction=direction)
 
 
-def _untold(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Return for each reason the groups that the direct tests cannot tell of; an attribute where it is all of them."""
-    reasons: dict[str, dict[str, set[str]]] = {}
+def _untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
+    """Yield for each reason the groups without an answer of the direct tests; the attribute if it is all its groups."""
+    reasons: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row in rows:
         if row["p"] is None and row["test"] != _RATIO:
             reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
-            reasons.setdefault(reason, {}).setdefault(row["attribute"], set()).add(row["group"])
+            reasons[reason][row["attribute"]].add(row["group"])
     values = {row["attribute"]: 1 if row.get("values") == 2 else row.get("values") for row in rows}
     for reason, groups in reasons.items():
-        names = []
+        names: list[str] = []
         for attribute, found in groups.items():
-            whole = len(found) == values[attribute]
-            names += [f"{shown(attribute)}"] if whole else sorted(found)
-        more = f" and {len(names) - _LINES:,} more" if len(names) > _LINES else ""
-        yield f"Direct effects of {'; '.join(names[:_LINES])}{more}: {reason}."
+            names += [shown(attribute)] if len(found) == values[attribute] else sorted(found)
+        yield inputs.say("tests.untold", names=first_of(names, _LINES, "; "), reason=reason)
 
 
-def _first(sentences: Iterable[str]) -> list[str]:
+def _first(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
     lines = list(sentences)
     left = len(lines) - _LINES
-    return lines if left <= 0 else [*lines[:_LINES], f"{left:,} more are in the table of all tests."]
+    return tuple(lines if left <= 0 else [*lines[:_LINES], inputs.say("tests.more", left=left)])
 
 
-def _equals(q: float) -> str:
-    text = p_value(q)
-    return text if text.startswith("<") else f"= {text}"
+@section_of("sensitivity")
+def sensitivity_section(inputs: Inputs) -> Section:
+    """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
+    effects = inputs.once(find_effects)
+    named = [] if effects is None else _named(effects)
+    if not named:
+        return inputs.section("sensitivity", {"found": inputs.say("sensitivity.nothing"), "named": False})
+    features = _features(inputs.finder)
+    if features is None:
+        return inputs.section("sensitivity", missing="features")
+    rows = [{"choice": choice} | _held(named, tests) for choice, tests in _choices(inputs, features, named)]
+    holds: list[str] = []
+    columns: list[Column] = []
+    for i, finding in enumerate(named):
+        name = f"{group_name(finding['attribute'], finding['value'])}, {_TESTS[finding['test']]}"
+        columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
+        held = sum(bool(row[f"holds_{i}"]) for row in rows)
+        holds.append(inputs.say("sensitivity.holds", name=name, held=held, choices=len(rows)))
+    table = inputs.table("sensitivity", rows, {"alpha": _ALPHA}, columns)
+    return inputs.section("sensitivity", {"found": "; ".join(holds) + " choices.", "named": True}, tables=[table])
+
+
+def _named(effects: DirectEffects) -> list[_Row]:
+    """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
+    rows = [row for row in rows_of(effects.table) if row["named"] and " & " not in row["attribute"]]
+    rows.sort(key=lambda row: (row["verdict"] != "disadvantaged", row["p"]))
+    first: dict[tuple[str, str], _Row] = {}
+    for row in rows:
+        first.setdefault((row["attribute"], row["test"]), row)
+    return list(first.values())[:_FINDINGS]
+
+
+def _held(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
+    """Return the cells of one choice: effect, p value, and whether each finding holds."""
+    cells: _Row = {}
+    for i, (row, (effect, p, statistic)) in enumerate(zip(named, answers, strict=True)):
+        holds = p <= _ALPHA and statistic * row["statistic"] > 0
+        cells |= {f"effect_{i}": plain(effect), f"p_{i}": plain(p), f"holds_{i}": holds}
+    return cells
+
+
+def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iterator[tuple[str, list[_Answer]]]:
+    """Yield each choice with the named tests under it. Choices with the same vectors share neighbours and pairs."""
+    k, (X, names) = inputs.settings.k, features
+    reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
+    yield "as reported", reported
+    others = [max(1, k // 2), 2 * k]
+    for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
+        yield f"k = {other}", tests
+    spread = X.std(axis=0)
+    standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    encodings = {"scaling: none": X, "scaling: standard": standard, "scaling: rank": rankdata(X, axis=0) / len(X)}
+    for attribute in list(dict.fromkeys(names))[:_LEFT_OUT]:
+        kept = [name != attribute for name in names]
+        if any(kept):
+            encodings[f"without {shown(attribute)}"] = X[:, kept]
+    for choice, numbers in encodings.items():
+        finder = _with_features(inputs.finder, numbers)
+        is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
+        yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
+
+
+@single_threaded_blas()  # many small matrices: waiting for threads would take longer
+def _tests(
+    inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
+) -> list[list[_Answer]]:
+    """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
+    rows = tested_rows(finder, None)
+    attributes = list(dict.fromkeys(row["attribute"] for row in named))
+    groups = {group.name: group for group in attribute_groups(finder, rows, attributes, inputs.settings.bins)}
+    bad = finder.class_numbers("unfavourable", inputs.unfavourable)
+    with_pairs = any(row["test"] == "direction" for row in named)
+    samples: dict[bytes, tuple[Sample, list[Floats]]] = {}
+    found: dict[tuple[str, str], list[_Answer]] = {}
+    for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
+        codes = groups[attribute].codes
+        known = codes != UNKNOWN
+        if known.tobytes() not in samples:
+            people = sample(finder, rows[known], bad)
+            contrasts = [people.situation_contrast(k) for k in neighbours]
+            samples[known.tobytes()] = people, [*contrasts, *([people.evidence_contrast] if with_pairs else [])]
+        people, contrasts = samples[known.tobytes()]
+        carries = codes[np.searchsorted(rows, people.rows)] == groups[attribute].values.index(value)
+        chance, tests = people.test(carries, contrasts)
+        found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
+        if with_pairs:
+            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect
+            found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
+    return [
+        [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]
+        for i in range(len(neighbours))
+    ]
+
+
+def _with_features(finder: EvidenceFinder, X: NDArray[np.float64]) -> EvidenceFinder:
+    """Return the finder with the vectors of other numbers. Its index keeps only its ids: nothing searches it."""
+    if finder.graph is not None:
+        return replace(finder, vectors=ks_vectors(X.astype(np.float32), finder.graph))
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    return replace(finder, vectors=np.ascontiguousarray(X / np.where(lengths > 0, lengths, 1), np.float32))
+
+
+def _features(finder: EvidenceFinder) -> _Features | None:
+    """Return the numbers behind the vectors, without the columns that were left out."""
+    x = getattr(finder.data, "x", None) if finder.graph is not None else finder.data
+    if hasattr(x, "columns") and finder.attributes is not None:
+        return _of_table(finder.attributes, () if finder.removed is None else finder.removed.attributes)
+    if x is None or not hasattr(x, "shape"):
+        return None
+    names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
+    removed = set() if finder.removed is None else set(finder.removed.columns)
+    X = as_dense("x", x).astype(np.float64)
+    if len(names) != X.shape[1]:
+        return (X, ()) if not removed else None
+    kept = [name not in removed for name in names]
+    return X[:, kept], tuple(name.partition("=")[0] for name, keep in zip(names, kept, strict=True) if keep)
+
+
+def _of_table(attributes: Attributes, left_out: Collection[str]) -> _Features | None:
+    """Return numbers with missing ones replaced by the mean, and a column of 0 and 1 for each value of a text."""
+    blocks: dict[str, NDArray[np.float64]] = {}
+    for name in (name for name in attributes if name not in left_out):
+        attribute = attributes[name]
+        if attribute.numbers is None:
+            blocks[name] = (attribute.codes[:, None] == np.arange(len(attribute.values))).astype(np.float64)
+        elif not attribute.missing.all():
+            numbers = attribute.numbers.astype(np.float64)
+            blocks[name] = np.where(attribute.missing, np.nanmean(numbers), numbers)[:, None]
+    names = tuple(name for name, block in blocks.items() for _ in range(block.shape[1]))
+    return (np.hstack([*blocks.values()]), names) if blocks else None

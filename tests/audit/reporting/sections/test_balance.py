@@ -7,7 +7,7 @@ import pytest
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, checked
 from cfe_faiss.audit.reporting.sections.balance import balance_section
-from cfe_faiss.audit.reporting.sections.pairs import Pairs
+from cfe_faiss.audit.reporting.sections.pairs import Pairs, find_pairs
 
 SETTINGS = Settings(k=1, pairs=10, cases=1, bins=4, confidence=0.95)
 
@@ -20,8 +20,8 @@ def section(attributes, labels, source, target, favourable=None):
     finder = cfe.EvidenceFinder.from_data(data, labels, features=attributes)
     inputs = checked(finder, [], favourable, SETTINGS)
     sides, near = np.array([source, target]), np.ones(len(source))
-    pairs = Pairs(sides[0], sides[1], near, near.astype(np.float32), ((),) * len(source), 9, {})
-    return balance_section(inputs, pairs)
+    inputs.results[find_pairs] = Pairs(sides[0], sides[1], near, near.astype(np.float32), ((),) * len(source), 9, {})
+    return balance_section(inputs)
 
 
 def rows(*arguments, **options):

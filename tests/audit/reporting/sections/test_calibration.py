@@ -3,7 +3,7 @@ import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, checked
-from cfe_faiss.audit.reporting.sections.calibration import calibration_section
+from cfe_faiss.audit.reporting.sections.groups import calibration_section
 
 SETTINGS = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
 

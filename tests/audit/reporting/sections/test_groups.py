@@ -5,7 +5,7 @@ import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, checked
-from cfe_faiss.audit.reporting.sections.groups import counts_section, error_rates_section, find_rates, groups_section
+from cfe_faiss.audit.reporting.sections.groups import counts_section, error_rates_section, groups_section
 
 
 def made(section, people, labels, sensitive, favourable=1, y=None):
@@ -14,7 +14,7 @@ def made(section, people, labels, sensitive, favourable=1, y=None):
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
     finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
     inputs = checked(finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95))
-    return section(inputs, find_rates(inputs))
+    return section(inputs)
 
 
 def test_rates_by_hand():

@@ -50,12 +50,12 @@ def test_differing_attributes(inputs):
         one, two = (frame.loc[nodes[place]] for nodes in (pairs.source, pairs.target))
         differ = [name for name in frame if not (one[name] == two[name] or (one[name] is None and two[name] is None))]
         assert list(pairs.differing[place]) == differ
-    table = pairs_section(inputs, pairs).tables[0]
+    table = pairs_section(inputs).tables[0]
     assert [row["attributes_differing"] for row in table.rows] == [len(names) for names in pairs.differing]
 
 
 def test_case_files(inputs, brute):
-    section = cases_section(inputs, find_pairs(inputs))
+    section = cases_section(inputs)
     assert len(section.cases) == 10
     for place, case in enumerate(section.cases):
         assert case.rank.startswith(f"{place + 1} of {len(brute[0]):,} pairs")
@@ -74,15 +74,15 @@ def test_case_files(inputs, brute):
 
 
 def test_true_classes_that_are_not_known_stay_open(inputs):
-    rows = pairs_section(inputs, find_pairs(inputs)).tables[0].rows
-    y = inputs.data.y
+    rows = pairs_section(inputs).tables[0].rows
+    y = inputs.finder.data.y
     expected = [None if y[int(row["node_a"])] < 0 else ["no", "yes"][y[int(row["node_a"])]] for row in rows]
     assert [row["true_a"] for row in rows] == expected
     assert None in expected
 
 
 def test_differences_are_in_units_and_standard_deviations(inputs):
-    section = cases_section(inputs, find_pairs(inputs))
+    section = cases_section(inputs)
     spread = float(np.std(inputs.attributes["age"].numbers))
     found = 0
     for case in section.cases:
@@ -107,7 +107,7 @@ def test_ties_share_a_rank():
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 0, 0])
     settings = Settings(k=1, pairs=4, cases=4, bins=4, confidence=0.95)
     inputs = checked(finder, [], None, settings)
-    ranks = [case.rank for case in cases_section(inputs, find_pairs(inputs)).cases]
+    ranks = [case.rank for case in cases_section(inputs).cases]
     assert set(ranks) == {"1 of 8 pairs, together with 3 others that the search cannot tell from it"}
 
 
@@ -117,7 +117,7 @@ def test_classes_keep_their_look_as_long_as_there_are_enough(classes, styles):
     finder = cfe.EvidenceFinder.from_data(data, [0, classes - 1, 0, classes - 1], nodes=[0, 1])
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
     inputs = checked(finder, [], None, settings)
-    (case,) = cases_section(inputs, find_pairs(inputs)).cases
+    (case,) = cases_section(inputs).cases
     assert case.legend == tuple(zip(styles, ["class 0", f"class {classes - 1}"], strict=True))
     assert {side.neighbourhood.style for side in case.sides} == set(styles)
 
@@ -127,4 +127,4 @@ def test_classes_of_nodes_that_are_not_audited_have_names():
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 7, 7], nodes=[0, 1])
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
     inputs = checked(finder, [], None, settings)
-    assert "class 7" in [name for _, name in cases_section(inputs, find_pairs(inputs)).cases[0].legend]
+    assert "class 7" in [name for _, name in cases_section(inputs).cases[0].legend]
