@@ -21,11 +21,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from cfe_faiss.search.plan import SearchArguments, calibration_for
 from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
+from cfe_faiss.search.answer import calibration_for
+from cfe_faiss.search.query import Effort
 from cfe_faiss.search.recall import LEAST_ROWS, _smallest
 
 RECALLS = (0.9, 0.95, 0.99)
@@ -190,9 +191,8 @@ def joined(rows: Iterable[Results]) -> Results:
 
 def lists_probed(index: Any, recall: float, labels: Ints, stored: bool) -> float:
     """Return how many lists a query probes, in the mean."""
-    lists = index._all_lists()
-    nq = lists.storage.n if stored else 1
-    found = calibration_for(lists, nq, K, SearchArguments.of(None, recall, False, None), stored=stored)
+    snapshot, effort = index.storage(), Effort.of(recall=recall).over(index.own_effort())
+    found = calibration_for(snapshot, snapshot.n if stored else 1, K, effort, stored=stored)
     return float(found.of(labels.astype(np.int32)).mean())
 
 
@@ -241,8 +241,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                     for row in rows
                     if kind in ("all", row["kind"]) and mode in row["asked for"][recall]
                 ]
-                if not cells:  # such as new queries of a graph that has none
-                    continue
                 least = [(*cell["least class"], cell["set"]) for cell in cells if cell["least class"]]
                 ratios = [cell["lists"] / cell["lists for the mean"] for cell in cells]
                 told.setdefault(kind, {}).setdefault(mode, {})[recall] = {

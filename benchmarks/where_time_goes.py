@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
-from cfe_faiss.search import batch, grouping
+from cfe_faiss.search import blocks as blocking
+from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.query import Queries
 
 K = 10
 GRAPHS = ("bail", "facebook")
@@ -50,8 +52,8 @@ def least(function: Callable[[], Any]) -> tuple[Any, float]:
 def parts(index: Any, nprobe: int) -> dict[str, float]:
     """Return the seconds that each part of a search of all nodes takes."""
     lists = Derived.of(index.storage())
-    storage, routes = lists.snapshot, lists.routes
-    queries = grouping.Queries.of_rows(storage, np.arange(storage.n))
+    storage, routes = lists.snapshot, lists.class_means
+    queries = Queries.of_rows(storage, np.arange(storage.n))
     large, grouped = least(lambda: grouping.group(queries, routes))
     everything = slice(0, len(large))
     (groups, looked_into, X), routed = least(lambda: grouping.routed_some(large, everything, routes, queries, nprobe))
@@ -59,7 +61,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
 
-    blocks = lists.blocks or batch.blocks_of(storage, lists.places, lists.element)
+    blocks = lists.blocks or blocking.blocks_of(storage, lists.element)
 
     def scanned(D: NDArray[np.float32], I: NDArray[np.int64], resume: bool) -> None:
         blocks.search(X, labels, groups.starts, looked_into, groups.order, D, I, resume=resume)

@@ -139,9 +139,10 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
         """Return the effort of a search; ValueError for ``nprobe``, as there are no lists."""
+        effort = super().effort_of(nprobe, recall, exact, memory)
         if nprobe is not None:
             raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self!r}")
-        return super().effort_of(recall=recall, exact=exact, memory=memory)
+        return effort
 
     def _given(self, params: Any) -> Any:
         # FAISS's id map puts its own selector into the parameters while it searches: other threads must not share them.

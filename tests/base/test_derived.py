@@ -16,8 +16,8 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.lists import id_map
-from cfe_faiss.search import batch, element, recall
+from cfe_faiss.lists import snapshot
+from cfe_faiss.search import blocks, element, recall
 
 
 class Object:
@@ -94,9 +94,14 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
 
         monkeypatch.setattr(owner, name, call)
 
-    for owner, name in ((id_map, "of"), (type(index), "_worked_out"), (Routes, "of"), (recall, "_calibrated")):
+    for owner, name in (
+        (snapshot, "rows_by_id"),
+        (type(index), "_new_snapshot"),
+        (Routes, "of"),
+        (recall, "_calibrate"),
+    ):
         count(owner, name)
-    count(batch, "all_blocks")
+    count(blocks, "all_blocks")
     count(element.Sample, "seconds_alone")
 
     def search() -> None:
@@ -106,7 +111,7 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
             index.search_members([5], k=3, recall=0.9)
 
     at_once(search)
-    most = {"cfe_faiss.search.batch.all_blocks": 2, "Sample.seconds_alone": 2}  # floats and bytes; with and without
+    most = {"cfe_faiss.search.blocks.all_blocks": 2, "Sample.seconds_alone": 2}  # floats and bytes; with and without
     for name in set(calls):
         assert calls.count(name) <= most.get(name, 1), name
     assert len(set(calls)) >= 2

@@ -187,7 +187,7 @@ def calibration_section(inputs: Inputs) -> Section:
 @section_of("discrimination")
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
-    names, k, confidence = inputs.attributes_and_pairs, inputs.settings.k, inputs.settings.confidence
+    names, k = inputs.attributes_and_pairs, inputs.settings.k
     frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     return inputs.section("discrimination", {"count": len(rows)}, tables={"discrimination_scores": rows})
