@@ -5,11 +5,13 @@ import csv
 import gzip
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -378,11 +380,11 @@ def _is_number(text: str) -> bool:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    for place, name in enumerate(names):
-        if not name:
-            raise ValueError(f"{path}: column {place + 1} has no name (is it the index of a data frame?)")
-        if name in names[:place]:
-            raise ValueError(f"{path}: two columns have the name {name!r}")
+    if "" in names:
+        raise ValueError(f"{path}: column {names.index('') + 1} has no name (is it the index of a data frame?)")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path}: two columns have the name {twice[0]!r}")
 
 
 def _read_array(path: Path) -> Table:
@@ -442,15 +444,17 @@ def _read_excel(path: Path, *, empty: bool) -> Table:
         import openpyxl
 
     try:
-        sheet = openpyxl.load_workbook(path, data_only=True).worksheets[0]
+        with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            sheet = [[_cell(value) for value in row] for row in book.worksheets[0].iter_rows(values_only=True)]
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path} must be an Excel file: {error}") from error
-    rows = [texts for row in sheet.iter_rows(values_only=True) if any(texts := [_cell(value) for value in row])]
+    rows = [row for row in sheet if any(row)]
     if len(rows) < 1 + (not empty):
         raise ValueError(f"{path} must hold a header and a row below it, got {len(rows)} rows")
-    _check_names(path, rows[0])
-    fields = zip(*rows, strict=True)
-    return Table(path, {name: texts for name, *texts in fields}, True, None)
+    # Rows end at their last cell; cells that have only a format are empty.
+    columns = [column for column in zip_longest(*rows, fillvalue="") if any(column)]
+    _check_names(path, [name for name, *_ in columns])
+    return Table(path, {name: texts for name, *texts in columns}, True, None)
 
 
 def _cell(value: Any) -> str:

@@ -110,11 +110,15 @@ def test_encodings_and_decimal_commas(tmp_path: Path) -> None:
 
 
 def test_excel(tmp_path: Path) -> None:
-    pytest.importorskip("openpyxl")
+    openpyxl = pytest.importorskip("openpyxl")
     frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
     frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
     frame.to_excel(tmp_path / "t.xlsx", index=False)
     columns = {"id": ["1", "2"], "score": ["0.5", ""], "job": ["cook", ""], "born": ["1990-01-02", "1991-03-04"]}
+    assert read_table(tmp_path / "t.xlsx").columns == columns
+    book = openpyxl.load_workbook(tmp_path / "t.xlsx")
+    book.active["J7"].font = openpyxl.styles.Font(bold=True)  # neither a column nor a row
+    book.save(tmp_path / "t.xlsx")
     assert read_table(tmp_path / "t.xlsx").columns == columns
     frame.iloc[:0].to_excel(tmp_path / "t.xlsx", index=False)
     with pytest.raises(ValueError, match="must hold a header and a row below it"):
