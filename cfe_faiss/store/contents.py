@@ -5,6 +5,7 @@ two. Callers hold the store's lock.
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.lists.faiss_functions import setting
 from cfe_faiss.lists.id_map import UnknownIdError, relabelled
 from cfe_faiss.store.results import Metadata
-from cfe_faiss.store.table import NewRows, Table
+from cfe_faiss.store.table import Table
 
 _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""
@@ -57,15 +58,15 @@ class Contents:
             raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
         return rows
 
-    def insert(self, table: Table, rows: NewRows, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
-        """Add rows in place of the rows ``old``; ``table`` is the current one with the classes of the new rows."""
+    def insert(self, table: Table, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
+        """Add rows without keys in place of the rows ``old``; ``table`` is the current one with their classes."""
         self._sweep()
         self._train_by(X)
         keys = np.arange(self.next_key, self.next_key + len(X))
         self.next_key += len(X)
         gone, stored = self.table.keys[old], self.table.ids[old].tolist()
-        after, steps = table.with_rows(keys, rows).without(old)
-        by_id = dict(zip(rows.ids, keys.tolist(), strict=True))
+        after, steps = table.with_rows(replace(new, keys=keys)).without(old)
+        by_id = dict(zip(new.ids, keys.tolist(), strict=True))
         # A stored id gets its new key within the change, which takes no memory. A new id gets its key now: without a
         # row of that key it is not stored yet.
         steps += [(self._keys.__setitem__, (one, by_id.pop(one))) for one in stored]
@@ -74,7 +75,7 @@ class Contents:
         index = self.index
         with index._changing():
             lists = index._faiss_lists()
-            index._insert(lists, X, rows.labels, index._new_ids(lists, keys, len(X)), steps)
+            index._insert(lists, X, new.labels, index._new_ids(lists, keys, len(X)), steps)
         if len(gone):
             with suppress(MemoryError):  # the next change removes them
                 index.remove_ids(gone)

@@ -10,7 +10,6 @@ from cfe_faiss._native import ListScan, sort_heaps
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.state import State
-from cfe_faiss.lists.id_map import UnknownIdError
 from cfe_faiss.lists.storage import Storage
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import exact, nearest
@@ -55,10 +54,17 @@ def evidence(
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the vectors of some keys, (n, d)."""
-    try:
-        X: NDArray[np.float32] = index.reconstruct_batch(keys)
-    except UnknownIdError as error:
-        raise RuntimeError("the index of the store was changed by other means than the methods of the store") from error
+    X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
+    if not len(keys):
+        return X
+    with index._lock.reading():
+        state = index._snapshot()
+        members = state.members
+        places = members.ids.searchsorted(keys)
+        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+        state.storage.native.gather(rows, X, ids)
+    if not np.array_equal(ids, keys):
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
     return X
 
 
@@ -95,7 +101,7 @@ def _allowed(state: State, table: Table, mask: Mask | None) -> Mask | None:
     """Return whether a search may find each storage row, (n,); None for all rows."""
     storage = state.storage
     if storage.n == len(table):
-        return None if mask is None else mask[table.rows][state.members.places]
+        return None if mask is None else (mask[table.rows] if table.gone else mask)[state.members.places]
     rows = table.find(storage.row_ids)  # rows that an interrupted change has left in the index are not in the table
     allowed: Mask = rows >= 0
     return allowed if mask is None else allowed & np.append(mask, False)[rows]

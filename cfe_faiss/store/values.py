@@ -124,7 +124,11 @@ def _one_each(name: str, kind: str, values: Any, ids: list[str]) -> list[Any]:
 
 def copied(metadata: Metadata) -> Metadata:
     """Return a deep copy of stored metadata."""
-    return {key: value if type(value) in _PLAIN else _copied(value) for key, value in metadata.items()}
+    copy = metadata.copy()
+    for key, value in metadata.items():
+        if type(value) in (list, dict):
+            copy[key] = _copied(value)
+    return copy
 
 
 def _copied(value: Any) -> Any:
