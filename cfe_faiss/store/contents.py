@@ -5,6 +5,7 @@ two. Callers hold the store's lock.
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from cfe_faiss.lists.faiss_functions import setting
 from cfe_faiss.lists.id_map import relabelled
 from cfe_faiss.lists.snapshot import UnknownIdError
 from cfe_faiss.store.results import Metadata
-from cfe_faiss.store.table import NewRows, Table
+from cfe_faiss.store.table import Table
 
 _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""
@@ -59,15 +60,15 @@ class Contents:
             raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
         return rows
 
-    def insert(self, table: Table, rows: NewRows, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
-        """Add rows in place of the rows ``old``; ``table`` is the current one with the classes of the new rows."""
+    def insert(self, table: Table, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
+        """Add rows without keys in place of the rows ``old``; ``table`` is the current one with their classes."""
         self._sweep()
         self._train_by(X)
         keys = np.arange(self.next_key, self.next_key + len(X))
         self.next_key += len(X)
         gone, stored = self.table.keys[old], self.table.ids[old].tolist()
-        after, steps = table.with_rows(keys, rows).without(old)
-        by_id = dict(zip(rows.ids, keys.tolist(), strict=True))
+        after, steps = table.with_rows(replace(new, keys=keys)).without(old)
+        by_id = dict(zip(new.ids, keys.tolist(), strict=True))
         # A stored id gets its new key within the change, which takes no memory. A new id gets its key now: without a
         # row of that key it is not stored yet.
         steps += [(self._keys.__setitem__, (one, by_id.pop(one))) for one in stored]
@@ -75,7 +76,7 @@ class Contents:
         steps.append(setting(self, "table", after))
         index = self.index
         with index.changing():
-            Transaction(index).insert(X, rows.labels, keys, steps)
+            Transaction(index).insert(X, new.labels, keys, steps)
         if len(gone):
             with suppress(MemoryError):  # the next change removes them
                 index.remove_ids(gone)

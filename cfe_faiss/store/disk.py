@@ -30,7 +30,6 @@ from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.store.columns import objects
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
 from cfe_faiss.store.values import DEEPEST, check_distinct, checked_labels, checked_metadata
@@ -180,7 +179,7 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
             raise _damage(folder, f"{path.name} has a class or a key that the manifest does not know")
     if (keys[1:] <= keys[:-1]).any():
         raise _damage(folder, f"the keys of {path.name} are not in order")
-    return Table(classes, keys.copy(), labels.copy(), objects(ids), objects(metadata), objects(documents))
+    return Table.of(classes, keys.copy(), labels.copy(), ids, metadata, documents)
 
 
 def _unpacked(content: bytes, n: int) -> Any:

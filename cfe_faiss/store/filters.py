@@ -65,8 +65,7 @@ def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.
         if not where:
             return None
         found = _all_of(where, table)
-        found[table.labels == GONE] = False
-        return found
+        return found & (table.labels != GONE) if table.gone else found
     mask = np.zeros(len(table.keys), bool)
     if callable(where):
         mask[table.rows] = [bool(where(copied(one))) for one in table.metadata[table.rows]]
@@ -96,7 +95,7 @@ def _choose(where: Any, mask: Mask, table: Table, rows_of: Callable[[list[str]],
 
 def _all_of(where: Mapping[Any, Any], table: Table) -> Mask:
     masks = [_condition(key, value, table) for key, value in where.items()]
-    return reduce(np.logical_and, masks, np.ones(len(table.keys), bool))
+    return reduce(np.logical_and, masks) if masks else np.ones(len(table.keys), bool)
 
 
 def _condition(key: Any, value: Any, table: Table) -> Mask:

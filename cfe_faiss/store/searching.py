@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.lists.snapshot import Snapshot, UnknownIdError
+from cfe_faiss.lists.snapshot import Snapshot
 from cfe_faiss.lists.topk import empty_heaps
 from cfe_faiss.search import nearest
 from cfe_faiss.search.exact import padded
@@ -49,10 +49,17 @@ def evidence(
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the vectors of some keys, (n, d)."""
-    try:
-        X: NDArray[np.float32] = index.reconstruct_batch(keys)
-    except UnknownIdError as error:
-        raise RuntimeError("the index of the store was changed by other means than the methods of the store") from error
+    X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
+    if not len(keys):
+        return X
+    with index.reading():
+        snapshot = index.snapshot()
+        members = snapshot.members
+        places = members.ids.searchsorted(keys)
+        rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+        snapshot.native.gather(rows, X, ids)
+    if not np.array_equal(ids, keys):
+        raise RuntimeError("the index of the store was changed by other means than the methods of the store")
     return X
 
 
@@ -77,7 +84,7 @@ def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
 def _allowed(snapshot: Snapshot, table: Table, mask: Mask | None) -> Mask | None:
     """Return whether a search may find each row of the snapshot, (n,); None for all rows."""
     if snapshot.n == len(table):
-        return None if mask is None else mask[table.rows][snapshot.members.places]
+        return None if mask is None else (mask[table.rows] if table.gone else mask)[snapshot.members.places]
     rows = table.find(snapshot.row_ids)  # rows that an interrupted change has left in the index are not in the table
     allowed: Mask = rows >= 0
     return allowed if mask is None else allowed & np.append(mask, False)[rows]

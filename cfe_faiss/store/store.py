@@ -18,12 +18,11 @@ from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.search.query import Results
 from cfe_faiss.store import searching
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
 from cfe_faiss.store.results import Hits, Label, Rows
-from cfe_faiss.store.table import NewRows, Table
+from cfe_faiss.store.table import Table
 from cfe_faiss.store.values import (
     as_class,
     as_vectors,
@@ -226,8 +225,9 @@ class EvidenceStore:
                 raise ValueError(f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is")
             if names:
                 table = self._contents.table.with_classes(classes)
-                rows = NewRows(names, table.classes.numbers(classes), metadata, documents)
-                self._contents.insert(table, rows, X, old[stored])
+                numbers = table.classes.numbers(classes)
+                new = Table.of(table.classes, np.empty(0, np.int64), numbers, names, metadata, documents)
+                self._contents.insert(table, new, X, old[stored])
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
         """Remove rows; return their number.
@@ -394,10 +394,11 @@ class EvidenceStore:
         for others.
         """
         k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
-        least = -np.inf if threshold is None else as_number("threshold", threshold, -1, 1)
+        least = None if threshold is None else np.float32(as_number("threshold", threshold, -1, 1))
         with self._lock.reading():
             D, I = searching.search(self._contents.index, self._contents.table, X, k + offset, self._mask(where))
-            I[np.float32(least) > D] = -1
+            if least is not None:
+                I[least > D] = -1
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
@@ -454,9 +455,9 @@ class EvidenceStore:
                 keys, own = table.keys[rows], table.labels[rows]
                 X = searching.vectors_of(index, keys)
             labels, mask = self._labels_of(X, own, label, single), self._mask(where)
-            find_itself = label is not None and keys is not None  # a stored row of another class may find itself
-            D, I = searching.evidence(index, table, X, labels, k + find_itself, mask, recall)
-            if find_itself:
+            asked = k if keys is None or label is None else k + 1  # a row of another class may find itself
+            D, I = searching.evidence(index, table, X, labels, asked, mask, recall)
+            if keys is not None and asked > k:
                 D, I = _without(keys, D, I)
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
@@ -465,9 +466,10 @@ class EvidenceStore:
         self, X: NDArray[np.float32], own: NDArray[np.int32] | None, label: Any, single: bool
     ) -> NDArray[np.int32]:
         """Return the class number of each query: that of ``label``, or else its own."""
-        stored = np.full(len(X), UNKNOWN, np.int32) if own is None else own
-        given = [self._contents.table.classes.number(one) for one in _given_labels(label, len(X), single)]
-        labels = np.where(np.array(given) == UNKNOWN, stored, np.array(given, np.int32))
+        labels = own
+        if labels is None or label is not None:
+            labels = self._contents.table.classes.numbers(_given_labels(label, len(X), single))
+            labels = labels if own is None else np.where(labels == UNKNOWN, own, labels)
         if UNKNOWN in labels.tolist():
             name = "a vector" if own is None else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
@@ -479,8 +481,9 @@ class EvidenceStore:
         return as_unit_rows(name, array[None] if single else array, self.d), single
 
     def _hits(self, D: NDArray[np.float32], I: NDArray[np.int64], with_vectors: bool) -> Hits:
-        D, I = D[I >= 0], I[I >= 0]
-        ids, *columns = self._columns(self._contents.table.find(I), with_vectors)
+        if len(I) and I[-1] < 0:
+            D, I = D[I >= 0], I[I >= 0]
+        ids, *columns = self._columns(self._contents.table.keys.searchsorted(I), with_vectors)
         return Hits(ids, D, *columns)
 
     def _columns(self, rows: NDArray[np.int64], with_vectors: bool) -> tuple[Any, ...]:
@@ -567,7 +570,8 @@ class EvidenceStore:
     def count(self, where: Any = None) -> int:
         """Return the number of rows that a filter selects (see :meth:`search`); of all rows by default."""
         with self._lock.reading():
-            return len(self._selected(None, where, skip_missing=True))
+            mask = self._mask(where)
+            return len(self) if mask is None else int(np.count_nonzero(mask))
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
@@ -701,12 +705,13 @@ class EvidenceStore:
         return store
 
 
-def _without(own: Any, D: NDArray[np.float32], I: NDArray[np.int64]) -> Results:
+def _without(
+    own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return D, I, (nq, k), of (nq, k + 1): without each query's own key, or else without the last column."""
     drop = own[:, None] == I
     drop[:, -1] |= ~drop.any(axis=1)
-    shape = len(I), I.shape[1] - 1
-    return D[~drop].reshape(shape), I[~drop].reshape(shape)
+    return D[~drop].reshape(len(I), -1), I[~drop].reshape(len(I), -1)
 
 
 def _as_ids(values: Any) -> list[str] | None:

@@ -1,5 +1,6 @@
 """Rows of a store without their vectors. A change makes a new table that shares most of its memory with the old one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from cfe_faiss.store.values import copied
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
 """Names that filters use for the columns besides metadata."""
+_ARRAYS = ("keys", "labels", "ids", "metadata", "documents")
 _MOST_COLUMNS = 16
 """Columns kept for filters. Each takes memory, and time in every change."""
 _MOST_GONE = 32
@@ -52,16 +54,6 @@ class Classes:
         return Classes(names) if new else self
 
 
-@dataclass(frozen=True, eq=False)
-class NewRows:
-    """Rows to be added."""
-
-    ids: list[str]
-    labels: NDArray[np.int32]
-    metadata: list[Metadata]
-    documents: list[str | None]
-
-
 Change = tuple["Table", list[Step]]
 """A new table, and the steps that write into memory shared with the old one: run them when the new one replaces it."""
 
@@ -97,6 +89,14 @@ class Table:
     documents: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     gone: int = 0
     columns: dict[str, Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, classes: Classes, keys: NDArray[np.int64], labels: NDArray[np.int32], *columns: Sequence[Any]
+    ) -> "Table":
+        """Return a table of keys, class numbers, ids, metadata and texts."""
+        ids, metadata, documents = map(objects, columns)
+        return cls(classes, keys, labels, ids, metadata, documents)
 
     def __len__(self) -> int:
         return len(self.keys) - self.gone
@@ -137,8 +137,14 @@ class Table:
         if name == LABEL:
             codes = dictionary.encode([*self.classes.names, None])[np.maximum(self.labels, UNKNOWN)]
         else:
-            codes = dictionary.encode(_values(name, self))
+            codes = dictionary.encode(self.values(name))
         return Column(codes, dictionary, self.labels)
+
+    def values(self, name: str) -> list[Any]:
+        """Return the values of a column other than ``LABEL``, of removed rows, too."""
+        if name in (ID, DOCUMENT):
+            return list(self.ids if name == ID else self.documents)
+        return values_of(self.metadata.tolist(), name)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -146,24 +152,14 @@ class Table:
         """Return the same rows with the new classes among ``labels``."""
         return replace(self, classes=self.classes.extended(labels))
 
-    def with_rows(self, keys: NDArray[np.int64], new: NewRows) -> "Table":
-        """Return a table with more rows at its end, whose keys are higher than all others."""
-        labels = appended(self.labels, new.labels)
-        columns = {
-            name: Column(
-                appended(column.codes, column.dictionary.encode(_values(name, new))), column.dictionary, labels
-            )
-            for name, column in self._next_columns().items()
-        }
-        return replace(
-            self,
-            keys=appended(self.keys, keys),
-            labels=labels,
-            ids=appended(self.ids, objects(new.ids)),
-            metadata=appended(self.metadata, objects(new.metadata)),
-            documents=appended(self.documents, objects(new.documents)),
-            columns=columns,
-        )
+    def with_rows(self, new: "Table") -> "Table":
+        """Return a table with the rows of another one at its end, whose keys are higher than all others."""
+        arrays: dict[str, Any] = {name: appended(getattr(self, name), getattr(new, name)) for name in _ARRAYS}
+        columns = self._next_columns()
+        for name, column in columns.items():
+            codes = appended(column.codes, column.dictionary.encode(new.values(name)))
+            columns[name] = Column(codes, column.dictionary, arrays["labels"])
+        return replace(self, columns=columns, **arrays)
 
     def without(self, rows: NDArray[np.int64]) -> Change:
         """Remove rows, (m,), each once."""
@@ -177,8 +173,7 @@ class Table:
 
     def only(self, rows: NDArray[Any]) -> "Table":
         """Return a table of some rows, as positions or as (n,) bool, that shares no memory with this one; O(n)."""
-        names = ("keys", "labels", "ids", "metadata", "documents")
-        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in names}
+        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
         columns = {
             name: Column(column.codes[rows], column.dictionary, arrays["labels"])
             for name, column in self._next_columns().items()
@@ -205,12 +200,6 @@ class Table:
             for name, column in self.columns.items()
             if name != LABEL and len(column.dictionary.values) <= most
         }
-
-
-def _values(name: str, rows: NewRows | Table) -> list[Any]:
-    if name in (ID, DOCUMENT):
-        return list(rows.ids if name == ID else rows.documents)
-    return values_of(list(rows.metadata), name)
 
 
 def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> Step:

@@ -124,7 +124,11 @@ def _one_each(name: str, kind: str, values: Any, ids: list[str]) -> list[Any]:
 
 def copied(metadata: Metadata) -> Metadata:
     """Return a deep copy of stored metadata."""
-    return {key: value if type(value) in _PLAIN else _copied(value) for key, value in metadata.items()}
+    copy = metadata.copy()
+    for key, value in metadata.items():
+        if type(value) in (list, dict):
+            copy[key] = _copied(value)
+    return copy
 
 
 def _copied(value: Any) -> Any:
@@ -190,8 +194,15 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         return plain
     if isinstance(plain, str):
         return _text(plain, (_named, *where))
-    if isinstance(plain, Integral | float):
-        return _number(int(plain) if isinstance(plain, Integral) else float(plain), where)
+    if isinstance(plain, Integral):
+        bits = int(plain).bit_length()
+        if bits > 1024:
+            raise ValueError(f"{_named(*where)} must be below 2**1024, got an integer of {bits} bits")
+        return int(plain)
+    if isinstance(plain, float):
+        if not math.isfinite(plain):
+            raise ValueError(f"{_named(*where)} must be a finite number, got {plain}; None stands for a missing one")
+        return float(plain)
     if len(where) > DEEPEST:
         raise ValueError(f"{_named(*where[:2])} must be nested {DEEPEST} deep at most")
     if isinstance(plain, Mapping):
@@ -202,17 +213,6 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         f"{_named(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
         f"got {type(value).__name__}: {str(value)[:60]}"
     )
-
-
-def _number(value: int | float, where: tuple[Any, ...]) -> int | float:
-    try:
-        finite = math.isfinite(value)
-    except OverflowError:
-        bits = int(value).bit_length()
-        raise ValueError(f"{_named(*where)} must be below 2**1024, got an integer of {bits} bits") from None
-    if not finite:
-        raise ValueError(f"{_named(*where)} must be a finite number, got {value}; None stands for a missing one")
-    return value
 
 
 def _text(text: str, where: tuple[Any, ...]) -> str:

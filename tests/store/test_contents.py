@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -190,3 +191,18 @@ def test_readers_never_see_halves() -> None:
     if errors:
         raise errors[0]
     assert store.index.ntotal == 30
+
+
+@pytest.mark.parametrize("name", ["upsert", "delete", "relabel", "update metadata"])
+def test_a_change_of_some_rows_copies_no_table(name: str) -> None:
+    n = 20_000
+    store = cfe.EvidenceStore(D)
+    many = made(n, D)
+    many.put(store)
+    store.count({"lang": "de", "$label": "ham"})
+    MIXED.put(store)  # makes spare room for new rows
+    tracemalloc.start()
+    CHANGES[name](store)
+    taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/cfe_faiss/store/*")])
+    tracemalloc.stop()
+    assert sum(one.size for one in taken.statistics("filename")) < n

@@ -122,7 +122,7 @@ class EvidenceVectorStore(VectorStore):
         """
         refuse("add_texts", kwargs, _BATCH_SIZE)
         texts = list(texts)
-        return self._add(texts, self.embedding.embed_documents(texts), metadatas, ids) if texts else []
+        return self._add(texts, self.embedding.embed_documents(texts) if texts else [], metadatas, ids)
 
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
@@ -130,9 +130,7 @@ class EvidenceVectorStore(VectorStore):
         """Call :meth:`add_texts`, awaiting the embedding."""
         refuse("aadd_texts", kwargs, _BATCH_SIZE)
         texts = list(texts)
-        if not texts:
-            return []
-        vectors = await self.embedding.aembed_documents(texts)
+        vectors = await self.embedding.aembed_documents(texts) if texts else []
         return await run_in_executor(None, self._add, texts, vectors, metadatas, ids)
 
     def add_embeddings(
@@ -140,7 +138,7 @@ class EvidenceVectorStore(VectorStore):
     ) -> list[str]:
         """Store pairs of a text and its vector; see :meth:`add_texts`."""
         texts, vectors = [list(column) for column in zip(*text_embeddings, strict=True)] or ([], [])
-        return self._add(texts, vectors, metadatas, ids) if texts else []
+        return self._add(texts, vectors, metadatas, ids)
 
     def _add(
         self,
@@ -149,6 +147,8 @@ class EvidenceVectorStore(VectorStore):
         metadatas: Sequence[Mapping[str, Any]] | None,
         ids: Sequence[str | None] | None,
     ) -> list[str]:
+        if not texts:
+            return []
         for name, values in (("metadatas", metadatas), ("ids", ids), ("embeddings", vectors)):
             if values is not None and len(values) != len(texts):
                 raise ValueError(f"{name} must be as many as texts, got {len(values)} for {len(texts)}")
