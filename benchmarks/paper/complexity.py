@@ -29,7 +29,7 @@ import cfe_faiss as cfe
 
 NAME = "complexity"
 SIZES = (4_000, 8_000, 16_000, 32_000, 64_000)
-TINY_SIZES = (500, 1_000, 2_000)
+TINY_SIZES = (900, 1_350, 2_000)
 MIDDLE = 8_000
 NUMBERS = (5, 10, 20, 40, 80)  # of partitions, of clusters
 DEGREE = 2

@@ -101,6 +101,7 @@ def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
     assert "- `test_some.TestSome.test_passes`" in page
 
 
+@pytest.mark.slow  # the processes of the test above end and start again, too
 def test_a_test_that_does_not_come_back_is_known(script: Any, tmp_path: Path) -> None:
     run = script("run")
     (tmp_path / "tests").mkdir()
