@@ -1,25 +1,25 @@
-# Each target makes its own environment in .venv first, when there is none, and installs there what it needs; PYTHON names
-# the interpreter to start from. Tests run in JOBS processes. With WERROR=ON `make test` compiles as `make check` does,
-# which takes warnings as errors: so the core is compiled once for both.
+# Each target creates the environment .venv if it is missing, with the interpreter PYTHON, and installs its requirements
+# there. Tests run in JOBS processes. With WERROR=ON `make test` compiles like `make check`, with warnings as errors, so the
+# core is compiled once for both.
 #
-#   demo, test    what README starts with
-#   slow          the tests that the default run leaves out, and property-based tests with more examples
-#   check         formats, lints and types, of Python and of C++, and which way imports run
-#   docs          the documentation site in build/docs/html, and whether its links and pages are in order
-#   levels        the tests of everything that computes, once at each instruction set of this processor
+#   demo, test    the first steps of README
+#   slow          the tests that the default run excludes, and property-based tests with more examples
+#   check         formats, lints and types of Python and C++, and directions of imports
+#   docs          the documentation site in build/docs/html, and a check of its links and pages
+#   levels        the tests of all numerical code, once at each instruction set of this processor
 #   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
 #   asan-python   the tests of the index with the extension under the address sanitizer
 #   neon          the core's own tests for 64-bit ARM, in an emulator (Debian: g++-aarch64-linux-gnu qemu-user)
-#   wheel         a source distribution and a wheel in dist/, checked, and tested where there is no compiler
-#   release       these and the documentation; what they hold is compared with the repository, and the wheel is installed
-#                 and tried in clean environments: in the Pythons of the PATH (or PYTHONS="..."), and with each extra
+#   wheel         a source distribution and a wheel in dist/, checked, and tested without a compiler
+#   release       these and the documentation, compared with the repository; the wheel is installed and tried in clean
+#                 environments: in the Pythons of the PATH (or PYTHONS="..."), and with each extra
 PYTHON ?= python3
 JOBS ?= 2
 WERROR ?= OFF
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed: the package and its core; beside it, what the demo needs, what tests and the documentation need, and
-# what all else needs.
+# Stages of the installation: the package with its core, then the requirements of the demo, of tests and documentation,
+# and of the other targets.
 CORE := $(VENV)/.core
 DEMO := $(VENV)/.demo
 TESTS := $(VENV)/.tests
@@ -28,20 +28,20 @@ BUILD := build/make
 NATIVE := cfe_faiss/native
 SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print)
 CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
-# What computes, and therefore depends on the instruction set.
+# Tests of numerical code, which depends on the instruction set.
 CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
 	tests/graph/test_ks.py tests/graph/test_csr.py tests/test_pairs.py
-# Interrupts fall between lines of Python, and files are read by no kernel.
+# Interrupts occur between lines of Python, and no kernel reads files.
 LEVEL_TESTS = $(filter-out tests/index tests/files,$(CORE_TESTS)) \
 	$(filter-out tests/index/test_interrupted_changes.py,$(wildcard tests/index/test_*.py))
-# Without leaks: CPython keeps what it needs until the end.
+# Without leak checks: CPython keeps memory until the end.
 ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
 WHEEL_TESTS = $(filter-out tests/graph/test_ks.py tests/graph/test_csr.py,$(CORE_TESTS)) tests/test_package.py tests/base/test_versions.py
-# Haystack reports its use to its makers otherwise.
+# Disables the usage reports of Haystack.
 export HAYSTACK_TELEMETRY_ENABLED := False
-# Targets run side by side; none of them starts a make that would share its jobs, and ninja takes the offer for an error.
+# No target starts another make, and ninja rejects the job server of a parallel make.
 unexport MAKEFLAGS
-# Python compiles what it imports, which is a small part of what is installed.
+# Python compiles imported modules itself, a small part of the installed ones.
 PIP_OPTIONS := --disable-pip-version-check --quiet --no-compile -c constraints.txt
 BUILD_TOOLS := cmake ninja nanobind numpy scikit-build-core
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
@@ -56,7 +56,7 @@ demo: $(DEMO)
 test: $(TESTS)
 	$(PYTEST)
 
-# Slow tests run one at a time: most of them start clusters, whose processes have time limits.
+# Sequential, because most of them start clusters, whose processes have time limits.
 slow: $(TESTS)
 	$(BIN)/pytest -m slow
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "hypothesis and not slow"
@@ -98,7 +98,7 @@ tsan: $(CORE)
 	$(BIN)/cmake --build $(BUILD)/tsan
 	$(BUILD)/tsan/cfe_tests
 
-# A second environment looks for packages in the first one, too, but for ours in itself.
+# A second environment finds packages in the first one, except ours.
 asan-python: $(TESTS)
 	$(BIN)/python -m venv --without-pip $(BUILD)/asan-python
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
@@ -115,7 +115,7 @@ neon: $(CORE)
 	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/neon
 	qemu-aarch64 $(BUILD)/neon/cfe_tests
 
-# The clean environment has no compiler on its PATH, none of the extras, and runs what needs neither.
+# The clean environment has no compiler on its PATH and no extras.
 WHEEL := $(abspath $(BUILD))/wheel
 wheel: $(TOOLS)
 	rm -rf dist $(WHEEL)
@@ -137,7 +137,7 @@ release: wheel docs
 clean:
 	rm -rf $(VENV) build dist demo-output
 
-# Without isolation what has not changed is not compiled again: an isolated build finds nanobind elsewhere each time.
+# Without isolation only changed files are compiled: an isolated build finds nanobind in another folder each time.
 $(CORE): pyproject.toml constraints.txt $(SOURCES)
 	@for compiler in $$CXX c++ g++ clang++; do command -v $$compiler && exit; done >/dev/null; \
 		echo "cfe_faiss is built from C++: install a compiler first (Debian: apt-get install g++)"; exit 1

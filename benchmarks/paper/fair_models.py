@@ -184,7 +184,7 @@ def train_fair(  # noqa: PLR0913
 
     settings = {"lr": lr, "weight_decay": weight_decay, "alpha": alpha, "beta": beta, **disclosed._asdict()}
     training = loop.Training(model, data, [networks, adversary], step, validate, settings)
-    return loop.run(training, loop.Schedule(epochs, patience, seed, progress, checkpoint))
+    return training.run(epochs, patience, seed, checkpoint, progress=progress)
 
 
 class _Disclosed(NamedTuple):

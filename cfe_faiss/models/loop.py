@@ -134,7 +134,7 @@ def train(  # noqa: PLR0913
 
     settings = {"lr": lr, "weight_decay": weight_decay, "class_weights": bool(class_weights)}
     training = Training(model, data, [optimizer], step, lambda: float(loss(data.val_mask)), settings)
-    return run(training, Schedule(epochs, patience, seed, progress, checkpoint))
+    return training.run(epochs, patience, seed, checkpoint, progress=progress)
 
 
 def check(model: torch.nn.Module, data: Any) -> None:
@@ -182,7 +182,7 @@ class Training:
     validate
         Returns the loss to minimise. The model is in evaluation mode, without gradients.
     settings
-        Everything that determines the result, except the schedule. Checkpoints with other settings are refused.
+        Everything else that determines the result. Checkpoints with other settings are refused.
     """
 
     model: torch.nn.Module
@@ -192,16 +192,48 @@ class Training:
     validate: Callable[[], float]
     settings: dict[str, Any]
 
+    def run(
+        self, epochs: int, patience: int, seed: int, checkpoint: str | os.PathLike[str] | None, *, progress: bool
+    ) -> TrainingReport:
+        """Train the model in place, and leave it in evaluation mode with its best weights; see :func:`train`."""
+        model, device = self.model, self.data.x.device
+        limits = {"epochs": as_count("epochs", epochs), "patience": as_count("patience", patience), "seed": seed}
+        file = None if checkpoint is None else _Checkpoint(Path(checkpoint), self, self.settings | limits)
+        state = _State(0, 0, math.inf, deepcopy(model.state_dict()))
+        title = "Training" if progress else None
+        try:
+            with seeded(seed, device), native_progress(title, epochs, "epoch") as report:
+                if file is not None and file.path.exists():
+                    state = file.resume()
+                while not state.ends(epochs, patience):
+                    state = self._next(state)
+                    if file is not None and (state.ends(epochs, patience) or state.epoch % _EPOCHS_PER_CHECKPOINT == 0):
+                        file.write(state)
+                    if report is not None:
+                        report(state.epoch)
+        finally:
+            model.load_state_dict(state.best_weights)
+            model.eval()
+            for optimizer in self.optimizers:
+                optimizer.zero_grad()
+        with torch.no_grad(), seeded(seed, device):
+            right = logits_of(model, self.data).argmax(dim=1) == self.data.y
+        accuracies = (float(right[self.data[name]].double().mean()) for name in _MASKS)
+        return TrainingReport(state.epoch, state.best_epoch, state.best_loss, *accuracies)
 
-@dataclass(frozen=True)
-class Schedule:
-    """Length, seed, progress bar and checkpoint of a training, as in :func:`train`."""
-
-    epochs: int
-    patience: int
-    seed: int
-    progress: bool
-    checkpoint: str | os.PathLike[str] | None
+    def _next(self, state: "_State") -> "_State":
+        """Train for one epoch and return the new state."""
+        epoch = state.epoch + 1
+        self.model.train()
+        self.step()
+        self.model.eval()
+        with torch.no_grad():
+            loss = self.validate()
+        if not math.isfinite(loss):
+            raise ValueError(f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr")
+        if loss < state.best_loss:
+            return _State(epoch, epoch, loss, deepcopy(self.model.state_dict()))
+        return replace(state, epoch=epoch)
 
 
 @dataclass(frozen=True)
@@ -213,50 +245,9 @@ class _State:
     best_loss: float
     best_weights: dict[str, torch.Tensor]
 
-
-def run(training: Training, schedule: Schedule) -> TrainingReport:
-    """Train a model in place, and leave it in evaluation mode with its best weights."""
-    model, data, seed = training.model, training.data, schedule.seed
-    epochs, patience = as_count("epochs", schedule.epochs), as_count("patience", schedule.patience)
-    settings = {**training.settings, "epochs": epochs, "patience": patience, "seed": seed}
-    file = None if schedule.checkpoint is None else _Checkpoint(Path(schedule.checkpoint), training, settings)
-    state = _State(0, 0, math.inf, deepcopy(model.state_dict()))
-    title = "Training" if schedule.progress else None
-    try:
-        with seeded(seed, data.x.device), native_progress(title, epochs, "epoch") as report:
-            if file is not None and file.path.exists():
-                state = file.resume()
-            while state.epoch < epochs and state.epoch - state.best_epoch < patience:
-                state = _next(training, state)
-                ends = state.epoch == epochs or state.epoch - state.best_epoch >= patience
-                if file is not None and (ends or state.epoch % _EPOCHS_PER_CHECKPOINT == 0):
-                    file.write(state)
-                if report is not None:
-                    report(state.epoch)
-    finally:
-        model.load_state_dict(state.best_weights)
-        model.eval()
-        for optimizer in training.optimizers:
-            optimizer.zero_grad()
-    with torch.no_grad(), seeded(seed, data.x.device):
-        right = logits_of(model, data).argmax(dim=1) == data.y
-    accuracies = (float(right[data[name]].double().mean()) for name in _MASKS)
-    return TrainingReport(state.epoch, state.best_epoch, state.best_loss, *accuracies)
-
-
-def _next(training: Training, state: _State) -> _State:
-    """Train for one epoch and return the new state."""
-    epoch = state.epoch + 1
-    training.model.train()
-    training.step()
-    training.model.eval()
-    with torch.no_grad():
-        loss = training.validate()
-    if not math.isfinite(loss):
-        raise ValueError(f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr")
-    if loss < state.best_loss:
-        return _State(epoch, epoch, loss, deepcopy(training.model.state_dict()))
-    return replace(state, epoch=epoch)
+    def ends(self, epochs: int, patience: int) -> bool:
+        """Return whether this is the last epoch."""
+        return self.epoch >= epochs or self.epoch - self.best_epoch >= patience
 
 
 class _Checkpoint:
