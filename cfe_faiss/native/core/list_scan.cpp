@@ -26,7 +26,7 @@ ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
       view_{rows.view(), references.data(), reference_starts.data(),
             reference_starts.empty() ? 0 : reference_starts.size() - 1} {
   require(ascends(reference_starts, references.size()),
-          "reference_starts must ascend from 0 to the number of references");
+          "reference_starts must ascend and run from 0 to the number of references");
   require(all_below(references, n_), "references must be rows");
 }
 

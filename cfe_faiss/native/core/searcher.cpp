@@ -70,7 +70,7 @@ Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
       changed_(changed.begin(), changed.end()) {
   require(centroids.d() == rows.d(), "rows and centroids must have the same length");
   require(ascends(reference_starts, references.size()),
-          "reference_starts must ascend from 0 to the number of references");
+          "reference_starts must ascend and run from 0 to the number of references");
   require(blocks == nullptr || (blocks->d() == rows.d() && blocks->lists() == rows.nlist() && references.empty()),
           "blocks must be of all lists of one partition");
   require(changed.empty() || (blocks != nullptr && changed.size() == rows.nlist()),

@@ -128,18 +128,36 @@ CFE_INLINE float score_of(std::int64_t key) {
 }
 CFE_INLINE std::uint32_t rank_of(std::int64_t key) { return ~static_cast<std::uint32_t>(key); }
 
+// Adds 1 to each count whose own key is less than another one.
+CFE_INLINE Keys count_larger(const Keys& count, const Keys& other, const Keys& own) {
+#if defined(CFE_LEVEL_avx512)
+  const __mmask8 larger = _mm512_cmpgt_epi64_mask((__m512i)other, (__m512i)own);
+  return (Keys)_mm512_mask_add_epi64((__m512i)count, larger, (__m512i)count, _mm512_set1_epi64(1));
+#else
+  return count - (Keys)(other > own);
+#endif
+}
+
 // Sorts keys, the largest first, by counting; equal keys are kept once. Returns their number. `scratch` has room for
-// kKeys more keys.
-CFE_INLINE std::size_t sort_by_counting(std::int64_t* keys, std::size_t number, std::int64_t* scratch) {
-  const std::size_t end = (number + kKeys - 1) / kKeys * kKeys;
-  for (std::size_t i = 0; i < end; ++i) scratch[i] = i < number ? keys[i] : kNoKey;
-  for (std::size_t i = 0; i < number; ++i) keys[i] = kNoKey;
-  for (std::size_t first = 0; first < end; first += kKeys) {
-    Keys own, count = {};
-    std::memcpy(&own, scratch + first, sizeof own);
-    for (std::size_t i = 0; i < number; ++i) count -= (Keys)(in_all_lanes<Keys>(scratch[i]) > own);
-    for (std::size_t lane = 0; lane < kKeys && first + lane < number; ++lane) keys[count[lane]] = scratch[first + lane];
+// 2 * kKeys more keys. `distinct`: no two keys are equal.
+CFE_INLINE std::size_t sort_by_counting(std::int64_t* keys, std::size_t number, bool distinct, std::int64_t* scratch) {
+  const std::size_t end = (number + 2 * kKeys - 1) / (2 * kKeys) * (2 * kKeys);
+  std::memcpy(scratch, keys, number * sizeof *keys);
+  for (std::size_t i = number; i < end; ++i) scratch[i] = kNoKey;
+  for (std::size_t i = 0; !distinct && i < number; ++i) keys[i] = kNoKey;
+  for (std::size_t first = 0; first < end; first += 2 * kKeys) {
+    Keys own[2], count[2] = {};
+    std::memcpy(own, scratch + first, sizeof own);
+    for (std::size_t i = 0; i < number; ++i) {
+      const Keys other = in_all_lanes<Keys>(scratch[i]);
+      for (int half = 0; half < 2; ++half) count[half] = count_larger(count[half], other, own[half]);
+    }
+    std::int64_t places[2 * kKeys];
+    std::memcpy(places, count, sizeof places);
+    const std::size_t stop = number - first < 2 * kKeys ? number - first : 2 * kKeys;
+    for (std::size_t i = 0; i < stop; ++i) keys[places[i]] = scratch[first + i];
   }
+  if (distinct) return number;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < number; ++i) {
     const std::int64_t key = keys[i];
@@ -149,12 +167,12 @@ CFE_INLINE std::size_t sort_by_counting(std::int64_t* keys, std::size_t number, 
   return kept;
 }
 
-// Sorts keys, the largest first; equal keys are kept once. Returns their number.
-CFE_OUTLINE std::size_t sort_keys(std::int64_t* keys, std::size_t number, std::int64_t* scratch) {
-  if (number <= kMostCounted) return sort_by_counting(keys, number, scratch);
+// Sorts any number of keys in the same way.
+CFE_OUTLINE std::size_t sort_keys(std::int64_t* keys, std::size_t number, bool distinct, std::int64_t* scratch) {
+  if (number <= kMostCounted) return sort_by_counting(keys, number, distinct, scratch);
   std::int64_t* right = keys + number / 2;
-  const std::size_t lefts = sort_keys(keys, number / 2, scratch);
-  const std::size_t rights = sort_keys(right, number - number / 2, scratch);
+  const std::size_t lefts = sort_keys(keys, number / 2, distinct, scratch);
+  const std::size_t rights = sort_keys(right, number - number / 2, distinct, scratch);
   std::memcpy(scratch, keys, lefts * sizeof *keys);
   std::size_t i = 0, j = 0, kept = 0;
   while (i < lefts && j < rights) {
@@ -187,34 +205,43 @@ CFE_INLINE std::uint32_t rank_among(const std::int64_t* ids, std::size_t number,
 CFE_OUTLINE std::size_t best_scores(float* scores, const std::int64_t* ids, std::size_t number, std::size_t k,
                                     std::size_t copies, std::int64_t* memory, float* D, std::int64_t* I) {
   const std::size_t end = padded(number), room = end + kLanes;
-  std::int64_t *keys = memory, *scratch = memory + room, *own_ids = memory + 2 * room, *sorted = memory + 3 * room;
-  for (std::size_t i = number; i < end; ++i) scores[i] = -kInfinite;
-  float low = -kInfinite;
-  if (number > kSortedDirectly && number > k * copies) low = kth_bound(scores, end, k * copies);
-  std::size_t kept = 0;
+  std::int64_t *keys = memory, *scratch = memory + room, *sorted = memory + 2 * room;
   std::uint64_t all = 0;
-  for (std::size_t start = 0; start < end; start += kLanes) {
-    Mask mask = at_least(F32x16::load(scores + start), F32x16::all(low));
-    if (number - start < kLanes) mask &= (1u << (number - start)) - 1;
-    for (; mask != 0; mask &= mask - 1) {
-      const std::size_t i = start + static_cast<std::size_t>(__builtin_ctz(mask));
-      keys[kept] = key_of(scores[i], static_cast<std::uint32_t>(ids[i]));
-      own_ids[kept++] = ids[i];
-      all |= static_cast<std::uint64_t>(ids[i]);
-    }
-  }
+  for (std::size_t i = 0; i < number; ++i) all |= static_cast<std::uint64_t>(ids[i]);
   const bool short_ids = all >> 32 == 0;
   std::size_t distinct = 0;
   if (!short_ids) {  // the rank among these ids replaces the id
-    std::memcpy(sorted, own_ids, kept * sizeof *sorted);
-    distinct = sort_keys(sorted, kept, scratch);
-    for (std::size_t i = 0; i < kept; ++i)
-      keys[i] = key_of(score_of(keys[i]), rank_among(sorted, distinct, own_ids[i]));
+    std::memcpy(sorted, ids, number * sizeof *sorted);
+    distinct = sort_keys(sorted, number, copies == 1, scratch);
   }
-  kept = sort_keys(keys, kept, scratch);
+  const auto rank_of_id = [&](std::int64_t id) CFE_LAMBDA {
+    return short_ids ? static_cast<std::uint32_t>(id) : rank_among(sorted, distinct, id);
+  };
+  std::size_t kept = 0;
+  if (number <= kSortedDirectly || number <= k * copies) {
+    for (std::size_t i = 0; i < number; ++i) {
+      keys[kept] = key_of(scores[i], rank_of_id(ids[i]));
+      kept += scores[i] == scores[i];
+    }
+  } else {
+    for (std::size_t i = number; i < end; ++i) scores[i] = -kInfinite;
+    const F32x16 low = F32x16::all(kth_bound(scores, end, k * copies));
+    for (std::size_t start = 0; start < end; start += kLanes) {
+      Mask mask = at_least(F32x16::load(scores + start), low);
+      if (number - start < kLanes) mask &= (1u << (number - start)) - 1;
+      for (; mask != 0; mask &= mask - 1) {
+        const std::size_t i = start + static_cast<std::size_t>(__builtin_ctz(mask));
+        keys[kept++] = key_of(scores[i], rank_of_id(ids[i]));
+      }
+    }
+  }
+  kept = sort_keys(keys, kept, copies == 1, scratch);
   kept = kept < k ? kept : k;
   for (std::size_t i = 0; D != nullptr && i < kept; ++i) D[i] = score_of(keys[i]);
-  for (std::size_t i = 0; i < kept; ++i) I[i] = short_ids ? rank_of(keys[i]) : sorted[distinct - 1 - rank_of(keys[i])];
+  if (short_ids)
+    for (std::size_t i = 0; i < kept; ++i) I[i] = rank_of(keys[i]);
+  else
+    for (std::size_t i = 0; i < kept; ++i) I[i] = sorted[distinct - 1 - rank_of(keys[i])];
   return kept;
 }
 
