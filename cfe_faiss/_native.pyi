@@ -53,7 +53,7 @@ class CsrGraph:
     threads
         How many threads check them.
     weights
-        Of the edges, beside ``indices``: positive and finite.
+        Weight of each edge in ``indices``: positive and finite.
     release
         Called after each task of the calling thread: it gives back the memory that memory maps take.
 
@@ -81,8 +81,8 @@ class GraphBuilder:
     Raises
     ------
     ValueError
-        If there are more nodes than int32 can number; by the methods, if a node number is out of its range, the edges
-        that are placed are not those that were counted, or a weight is not positive and finite.
+        If there are more nodes than int32 can number; by the methods, if a node number is out of its range, other
+        edges are placed than counted, or a weight is not positive and finite.
     """
 
     def __init__(self, num_nodes: int, directed: bool, weighted: bool = False) -> None: ...
@@ -144,8 +144,8 @@ class BlockStep:
     Parameters
     ----------
     indptr, indices
-        The neighbours of node ``first + i`` are ``indices[indptr[i]:indptr[i + 1]]``, as those of a
-        :class:`CsrGraph`: (m + 1,) from 0 on, and (E,). Both are kept, not copied.
+        The neighbours of node ``first + i`` are ``indices[indptr[i]:indptr[i + 1]]``, as in a :class:`CsrGraph`:
+        (m + 1,) from 0 on, and (E,). Both are referenced, not copied.
     first, num_nodes
         Number of the first of the nodes, and how many the graph has.
     own
@@ -172,9 +172,9 @@ class BlockStep:
         weights: NDArray[np.float32] | None = None,
     ) -> None: ...
     def gather(self, rows: NDArray[np.float32], low: int, lengths: NDArray[np.float32]) -> None:
-        """Take the unit rows of the nodes ``low``, ``low`` + 1, ..., where those before came to their end.
+        """Take the unit rows of the nodes ``low``, ``low`` + 1, ..., which follow the previous block.
 
-        ``lengths`` are those of all nodes, (num_nodes,). ValueError if it is another block's turn.
+        ``lengths`` has the length of every node's vector, (num_nodes,). ValueError if another block is next.
         """
 
     def finish(
@@ -198,7 +198,7 @@ class ListChecks:
     Parameters
     ----------
     source
-        What errors call the file.
+        Name of the file in error messages.
     sums
         CRC-32 of the codes and of the ids of each list, flat, (2 * nlist,); (0,) where none are known.
     """
@@ -221,7 +221,7 @@ class Rows:
     labels
         Label of each row, ascending within a list, (n,).
     pq_codes, pq_code_size
-        Product-quantizer codes of each list, flat, and the bytes of one; none and 0 where there are none.
+        Product-quantizer codes of each list, flat, and the bytes of one code; none and 0 for rows without codes.
 
     Raises
     ------
@@ -272,7 +272,7 @@ class Rows:
         """Return the CRC-32 of the codes and of the ids of each list, flat, (2 * nlist,)."""
 
     def view(self, first: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-        """Return vectors and ids of rows ``first:stop`` where they lie; None if that cannot be.
+        """Return views of the vectors and ids of rows ``first:stop``; None if no view is possible.
 
         It can be for float32 rows of one list, at addresses that NumPy takes.
         """
@@ -335,7 +335,7 @@ class ListScan:
     ) -> None:
         """Write the normalised mean of each list, and of each (list, class) centroid that of the other classes.
 
-        Members with a known label count. Entry e is of the class ``entry_labels[e]``; those of list j are
+        Rows with a known label count. Entry e has the class ``entry_labels[e]``; list j has
         ``entries[entry_starts[j]:entry_starts[j + 1]]``, each of another class. Means, (lists, d) and (entries, d), are
         zeros before.
         """
@@ -398,7 +398,7 @@ def collect_tile(
 # --- the similarity join ---
 
 class JoinTree:
-    """Blocks of rows and the tree above them; arguments are those of :class:`cfe_faiss.search.join.Blocks`.
+    """Blocks of rows and the tree above them, with the fields of :class:`cfe_faiss.search.join.Blocks`.
 
     Raises
     ------
@@ -455,7 +455,7 @@ def row_similarities(
 # --- coarse ranking ---
 
 class ClassCentroids:
-    """Means of lists, and of lists without the members of one class: what lists are ranked by.
+    """Means of lists, and of lists without the rows of one class, by which lists are ranked.
 
     How near a list is to a query has the same bits at every instruction set, and whether the query comes alone or with
     others; of equals the list with the smallest number comes first.
@@ -465,7 +465,7 @@ class ClassCentroids:
     means, filled, labels, starts, lists, class_means, class_filled
         Arrays of :class:`cfe_faiss.coarse.class_centroids.Routes`, in their order there.
     cluster_means, cluster_starts, cluster_lists
-        Those of its second-level clusters; none where there are few lists.
+        Means and lists of the second-level clusters; none if there are few lists.
 
     Raises
     ------
@@ -489,13 +489,13 @@ class ClassCentroids:
     def __len__(self) -> int: ...
     @property
     def changed(self) -> int:
-        """How many lists have changed since all were put in blocks: their means are kept apart."""
+        """Number of lists that changed after the blocks were made; their means are kept separately."""
 
     def with_changes(self, rows: Rows, lists: NDArray[np.int64], small_share: float) -> ClassCentroids:
-        """Return the same centroids but for some lists, which have changed; all else is shared.
+        """Return the centroids after some lists have changed. The other centroids are shared.
 
         There must be one partition and no second-level clusters. Classes with a share of more than ``small_share`` in a
-        list have a mean of their own there.
+        list get a separate mean there.
         """
 
     def rank(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int) -> None:
@@ -511,15 +511,6 @@ class ClassCentroids:
 def sort_heaps(D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
     """Turn each row's heap, (nq, k), into FAISS's order in place: best first, then padding with id -1."""
 
-def push(
-    D: NDArray[np.float32],
-    I: NDArray[np.int64],
-    scores: NDArray[np.float32],
-    ids: NDArray[np.int64],
-    deduplicate: bool = False,
-) -> None:
-    """Take candidates, (nq, m), into each row's heap, (nq, k), where they belong; with ``deduplicate`` each id once."""
-
 # --- queries that are searched alone ---
 
 class Searcher:
@@ -528,18 +519,18 @@ class Searcher:
     Parameters
     ----------
     rows
-        Rows of any codec; they lie in the lists of the first partition.
+        Rows of any codec, in the lists of the first partition.
     references, reference_starts
         The lists of the other partitions: numbers of rows, one list after the other, and where each list begins and,
         last, their end, (lists + 1,).
     centroids
-        What lists are ranked by.
+        Means that lists are ranked by.
     margin
         Bound of the error of a screening product of a row, in float32.
     blocks
         The rows of all lists of one partition in blocks, or None: searches among all rows compare with these.
     changed
-        Which lists have changed since the blocks were made, (nlist,), or empty: their rows are read where they lie.
+        Lists that changed after the blocks were made, (nlist,), or empty: their rows are read from the lists.
 
     Raises
     ------
@@ -566,7 +557,7 @@ class Searcher:
         D: NDArray[np.float32],
         I: NDArray[np.int64],
     ) -> bool:
-        """Write D and I, (1, k), of a query as it was handed in, (1, d); False where it is to be refused.
+        """Write D and I, (1, k), of a query without conversion, (1, d); return False for an invalid query.
 
         With ``complete``, the search goes on in four times as many lists until the row holds min(k, eligible) results.
         """
@@ -589,12 +580,12 @@ class Searcher:
         """
 
 def is_single(xq: object, labels_q: object, k: object, d: int) -> bool:
-    """Return whether a query is handed in as it is searched: see :meth:`SingleSearch.search`."""
+    """Return whether a query needs no conversion: see :meth:`SingleSearch.search`."""
 
 class SingleSearch:
     """Searches an index for one query at a time, inside of its lock, until somebody has entered that for writing.
 
-    It is made by whoever is inside of the lock.
+    The caller holds the lock when it makes one.
     """
 
     def __init__(self, lock: ReadWriteLock, searcher: Searcher) -> None: ...
@@ -623,12 +614,12 @@ class Blocks:
     rows
         The rows; the first lists are theirs.
     element
-        What the numbers of blocks are: "float", or "byte", with bounds of what rounding to bytes changes.
+        Element type of the blocks: "float", or "byte" with error bounds.
     rounding_error
         Bounds the error of a float32 product of two rows, or of a row and a unit vector, summed in any order.
     references, reference_starts
-        Rows in the lists that follow those of ``rows``, one list after the other, and where each of these begins and,
-        last, their end; the latter may be empty.
+        Rows of the lists that follow the lists of ``rows``, and offsets of these lists, (lists + 1,), which may be
+        empty.
     wanted
         Lists whose rows are put into blocks, (lists,), or (0,) for all; a search finds the others empty.
     allowed
@@ -710,7 +701,7 @@ class Blocks:
         deduplicate
             Whether a row may be in several of the lists.
         resume
-            Whether D and I hold what was found before, in other lists, and is to be kept if it is among the best.
+            Whether D and I hold earlier results, of other lists, which are kept if they are among the best.
         threads, progress
             How many threads may be used; and what is called with how many parts are done.
 
@@ -745,8 +736,9 @@ def move_centroids(
 ) -> float:
     """Move unit centroids, in place, to the normalised weighted means of the rows of X that are nearest to them.
 
-    It is done up to so many times, until no row goes to another centroid; one without rows gets half of those of the
-    heaviest. Returns the sum of the similarities of the rows and the centroids before the last, if that is wanted.
+    Iterates until no row changes its centroid, up to ``iterations`` times. A centroid without rows gets half of the
+    heaviest one's. Returns the sum of the similarities of the rows and the centroids before the last move, or 0 unless
+    ``total_wanted``.
     """
 
 # --- groups of near queries ---
@@ -804,7 +796,7 @@ class GroupedSearcher:
         labels
             Label of each query, (nq,).
         order, starts, group_labels
-            Queries to be searched, each at most once, in groups of those of one list: group g is
+            Numbers of queries, each at most once, in groups of one list each: group g is
             ``order[starts[g]:starts[g + 1]]``, and lists are ranked for it by ``group_labels[g]``.
         tasks
             The first group of each run of groups that a thread takes at a time and, last, the number of groups.
@@ -864,7 +856,7 @@ class ReadWriteLock:
 
     A thread that reads may enter for reading once more, even if a writer waits. RuntimeError where a thread would wait
     for itself. A thread that waits can be interrupted; an exception between any two lines leaves the lock as it should
-    be. In the child of a fork the lock is open, whoever held it in the parent.
+    be. In the child of a fork the lock is open.
     """
 
     def reading(self) -> Reading:
@@ -881,9 +873,9 @@ class FaissLists:
     Parameters
     ----------
     size, codes, ids
-        What returns how many rows a list has, and pointers to their codes and ids.
+        Functions that return the number of rows of a list, and pointers to their codes and ids.
     resize
-        What gives a list another size; None where that is done by the steps of a change.
+        Function that resizes a list; None if the steps of a change do that.
     numbered
         Whether the functions take the number of a list, or there is only one.
     """
@@ -891,7 +883,7 @@ class FaissLists:
     def __init__(self, size: _Step, codes: _Step, ids: _Step, resize: _Step | None, numbered: bool) -> None: ...
 
 class Change:
-    """What is to become of the rows of a :class:`Table`; made by it, and handed over to :func:`commit`."""
+    """A change of the rows of a :class:`Table`, for :func:`commit`."""
 
     @property
     def fresh(self) -> int:
@@ -905,7 +897,7 @@ class Change:
         """Return the lists that change."""
 
 class Table:
-    """What an index keeps of its rows beside FAISS's lists: labels, supplementary partitions, exact vectors.
+    """Data of an index per row, in addition to FAISS's lists: labels, supplementary partitions, exact vectors.
 
     Only :func:`commit` changes it, while nobody reads. Rows are numbered list by list.
 
@@ -916,11 +908,11 @@ class Table:
     further
         Supplementary partitions.
     d
-        Length of the vectors that are kept beside the codes in FAISS's lists; 0 for none.
+        Length of the vectors kept in addition to the codes in FAISS's lists; 0 for none.
     code_size
         Bytes of a code in FAISS's lists.
     labels, vectors
-        Of the rows, (n,) and (n, d); kept, not copied. None where there are no rows.
+        Labels (n,) and vectors (n, d) of the rows; referenced, not copied. None if there are no rows.
     references
         Rows of the lists of the supplementary partitions, (further * n,), and where each list begins and, last, their
         end, (further * nlist + 1,); kept, not copied.
@@ -940,7 +932,7 @@ class Table:
     def rows(self, lists: FaissLists, d: int, codec: int, levels: NDArray[np.float32]) -> Rows:
         """Return the rows in FAISS's lists; valid until the table changes. See :class:`Rows` for the arguments.
 
-        Where vectors are kept beside FAISS's lists, these hold product-quantizer codes.
+        With vectors in addition to FAISS's lists, these hold product-quantizer codes.
         """
 
     def rows_in_runs(self, lists: FaissLists, d: int) -> Rows:
@@ -950,10 +942,10 @@ class Table:
         """Return the rows in the lists of the supplementary partitions, and where each of these begins."""
 
     def vectors(self) -> NDArray[np.float32]:
-        """Return the vectors that are kept beside FAISS's lists, flat."""
+        """Return the additional vectors, flat."""
 
     def is_as_left(self, lists: FaissLists, change: Change = ...) -> bool:
-        """Return whether FAISS's lists (those that change) are where they were left."""
+        """Return whether FAISS's lists, or the ones that change, are still at their recorded addresses."""
 
     def first_stored(self, lists: FaissLists, ids: NDArray[np.int64]) -> int:
         """Return the number of the first of these ids that a row has, or -1."""
@@ -990,11 +982,11 @@ def commit(
         What changes, how, and where FAISS keeps it.
     codes, ids, homes, vectors
         Of new rows: codes (m, code_size), ids (m,), their lists in supplementary partitions (m, further), and vectors
-        (m, d); None where there are none.
+        (m, d); None if there are none.
     before, undo
-        Functions and arguments: what is to be called first and may fail, and what is to be called then.
+        Functions and arguments: calls that come first and may fail, and calls that undo them.
     after
-        What is to be called at last: it must not need memory.
+        Last calls. They must not allocate.
     """
 
 def call_steps(steps: list[_Step], undo: list[_Step]) -> None:

@@ -6,15 +6,15 @@
 
 #include <exception>
 
-#include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "core/common.h"
 #include "core/fork.h"
 
 namespace cfe {
 
 namespace {
 
-// A function of FAISS and what it is called with: C code, so that no line of Python runs, and no signal is handled.
+// A function of FAISS and its arguments. It is C code, so that no line of Python runs and no signal is handled.
 struct Step {
   explicit Step(const nb::tuple& pair) : function(pair[0]), arguments(nb::cast<nb::tuple>(pair[1])) {}
   Step(nb::object called, nb::tuple with) : function(std::move(called)), arguments(std::move(with)) {}
@@ -54,14 +54,14 @@ std::exception_ptr call_each(const Steps& steps) {
 }
 
 std::byte* address_of(const nb::object& pointer) {
-  if (pointer.is_none()) return nullptr;  // as SWIG has it
+  if (pointer.is_none()) return nullptr;  // SWIG's null pointer
   const nb::object number = nb::steal(PyNumber_Long(pointer.ptr()));
   if (!number.is_valid()) throw nb::python_error();
   return static_cast<std::byte*>(PyLong_AsVoidPtr(number.ptr()));
 }
 
-// FAISS's lists, reached by the functions of its Python module. Each is given with what it is called with before the
-// number of the list; `numbered` is false where there is one list, whose number the functions do not take.
+// FAISS's lists, reached by the functions of its Python module. Each function comes with its first arguments; the
+// number of the list follows. `numbered` is false if there is only one list, whose number the functions do not take.
 class FaissLists : public InvertedLists {
  public:
   FaissLists(const nb::tuple& size, const nb::tuple& codes, const nb::tuple& ids,
@@ -74,7 +74,7 @@ class FaissLists : public InvertedLists {
   std::byte* codes(std::size_t list) const override { return address_of(ask(codes_, list)); }
   std::byte* ids(std::size_t list) const override { return address_of(ask(ids_, list)); }
 
-  // Adds the step that gives a list another size, if that is done list by list.
+  // Adds a step that resizes a list, if lists are resized one by one.
   void add_resize(Steps& steps, std::size_t list, std::size_t size) const {
     if (resize_) steps.emplace_back(resize_->function, nb::tuple(resize_->arguments + nb::make_tuple(list, size)));
   }
@@ -89,7 +89,7 @@ class FaissLists : public InvertedLists {
   bool numbered_;
 };
 
-// An array of Python, as memory that is shared: it is kept alive.
+// A Python array as shared memory, kept alive.
 template <class Array>
 Shared shared(const Array& array) {
   const auto* kept = new Array(array);
@@ -99,7 +99,7 @@ Shared shared(const Array& array) {
   });
 }
 
-// A read-only NumPy array of memory that is shared.
+// A read-only NumPy array of shared memory.
 template <class Number>
 nb::ndarray<nb::numpy, const Number, nb::ndim<1>> as_shared_array(const Number* data, std::size_t size,
                                                                   std::shared_ptr<const void> owner) {
@@ -109,12 +109,9 @@ nb::ndarray<nb::numpy, const Number, nb::ndim<1>> as_shared_array(const Number* 
   return {data, {size}, capsule};
 }
 
-using Labels = Array1<const std::int32_t>;
-using Numbers = Array1<const std::int64_t>;
-
-void make_table(Table* place, const Numbers& sizes, std::size_t further, std::size_t d, std::size_t code_size,
+void make_table(Table* place, const Ints& sizes, std::size_t further, std::size_t d, std::size_t code_size,
                 const std::optional<Labels>& labels, const std::optional<Array2<const float>>& vectors,
-                const std::optional<std::pair<Labels, Numbers>>& references) {
+                const std::optional<std::pair<Labels, Ints>>& references) {
   auto table = std::make_unique<Table>(as_span(sizes), further, d, code_size);
   check_length("labels", labels ? labels->size() : 0, table->size());
   check_length("vectors", vectors ? vectors->size() : 0, d * table->size());
@@ -129,13 +126,13 @@ void make_table(Table* place, const Numbers& sizes, std::size_t further, std::si
   }
 }
 
-// Gives up the GIL for a section in which the table's mutex is held.
+// Releases the GIL while the table's mutex is held.
 struct WithoutGil {
-  nb::gil_scoped_release released;  // first: who holds the mutex, or forks, may wait for the GIL
+  nb::gil_scoped_release released;  // first, as threads that hold the mutex, or fork, may wait for the GIL
   Unforked section;
 };
 
-// The same for a section that keeps the GIL: it waits without it.
+// The same for a section that keeps the GIL. Only the wait for it releases the GIL.
 struct WithGil {
   WithGil() {
     const nb::gil_scoped_release released;
@@ -189,10 +186,10 @@ nb::object vectors(Table& table) {
 
 // --- changes ---
 
-// Arrays of new rows: what a change has none of is None.
+// Arrays of new rows. An array that the change does not need is None.
 struct NewRows {
   std::optional<Array2<const std::uint8_t>> codes;
-  std::optional<Numbers> ids;
+  std::optional<Ints> ids;
   std::optional<Array2<const std::int32_t>> homes;
   std::optional<Array2<const float>> vectors;
 };
@@ -211,7 +208,7 @@ Fresh checked(const Table& table, const Change& change, const NewRows& rows) {
           checked("vectors", rows.vectors, change.fresh, table.vector_size())};
 }
 
-// Applies a change. Until all that can fail is done, nothing is to be seen of it, and then it is done as a whole.
+// Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged.
 void commit(Table& table, Change& change, const FaissLists& lists, const NewRows& rows, const Steps& before,
             const Steps& undo, const Steps& after) {
   const Fresh fresh = checked(table, change, rows);
@@ -225,7 +222,10 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
     }
   }
   const WithGil section;
-  table.make_room(change);
+  {
+    const nb::gil_scoped_release released;
+    table.make_room(change);
+  }
   table.forget_places();
   try {
     call_all(before);
@@ -245,7 +245,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
   if (error || later) std::rethrow_exception(error ? error : later);
 }
 
-// Calls functions of FAISS one after the other; if one fails, `undo`.
+// Calls functions of FAISS one after the other; if one fails, calls `undo`.
 void call_steps(const Steps& steps, const Steps& undo) {
   const WithGil section;
   try {
@@ -258,9 +258,8 @@ void call_steps(const Steps& steps, const Steps& undo) {
 
 Change insertion(const Table& table, const Labels& lists, const Labels& labels) {
   check_length("labels", labels.size(), lists.size());
-  for (const std::int32_t list : as_span(lists))
-    if (list < 0 || static_cast<std::size_t>(list) >= table.nlist())
-      throw nb::value_error("lists must be in the table");
+  const nb::gil_scoped_release released;
+  if (!all_below(as_span(lists), table.nlist())) throw nb::value_error("lists must be in the table");
   return table.insertion(as_span(lists), as_span(labels));
 }
 
@@ -271,8 +270,9 @@ nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change)
   return as_array(std::move(lists));
 }
 
-std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, const Numbers& ids) {
+std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, const Ints& ids) {
   locate(table, lists);
+  const nb::gil_scoped_release released;
   return table.first_stored(as_span(ids));
 }
 
@@ -307,6 +307,7 @@ void bind_changes(nb::module_& module) {
       .def(
           "appending",
           [](const Table& table, const Labels& labels, bool sorted) {
+            const nb::gil_scoped_release released;
             return table.appending(as_span(labels), sorted);
           },
           as_is("labels"), nb::arg("sort"))
@@ -314,6 +315,7 @@ void bind_changes(nb::module_& module) {
           "removal",
           [](const Table& table, const Array1<const std::uint8_t>& removed) {
             check_length("removed", removed.size(), table.size());
+            const nb::gil_scoped_release released;
             return table.removal(as_span(removed));
           },
           as_is("removed"))
@@ -321,13 +323,14 @@ void bind_changes(nb::module_& module) {
           "relabelling",
           [](const Table& table, const Labels& labels) {
             check_length("labels", labels.size(), table.size());
+            const nb::gil_scoped_release released;
             return table.relabelling(as_span(labels));
           },
           as_is("labels"));
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
-         const std::optional<Numbers>& ids, const std::optional<Array2<const std::int32_t>>& homes,
+         const std::optional<Ints>& ids, const std::optional<Array2<const std::int32_t>>& homes,
          const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
          const nb::list& after) {
         commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after));

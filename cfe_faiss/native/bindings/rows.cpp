@@ -4,15 +4,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 
 namespace cfe {
 
 namespace {
 
-// Read-only: they are views.
-using Floats = nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig>;
 template <class Number>
 using Numbers = nb::ndarray<nb::numpy, const Number, nb::ndim<1>, nb::c_contig>;
 
@@ -32,14 +29,17 @@ void check_codes(const Arrays<std::uint8_t>& codes, const Arrays<std::int64_t>& 
     check_length("the codes of a list", codes[list].size(), ids[list].size() * size);
 }
 
-// Rows in arrays, which the caller keeps alive.
-void make(Rows* place, std::size_t d, int codec, const Array1<const float>& levels, const Arrays<std::uint8_t>& codes,
+// Rows in arrays that the caller keeps alive.
+void make(Rows* place, std::size_t d, int codec, const Floats& levels, const Arrays<std::uint8_t>& codes,
           const Arrays<std::int64_t>& ids, const Array1<const std::int32_t>& labels,
           const Arrays<std::uint8_t>& pq_codes, std::size_t pq_code_size) {
   std::vector<std::int64_t> starts{0};
   for (const auto& list : ids) starts.push_back(starts.back() + static_cast<std::int64_t>(list.size()));
-  const Rows rows(d, static_cast<Codec>(codec), as_span(levels), starts, addresses_of(codes), addresses_of(ids),
-                  as_span(labels), addresses_of(pq_codes), pq_code_size);
+  const auto code_addresses = addresses_of(codes), id_addresses = addresses_of(ids),
+             pq_addresses = addresses_of(pq_codes);
+  const nb::gil_scoped_release released;
+  const Rows rows(d, static_cast<Codec>(codec), as_span(levels), starts, code_addresses, id_addresses, as_span(labels),
+                  pq_addresses, pq_code_size);
   check_codes(codes, ids, rows.row_size());
   if (pq_code_size > 0) check_codes(pq_codes, ids, pq_code_size);
   new (place) Rows(rows);
@@ -55,8 +55,7 @@ Numbers<std::int64_t> starts(nb::handle self) {
   return {own.data(), {own.size()}, self};
 }
 
-void gather(const Rows& rows, const Array1<const std::int64_t>& wanted, const Array2<float>& X,
-            const Array1<std::int64_t>& ids) {
+void gather(const Rows& rows, const Ints& wanted, const Array2<float>& X, const Array1<std::int64_t>& ids) {
   check_length("X", X.shape(0), wanted.shape(0));
   check_length("X[0]", X.shape(1), rows.d());
   check_length("ids", ids.shape(0), wanted.shape(0));
@@ -70,7 +69,7 @@ void copy_ids(const Rows& rows, const Array1<std::int64_t>& ids) {
   rows.copy_ids(as_span(ids));
 }
 
-void check_lists(const Rows& rows, const std::optional<Array1<const std::int64_t>>& lists) {
+void check_lists(const Rows& rows, const std::optional<Ints>& lists) {
   const nb::gil_scoped_release released;
   if (lists) return rows.check_lists(as_span(*lists));
   for (std::size_t list = 0; list < rows.nlist(); ++list) rows.check_list(list);
@@ -85,7 +84,7 @@ nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>> checksums(const Rows& rows) {
   return as_array(std::move(sums));
 }
 
-// In a mapped file vectors may lie at odd addresses, which NumPy does not take.
+// In a mapped file vectors may have odd addresses, which NumPy does not accept.
 template <class Number>
 bool aligned(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % alignof(Number) == 0;
@@ -103,7 +102,8 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
   if (stop > rows.starts()[list + 1] || !aligned<float>(codes) || !aligned<std::int64_t>(ids)) return nb::none();
   const auto size = static_cast<std::size_t>(stop - first);
   const auto* data = reinterpret_cast<const float*>(codes);
-  return nb::make_tuple(Floats(data, {size, rows.d()}, self), Numbers<std::int64_t>(ids, {size}, self));
+  return nb::make_tuple(nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig>(data, {size, rows.d()}, self),
+                        Numbers<std::int64_t>(ids, {size}, self));
 }
 
 }  // namespace
@@ -127,12 +127,12 @@ void bind_rows(nb::module_& module) {
       .def("copy_ids", copy_ids, as_is("ids"))
       .def(
           "check_by",
-          [](Rows& rows, std::vector<std::shared_ptr<ListChecks>> parts, const Array1<const std::int64_t>& owners) {
+          [](Rows& rows, std::vector<std::shared_ptr<ListChecks>> parts, const Ints& owners) {
             rows.check_by({parts.begin(), parts.end()}, as_span(owners));
           },
           nb::arg("parts"), as_is("owners"))
       .def("check_lists", check_lists, nb::arg("lists").noconvert().none() = nb::none())
-      .def("check_ids", &Rows::check_ids)
+      .def("check_ids", &Rows::check_ids, nb::call_guard<nb::gil_scoped_release>())
       .def("checksums", checksums)
       .def("view", view, nb::arg("first"), nb::arg("stop"));
 }

@@ -1,19 +1,19 @@
-// A query as a user hands it in: looked at, searched and answered in one call, since to search a small index takes less
-// than to convert arrays. This is the one file that reads NumPy's objects where they are.
+// One call that checks, searches and answers a single query: converting arrays would take longer than searching a small
+// index. Only this file uses NumPy's C API.
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #include <numpy/arrayobject.h>
 
 #include <optional>
 
 #include "bindings/bindings.h"
-#include "bindings/read_write_lock.h"
+#include "bindings/locks.h"
 #include "core/searcher.h"
 
 namespace cfe {
 
 namespace {
 
-// A query that is handed in as it is searched: float32, in memory as C has it, with one label, k and nprobe.
+// A query that needs no conversion: C-contiguous float32 with one label, k and nprobe.
 struct Query {
   std::span<const float> x;
   std::int64_t label;
@@ -24,7 +24,7 @@ PyArrayObject* as_array(nb::handle object) {
   return PyArray_CheckExact(object.ptr()) ? reinterpret_cast<PyArrayObject*>(object.ptr()) : nullptr;
 }
 
-// A positive number that is a plain int of Python, else 0.
+// A positive plain Python int, else 0.
 std::size_t as_count(nb::handle object) {
   if (!PyLong_CheckExact(object.ptr())) return 0;
   int overflow = 0;
@@ -67,14 +67,14 @@ Number* data_of(const nb::object& array) {
   return static_cast<Number*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
 }
 
-// Searches an index, inside of its lock, until that changes.
+// Searches an index under its lock, until the index changes.
 class SingleSearch {
  public:
-  // For whoever is inside of the lock.
+  // The caller holds the lock.
   SingleSearch(const SharedLock& lock, const Searcher& searcher)
       : lock_(lock.lock), searcher_(searcher), writers_(lock_->writers_so_far()) {}
 
-  // D and I, (1, k), or None where the query is not handed in as it is searched, or the index has changed.
+  // Returns D and I, (1, k), or None if the query needs a conversion or the index has changed.
   nb::object search(nb::handle xq, nb::handle labels_q, nb::handle k, nb::handle nprobe, bool complete,
                     std::size_t ntotal) const {
     const std::optional<Query> query = as_query(xq, labels_q, k, nprobe, searcher_.d());
@@ -105,7 +105,7 @@ class SingleSearch {
 
   std::shared_ptr<ReadWriteLock> lock_;
   const Searcher& searcher_;
-  std::uint64_t writers_;  // who had been inside of the lock when the searcher was made
+  std::uint64_t writers_;  // writers before the searcher was made
 };
 
 bool is_single(nb::handle xq, nb::handle labels_q, nb::handle k, std::size_t d) {

@@ -1,4 +1,4 @@
-// What kernels see of blocks of rows (see core/blocks.h) and of a search in them: plain views.
+// Plain views for the kernels: blocks of rows (see core/blocks.h) and a search in them.
 #pragma once
 
 #include <cstddef>
@@ -9,43 +9,46 @@
 namespace cfe {
 
 inline constexpr std::size_t kBlockRows = 16;
-inline constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of a row: more do not add up in 32 bits
+// Size of the selector's memory for `scores` scores; see kernels/select.h.
+CFE_INLINE std::size_t memory_of_best(std::size_t scores) { return 4 * (padded(scores) + kLanes); }
 
-// What the numbers of a block are: float32, or four bytes in a word.
+inline constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of a row: products of more do not fit into 32 bits
+
+// Element type of a block: float32, or four int8 in a word.
 enum class Element : int { kFloat = 0, kByte = 1 };
 
 // Row statistics of blocks of bytes, 16 numbers each.
 enum RowStatistic : std::size_t {
-  kCorrection,      // int32: the bytes of a row, added up, times the zero code of a query, with the sign changed
-  kScale,           // float: times a byte, a component
-  kError,           // of the bytes: the distance of the row from what they say
-  kNormBound,       // of what the bytes say
-  kTailCorrection,  // int32: the part of kCorrection that belongs to the bytes after the prefix
+  kCorrection,      // int32: minus the sum of the bytes of a row times the query's zero code
+  kScale,           // float: component per unit of a byte
+  kError,           // rounding error: distance of the row from its bytes
+  kNormBound,       // bounds the norm of the row given by the bytes
+  kTailCorrection,  // int32: the share of the bytes after the prefix in kCorrection
   kTailNorm,        // the length of the row after the prefix
   kRowStatistics
 };
 
-// Where the rows of a block lie if they follow each other in one list.
+// Codes and ids of a block whose rows are consecutive in one list.
 struct RowRun {
   const std::uint8_t* codes;
   const std::int64_t* ids;
 };
 
-// What is known of the labels of a block: the smallest and the largest one, and which lanes hold a row.
+// Labels of a block: the smallest, the largest, and the lanes that hold a row.
 struct LabelRange {
   std::int32_t smallest, largest;
   std::uint32_t lanes;
 };
 
-// Blocks of 16 rows, word-major: word i of all 16, then word i + 1. Each list begins a block of its own.
+// Blocks of 16 rows, word-major: word i of all 16, then word i + 1. Each list starts a new block.
 struct BlocksView {
   RowsView rows;
   Element element;
-  std::size_t words, prefix;       // of a row; and how many of them are compared first
-  float margin;                    // bounds the rounding of all that is compared with a threshold
-  float rotation_error;            // how far a rotated row of length 1 may be from where it should be
+  std::size_t words, prefix;       // of a row; words that are compared first
+  float margin;                    // bounds all rounding errors in a comparison with a threshold
+  float rotation_error;            // rotation error of a row of length 1
   const float* rotation;           // (d, columns), or none
-  std::size_t columns;             // d up to a multiple of 16
+  std::size_t columns;             // d, padded to a multiple of 16
   const std::int64_t* starts;      // first block of each list, (lists + 1)
   const float* means;              // of each list, (lists, d); bytes only
   const std::int32_t* data;        // (blocks, words, 16)
@@ -53,10 +56,10 @@ struct BlocksView {
   const std::int32_t* labels;      // (blocks, 16)
   const LabelRange* ranges;        // (blocks)
   const RowRun* runs;              // (blocks), or none
-  const std::int32_t* lane_rows;   // (blocks, 16), where the rows of a block are no run
+  const std::int64_t* lane_rows;   // (blocks, 16), if the rows of a block are not consecutive
 };
 
-// What packing writes: the arrays of a BlocksView from one list's first block on.
+// Output of packing: the arrays of a BlocksView from the first block of a list on.
 struct ListTarget {
   float* mean;
   std::int32_t* data;
@@ -67,7 +70,7 @@ struct ListTarget {
 
 // The rows of a list and their labels.
 struct ListRows {
-  const std::int32_t* rows;
+  const std::int64_t* rows;
   const std::int32_t* labels;
   std::size_t size;
 };
@@ -79,7 +82,7 @@ struct PackMemory {
   float* row;      // (d)
 };
 
-// A group of queries that probe the same lists, and where their results go.
+// A group of queries that probe the same lists, and its results.
 struct GroupView {
   const float* X;  // (size, d)
   const std::int32_t* labels;
@@ -87,59 +90,59 @@ struct GroupView {
   const std::int64_t* lists;  // (nprobe); -1 for none
   std::size_t nprobe;
   std::size_t k;
-  bool deduplicate;           // a row may be in several of the lists
-  bool resume;                // D and I hold what was found before
+  std::size_t copies;         // the largest number of lists that hold the same row
+  bool resume;                // D and I contain earlier results
   const std::int64_t* order;  // the row of D and I of each query, (size)
   float* D;                   // (.., k)
   std::int64_t* I;
 };
 
-// Query statistics, a number for each query; the first three in units of its scale.
+// Query statistics, one number per query; the first three in units of its scale.
 struct QueryStatistics {
   float* norm;
   float* error;
   float* tail;
   float* scale;
   float* inverse_scale;
-  float* threshold;  // what the upper bound of a row has to reach for it to be a candidate
-  float* along;      // the product with the mean of a list
-  float* wanted;     // the threshold, as the products with the centred rows of that list are compared with it
+  float* threshold;  // upper bounds of candidates reach it
+  float* along;      // product with the mean of a list
+  float* wanted;     // threshold for products with the centred rows of that list
 };
 
 // Rows that may be among the results of a query: bounds of their similarities, and their lanes, numbered over all
 // blocks. `capacity` is a multiple of 16.
 struct CandidateBuffer {
   std::size_t capacity;
-  std::size_t enough;   // candidates of a query, more than which are cut or scored
+  std::size_t enough;   // more candidates of a query than this are dropped or scored
   float* lower;         // (queries, capacity)
   float* upper;         // the same; bytes only
   std::int32_t* lanes;  // the same
   std::size_t* counts;  // (queries)
-  std::size_t* found;   // how many results of each query have been scored, (queries)
+  std::size_t* found;   // results of each query so far, (queries)
 };
 
-// The first blocks that a group is compared with: without thresholds yet, which they give.
+// Warm-up: the first blocks of a group are compared without thresholds, to get thresholds.
 struct WarmUp {
-  std::size_t blocks;  // how many; 0 for none
+  std::size_t blocks;  // their number, or 0
   std::size_t width;   // per-lane maxima of a query, a multiple of 16
   float* upper;        // upper bounds of similarities, -inf for a lane that is not eligible, (queries, blocks, 16)
   float* maxima;       // of lower bounds, (queries, width)
-  std::int32_t* kept;  // places of the upper bounds that reach a threshold, (blocks, 16)
-  std::int32_t* seen;  // the blocks
+  std::int32_t* kept;  // indices of the upper bounds that reach a threshold, (blocks, 16)
+  std::int32_t* seen;  // numbers of the blocks
 };
 
 struct SearchMemory {
   QueryStatistics queries;
   CandidateBuffer candidates;
   WarmUp warm_up;
-  float* block;         // queries in blocks of 16, (blocks, columns, 16)
-  float* rotated;       // the same
-  std::int32_t* words;  // (blocks, words, 16)
-  float* row;           // (d)
-  double* wide;         // (d)
-  std::size_t scored;   // capacity + k, up to a multiple of 16
-  float* scores;        // (2, scored)
-  std::int64_t* ids;    // the same
+  float* block;             // queries in blocks of 16, (blocks, columns, 16)
+  float* rotated;           // the same
+  std::int32_t* words;      // (blocks, words, 16)
+  float* row;               // (d)
+  double* wide;             // (d)
+  float* scores;            // (capacity + k), padded to a multiple of 16
+  std::int64_t* ids;        // the same
+  std::int64_t* selection;  // see memory_of_best
 };
 
 }  // namespace cfe

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/common.h"
 #include "core/kernels.h"
 #include "core/scratch_pool.h"
 
@@ -14,45 +15,42 @@ namespace {
 
 constexpr std::size_t kListsAtOnce = 16;
 constexpr std::size_t kQueriesAtOnce = 256;
-constexpr std::size_t kWarmUpBlocks = 2;  // for each result that is wanted
+constexpr std::size_t kWarmUpBlocks = 2;  // per result
 constexpr std::size_t kWarmUpLanes = 3;
 constexpr std::size_t kMostWarmUp = 40;  // results; for more, warming up takes too much memory
-constexpr float kByteMargin = 8;         // q·c, q·x', the norms, and what is compared in the end are rounded
+constexpr float kByteMargin = 8;         // roundings: of q·c, of q·x', of the norms, and in the final comparison
 
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-std::size_t up_to_multiple(std::size_t number) { return (number + kBlockRows - 1) / kBlockRows * kBlockRows; }
-
-// Bounds how far a vector of length 1 is from where it should be after it was rotated in float32: the classical bound
-// of a product of d terms (Higham, Accuracy and Stability of Numerical Algorithms, section 3.5), for d of them, with a
-// matrix that is rounded to float32 and whose columns have length 1.
+// Bounds the error of rotating a vector of length 1 in float32: the classical bound of a product of d terms (Higham,
+// Accuracy and Stability of Numerical Algorithms, section 3.5), for d products with float32 columns of length 1.
 float rotation_error(std::size_t d) {
   const auto terms = static_cast<double>(d);
   return static_cast<float>((terms + 16) * 0x1p-24 * std::sqrt(terms));
 }
 
-// Cuts groups into runs of about so many queries: the first group of each and, last, the number of groups.
-std::vector<std::size_t> cut_groups(std::span<const std::int64_t> starts) {
-  std::vector<std::size_t> cuts{0};
-  for (std::size_t g = 1; g < starts.size(); ++g)
-    if (g + 1 == starts.size() || starts[g] - starts[cuts.back()] >= static_cast<std::int64_t>(kQueriesAtOnce))
-      cuts.push_back(g);
-  return cuts;
-}
+// Bounds all errors of comparing a float32 product of unit vectors with a threshold, for d up to kMostDimensions. With
+// u = 2^-24, lengths are at most 1 + 3e-7 < 1 + 5.04 u (see kernels/normalise.h), and
+//
+//   |fl(x·y) - x·y| <= d u / (1 - d u) |x| |y|    at most d roundings of each term, in any order (Higham, section 3.1)
+//                   <= d u + 1.003 u              since d^2 u^2 <= u and 10.1 d u^2 <= 0.0025 u
+//   |similarity - x·y| <= 1.00001 u               a sum in float64, rounded once
+//   rounding of the threshold <= u                as it is below 2
+//
+// which together is less than (d + 4) u. A bound that k products reach is lowered by twice this margin: once for these
+// products and once for the one that is compared.
+constexpr std::size_t kMostDimensions = 4096;
+float unit_margin(std::size_t d) { return static_cast<float>(d + 4) * 0x1p-24f; }
 
 }  // namespace
 
-// Candidates that a query may have at once, and the memory of a group's scan.
+// The memory of a group's scan.
 class GroupMemory {
  public:
-  GroupMemory(const BlocksView& blocks, std::size_t queries, std::size_t k, bool deduplicate)
+  GroupMemory(const BlocksView& blocks, std::size_t queries, std::size_t k, std::size_t copies)
       : bytes_(blocks.element == Element::kByte),
-        capacity_(deduplicate ? 4 * kBlockRows : up_to_multiple(4 * k) + 4 * kBlockRows),
-        warm_up_(deduplicate || k > kMostWarmUp ? 0 : kWarmUpBlocks * k),
-        width_(up_to_multiple(kWarmUpLanes * k)),
-        queries_(up_to_multiple(queries)),
+        capacity_(padded(4 * k) + 4 * kBlockRows),
+        warm_up_(k * copies > kMostWarmUp ? 0 : kWarmUpBlocks * k * copies),
+        width_(padded(kWarmUpLanes * k * copies)),
+        queries_(padded(queries)),
         statistics_(8 * queries_),
         lower_(queries * capacity_),
         upper_(bytes_ ? queries * capacity_ : 0),
@@ -66,8 +64,8 @@ class GroupMemory {
         rotated_(blocks.rotation != nullptr ? kBlockRows * blocks.columns : 0),
         words_(bytes_ ? queries_ * blocks.words : 0),
         wide_(blocks.rows.d),
-        scores_(2 * up_to_multiple(capacity_ + k)),
-        ids_(scores_.size()) {
+        scores_(padded(capacity_ + k)),
+        ids_(scores_.size() + memory_of_best(scores_.size())) {
     float* at = statistics_.data();
     QueryStatistics& own = memory_.queries;
     for (float** part :
@@ -75,7 +73,7 @@ class GroupMemory {
       *part = at;
       at += queries_;
     }
-    // Floats are scored at the end, what bytes leave open soon: their bounds are wider.
+    // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early.
     const std::size_t enough = bytes_ && warm_up_ > 0 ? kBlockRows : capacity_ - kBlockRows;
     memory_.candidates = {capacity_,     enough,         lower_.data(),           upper_.data(),
                           lanes_.data(), counts_.data(), counts_.data() + queries};
@@ -85,25 +83,25 @@ class GroupMemory {
     memory_.rotated = rotated_.data();
     memory_.words = words_.data();
     memory_.wide = wide_.data();
-    memory_.scored = scores_.size() / 2;
     memory_.scores = scores_.data();
     memory_.ids = ids_.data();
+    memory_.selection = ids_.data() + scores_.size();
   }
   const SearchMemory& view() const { return memory_; }
 
  private:
   bool bytes_;
   std::size_t capacity_, warm_up_, width_, queries_;
-  Buffer<float> statistics_, lower_, upper_;
-  Buffer<std::int32_t> lanes_;
-  Buffer<std::size_t> counts_;
-  Buffer<float> warm_upper_, maxima_;
-  Buffer<std::int32_t> kept_, seen_;
-  Buffer<float> block_, rotated_;
-  Buffer<std::int32_t> words_;
-  Buffer<double> wide_;
-  Buffer<float> scores_;
-  Buffer<std::int64_t> ids_;
+  AlignedVector<float> statistics_, lower_, upper_;
+  AlignedVector<std::int32_t> lanes_;
+  AlignedVector<std::size_t> counts_;
+  AlignedVector<float> warm_upper_, maxima_;
+  AlignedVector<std::int32_t> kept_, seen_;
+  AlignedVector<float> block_, rotated_;
+  AlignedVector<std::int32_t> words_;
+  AlignedVector<double> wide_;
+  AlignedVector<float> scores_;
+  AlignedVector<std::int64_t> ids_;
   SearchMemory memory_{};
 };
 
@@ -115,16 +113,20 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
       element_(options.element),
       words_(options.element == Element::kByte ? (rows.d() + 3) / 4 : rows.d()),
       prefix_(words_),
-      columns_(up_to_multiple(rows.d())),
-      margin_(options.rounding_error * (options.element == Element::kByte ? kByteMargin : 1)) {
+      columns_(padded(rows.d())),
+      margin_(options.rounding_error) {
   require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
   require(options.element == Element::kFloat || rows.d() < kMostBytes, "bytes must be fewer than 2**24 in a row");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
+  if (options.element == Element::kByte)
+    margin_ *= kByteMargin;
+  else if (rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
+    margin_ = std::min(margin_, unit_margin(rows.d()));
   set_rotation(options);
   lay_out(options);
   allocate(options);
   const auto task = [&](std::size_t number) {
-    Buffer<float> memory(2 * columns_ * kBlockRows + columns_);
+    AlignedVector<float> memory(2 * columns_ * kBlockRows + columns_);
     const PackMemory parts{memory.data(), memory.data() + columns_ * kBlockRows,
                            memory.data() + 2 * columns_ * kBlockRows};
     for (std::size_t list = number * kListsAtOnce; list < std::min(lists(), (number + 1) * kListsAtOnce); ++list)
@@ -142,27 +144,26 @@ void Blocks::set_rotation(const BlocksOptions& options) {
           "prefix must be a multiple of 4, from 4 to d");
   prefix_ = options.prefix / 4;
   rotation_error_ = rotation_error(d);
-  rotation_ = Buffer<float>(d * columns_);
+  rotation_ = AlignedVector<float>(d * columns_);
   for (std::size_t i = 0; i < d; ++i) {
     std::fill_n(rotation_.data() + i * columns_, columns_, 0.0f);
     std::copy_n(options.rotation.data + i * d, d, rotation_.data() + i * columns_);
   }
 }
 
-// Counts the rows of each list, which says where its blocks begin.
+// Sets the first block of each list.
 void Blocks::lay_out(const BlocksOptions& options) {
   const std::size_t references = options.reference_starts.empty() ? 0 : options.reference_starts.size() - 1;
   const std::size_t number = rows_.nlist() + references;
   require(options.wanted.empty() || options.wanted.size() == number, "wanted must have one value for each list");
   if (references > 0) {
-    const auto& starts = options.reference_starts;
-    require(starts.front() == 0 && starts.back() == static_cast<std::int64_t>(options.references.size()) &&
-                std::is_sorted(starts.begin(), starts.end()),
+    require(ascends(options.reference_starts, options.references.size()),
             "reference_starts must ascend from 0 to the number of references");
   }
+  require(all_below(options.references, rows_.size()), "references must be numbers of rows");
+  std::vector<std::uint32_t> copies(references > 0 ? rows_.size() : 0, 1);
   for (const std::int32_t row : options.references)
-    require(row >= 0 && static_cast<std::size_t>(row) < rows_.size(), "references must be numbers of rows");
-  require(rows_.size() < (std::size_t{1} << 31), "there must be less than 2**31 rows");
+    copies_ = std::max<std::size_t>(copies_, ++copies[static_cast<std::size_t>(row)]);
   runs_follow_ = options.allowed.empty();
   starts_.assign(1, 0);
   for (std::size_t list = 0; list < number; ++list) {
@@ -171,36 +172,35 @@ void Blocks::lay_out(const BlocksOptions& options) {
     size_ += rows;
     starts_.push_back(starts_.back() + static_cast<std::int64_t>((rows + kBlockRows - 1) / kBlockRows));
   }
-  require(starts_.back() < (std::int64_t{1} << 27), "there must be less than 2**27 blocks");
+  require(starts_.back() < (std::int64_t{1} << 27), "there must be fewer than 2**27 blocks");
 }
 
 void Blocks::allocate(const BlocksOptions&) {
   const auto blocks = static_cast<std::size_t>(starts_.back());
   const bool bytes = element_ == Element::kByte;
-  data_ = Buffer<std::int32_t>(blocks * words_ * kBlockRows);
-  labels_ = Buffer<std::int32_t>(blocks * kBlockRows);
-  ranges_ = Buffer<LabelRange>(blocks);
+  data_ = AlignedVector<std::int32_t>(blocks * words_ * kBlockRows);
+  labels_ = AlignedVector<std::int32_t>(blocks * kBlockRows);
+  ranges_ = AlignedVector<LabelRange>(blocks);
   if (bytes) {
-    statistics_ = Buffer<std::int32_t>(blocks * kRowStatistics * kBlockRows);
-    means_ = Buffer<float>(lists() * rows_.d());
+    statistics_ = AlignedVector<std::int32_t>(blocks * kRowStatistics * kBlockRows);
+    means_ = AlignedVector<float>(lists() * rows_.d());
   }
   if (runs_follow_)
-    runs_ = Buffer<RowRun>(blocks);
+    runs_ = AlignedVector<RowRun>(blocks);
   else
-    lane_rows_ = Buffer<std::int32_t>(blocks * kBlockRows);
+    lane_rows_ = AlignedVector<std::int64_t>(blocks * kBlockRows);
 }
 
-// The eligible storage rows of a list: of known label, and allowed.
-std::vector<std::int32_t> Blocks::rows_of(std::size_t list, const BlocksOptions& options) const {
-  std::vector<std::int32_t> rows;
+// The eligible storage rows of a list: allowed rows with a known label.
+std::vector<std::int64_t> Blocks::rows_of(std::size_t list, const BlocksOptions& options) const {
+  std::vector<std::int64_t> rows;
   if (!options.wanted.empty() && !options.wanted[list]) return rows;
   const auto labels = rows_.labels();
-  const auto take = [&](std::int32_t row) {
+  const auto take = [&](std::int64_t row) {
     if (labels[row] != kUnknown && (options.allowed.empty() || options.allowed[row])) rows.push_back(row);
   };
   if (list < rows_.nlist()) {
-    for (std::int64_t row = rows_.starts()[list]; row < rows_.starts()[list + 1]; ++row)
-      take(static_cast<std::int32_t>(row));
+    for (std::int64_t row = rows_.starts()[list]; row < rows_.starts()[list + 1]; ++row) take(row);
   } else {
     const auto own = options.reference_starts.subspan(list - rows_.nlist(), 2);
     for (std::int64_t place = own[0]; place < own[1]; ++place) take(options.references[place]);
@@ -209,7 +209,7 @@ std::vector<std::int32_t> Blocks::rows_of(std::size_t list, const BlocksOptions&
 }
 
 void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory) {
-  const std::vector<std::int32_t> rows = rows_of(list, options);
+  const std::vector<std::int64_t> rows = rows_of(list, options);
   const auto number = static_cast<std::int64_t>(list);
   if (!rows.empty()) rows_.check_lists({&number, 1});
   std::vector<std::int32_t> labels(rows.size());
@@ -240,7 +240,7 @@ BlocksView Blocks::view() const {
 
 std::size_t Blocks::memory() const {
   const std::size_t numbers = rotation_.size() + means_.size() + data_.size() + statistics_.size() + labels_.size() +
-                              lane_rows_.size() + 2 * starts_.size();
+                              2 * (lane_rows_.size() + starts_.size());
   return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();
 }
 
@@ -249,26 +249,24 @@ void Blocks::check(const GroupedQueries& queries) const {
   const auto& starts = queries.starts;
   require(queries.X.columns == rows_.d(), "X must have d columns");
   require(queries.labels.size() == nq && queries.order.size() == nq, "labels and order must have one value a query");
-  require(!starts.empty() && starts.front() == 0 && starts.back() == static_cast<std::int64_t>(nq) &&
-              std::is_sorted(starts.begin(), starts.end()),
-          "starts must ascend from 0 to the number of queries");
+  require(ascends(starts, nq), "starts must ascend from 0 to the number of queries");
   require(queries.lists.rows == starts.size() - 1, "lists must have one row for each group");
   require(queries.D.rows == queries.I.rows && queries.D.columns == queries.I.columns && queries.D.columns > 0,
           "D and I must have one shape, of at least one column");
-  const auto rows = static_cast<std::int64_t>(queries.D.rows), number = static_cast<std::int64_t>(lists());
-  for (const std::int64_t row : queries.order) require(row >= 0 && row < rows, "order must hold numbers of rows of D");
+  const auto number = static_cast<std::int64_t>(lists());
+  require(all_below(queries.order, queries.D.rows), "order must hold numbers of rows of D");
   for (std::size_t place = 0; place < queries.lists.size(); ++place)
     require(queries.lists.data[place] >= -1 && queries.lists.data[place] < number,
             "lists must hold numbers of lists, or -1");
 }
 
-// Memory for groups of at most so many queries.
-const GroupMemory& Blocks::memory_for(std::size_t queries, std::size_t k, bool deduplicate,
+// Returns memory for groups of at most `queries` queries.
+const GroupMemory& Blocks::memory_for(std::size_t queries, std::size_t k, std::size_t copies,
                                       BlockScratch& scratch) const {
-  const BlockScratch::Shape shape{rows_.d(), words_, columns_, k, element_ == Element::kByte, rotated(), deduplicate};
+  const BlockScratch::Shape shape{rows_.d(), words_, columns_, k, copies, element_ == Element::kByte, rotated()};
   if (!scratch.memory_ || shape != scratch.shape_ || queries > scratch.queries_) {
     scratch.memory_.reset();
-    scratch.memory_ = std::make_unique<GroupMemory>(view(), queries, k, deduplicate);
+    scratch.memory_ = std::make_unique<GroupMemory>(view(), queries, k, copies);
     scratch.shape_ = shape;
     scratch.queries_ = queries;
   }
@@ -277,7 +275,7 @@ const GroupMemory& Blocks::memory_for(std::size_t queries, std::size_t k, bool d
 
 void Blocks::search(const GroupedQueries& queries, int threads, const Watch& watch) const {
   check(queries);
-  const std::vector<std::size_t> cuts = cut_groups(queries.starts);
+  const std::vector<std::size_t> cuts = cut_groups(queries.starts, kQueriesAtOnce);
   ScratchPool<BlockScratch> pool(std::min<std::size_t>(cuts.size(), static_cast<std::size_t>(std::max(threads, 1))));
   const auto task = [&](std::size_t number) {
     const ScratchPool<BlockScratch>::Lease scratch(pool);
@@ -294,7 +292,8 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
     largest = std::max(largest, static_cast<std::size_t>(starts[g + 1] - starts[g]));
   if (largest == 0) return;
   const BlocksView blocks = view();
-  const GroupMemory& memory = memory_for(largest, queries.D.columns, queries.deduplicate, scratch);
+  const std::size_t copies = queries.deduplicate ? copies_ : 1;
+  const GroupMemory& memory = memory_for(largest, queries.D.columns, copies, scratch);
   for (std::size_t g = first; g < last; ++g) {
     const auto begin = static_cast<std::size_t>(starts[g]), size = static_cast<std::size_t>(starts[g + 1]) - begin;
     if (size == 0) continue;
@@ -304,7 +303,7 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
                           queries.lists[g].data(),
                           queries.lists.columns,
                           queries.D.columns,
-                          queries.deduplicate,
+                          copies,
                           queries.resume,
                           queries.order.data() + begin,
                           queries.D.data,
@@ -315,9 +314,9 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
 
 void Blocks::search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists,
                            bool resume, TopK best, BlockScratch& scratch) const {
-  const GroupMemory& memory = memory_for(1, best.k, false, scratch);
+  const GroupMemory& memory = memory_for(1, best.k, 1, scratch);
   const std::int64_t order = 0;
-  const GroupView group{x.data(), &label, 1, lists.data(), lists.size(), best.k, false, resume, &order, best.D, best.I};
+  const GroupView group{x.data(), &label, 1, lists.data(), lists.size(), best.k, 1, resume, &order, best.D, best.I};
   kernels().scan_group(view(), group, memory.view());
 }
 

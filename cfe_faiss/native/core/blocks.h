@@ -1,4 +1,4 @@
-// Rows of lists in blocks of 16, so that a few queries are compared with 16 rows in one pass over the dimensions.
+// Rows of lists in blocks of 16, so that several queries are compared with 16 rows in one pass over the dimensions.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/aligned.h"
 #include "core/block_view.h"
 #include "core/matrix.h"
 #include "core/parallel.h"
@@ -14,40 +15,21 @@
 
 namespace cfe {
 
-// An array that is not initialised, on whole cache lines.
-template <class Number>
-class Buffer {
- public:
-  Buffer() = default;
-  explicit Buffer(std::size_t size)
-      : size_(size), data_(size ? static_cast<Number*>(::operator new(size * sizeof(Number), kLine)) : nullptr) {}
-  Number* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-  Number& operator[](std::size_t place) const { return data_.get()[place]; }
-
- private:
-  static constexpr std::align_val_t kLine{64};
-  struct Free {
-    void operator()(Number* data) const { ::operator delete(data, kLine); }
-  };
-  std::size_t size_ = 0;
-  std::unique_ptr<Number, Free> data_;
-};
-
-// Which rows are put into blocks, and how.
+// Contents and type of blocks.
 struct BlocksOptions {
   Element element;
-  float rounding_error;  // bounds that of a float32 product of two rows, or of a row and a unit vector, in any order
-  std::span<const std::int32_t> references;        // storage rows in the lists that follow those of the rows
-  std::span<const std::int64_t> reference_starts;  // where each of those lists begins and, last, their end; or empty
-  std::span<const bool> wanted;                    // lists whose rows are put into blocks; all if it is empty
-  std::span<const bool> allowed;                   // rows that are; all if it is empty
+  // bounds the error of a float32 product of two rows, or of a row and a unit vector, in any order
+  float rounding_error;
+  std::span<const std::int32_t> references;        // storage rows of the lists that follow the first partition
+  std::span<const std::int64_t> reference_starts;  // offsets of those lists; or empty
+  std::span<const bool> wanted;                    // lists in blocks; all if empty
+  std::span<const bool> allowed;                   // rows in blocks; all if empty
   Matrix<const float> rotation;                    // (d, d), or (0, d)
-  std::size_t prefix;                              // dimensions that are compared first, if rows are rotated
+  std::size_t prefix;                              // dimensions compared first, if rows are rotated
   int threads;
 };
 
-// Queries in groups, and where their results go.
+// Queries in groups, and their results.
 struct GroupedQueries {
   Matrix<const float> X;  // in the order of their groups
   std::span<const std::int32_t> labels;
@@ -57,12 +39,12 @@ struct GroupedQueries {
   Matrix<float> D;
   Matrix<std::int64_t> I;
   bool deduplicate;  // a row may be in several lists
-  bool resume;       // D and I hold what was found before
+  bool resume;       // D and I contain earlier results
 };
 
 class GroupMemory;
 
-// Memory for searches, kept from one to the next; one for each thread.
+// Memory for searches, reused by the next one; one for each thread.
 class BlockScratch {
  public:
   BlockScratch();
@@ -71,16 +53,16 @@ class BlockScratch {
  private:
   friend class Blocks;
   struct Shape {
-    std::size_t d, words, columns, k;
-    bool bytes, rotated, deduplicate;
+    std::size_t d, words, columns, k, copies;
+    bool bytes, rotated;
     bool operator==(const Shape&) const = default;
   };
   Shape shape_{};
-  std::size_t queries_ = 0;  // for which there is room
+  std::size_t queries_ = 0;  // capacity
   std::unique_ptr<GroupMemory> memory_;
 };
 
-// Made once from rows, which have to live as long and to stay as they are.
+// Blocks of all rows of some lists. Rows must outlive them unchanged.
 class Blocks {
  public:
   // Throws std::invalid_argument if the arguments do not fit each other.
@@ -93,14 +75,14 @@ class Blocks {
   Element element() const { return element_; }
   bool rotated() const { return rotation_.size() > 0; }
 
-  // Finds for each query the best rows of its group's lists. Throws std::invalid_argument if arguments do not fit.
+  // Writes the best rows of its group's lists for each query. Throws std::invalid_argument if arguments do not fit.
   void search(const GroupedQueries& queries, int threads, const Watch& watch) const;
 
-  // Finds them for the groups from `first` to `last` - 1, in this thread; what the queries hold has been checked.
+  // Searches the groups from `first` to `last` - 1 in this thread. Does not check the arguments.
   void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, BlockScratch& scratch) const;
 
-  // Finds the best rows of some lists for a unit query; no row may be in two of them. With `resume` the k results hold
-  // what was found before. They are in order afterwards, best first, then padding with id -1.
+  // Finds the best rows of some lists for a unit query. No row may be in two of the lists. With `resume` the k results
+  // contain earlier results. Results are in order, best first, then padding with id -1.
   void search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists, bool resume,
                      TopK best, BlockScratch& scratch) const;
 
@@ -108,22 +90,24 @@ class Blocks {
   void set_rotation(const BlocksOptions& options);
   void lay_out(const BlocksOptions& options);
   void allocate(const BlocksOptions& options);
-  std::vector<std::int32_t> rows_of(std::size_t list, const BlocksOptions& options) const;
+  std::vector<std::int64_t> rows_of(std::size_t list, const BlocksOptions& options) const;
   void pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory);
   void check(const GroupedQueries& queries) const;
   BlocksView view() const;
-  const GroupMemory& memory_for(std::size_t queries, std::size_t k, bool deduplicate, BlockScratch& scratch) const;
+  const GroupMemory& memory_for(std::size_t queries, std::size_t k, std::size_t copies, BlockScratch& scratch) const;
 
   const Rows& rows_;
   Element element_;
   std::size_t words_, prefix_, columns_, size_ = 0;
+  std::size_t copies_ = 1;  // the largest number of lists that hold the same row
   float margin_, rotation_error_ = 0;
-  bool runs_follow_ = false;  // whether the rows of a block follow each other in one list
+  bool runs_follow_ = false;  // whether the rows of each block are consecutive in one list
   std::vector<std::int64_t> starts_;
-  Buffer<float> rotation_, means_;
-  Buffer<std::int32_t> data_, statistics_, labels_, lane_rows_;
-  Buffer<LabelRange> ranges_;
-  Buffer<RowRun> runs_;
+  AlignedVector<float> rotation_, means_;
+  AlignedVector<std::int32_t> data_, statistics_, labels_;
+  AlignedVector<std::int64_t> lane_rows_;
+  AlignedVector<LabelRange> ranges_;
+  AlignedVector<RowRun> runs_;
 };
 
 }  // namespace cfe

@@ -1,4 +1,4 @@
-// What kernels see of means that are rounded to bytes: in blocks of 16, four bytes in a word, word-major.
+// Plain views for the kernels: means rounded to bytes, in blocks of 16, four bytes in a word, word-major.
 #pragma once
 
 #include <cstddef>
@@ -6,18 +6,18 @@
 
 namespace cfe {
 
-// With m the centre of all means, c' = c - m and q' = q - b m, where b m is the part of q that lies along m,
+// With m the centre of all means, c' = c - m and q' = q - b m, where b m is the part of q along m,
 //
 //   q·c = q·m + b m·c' + q'·c'
 //
-// and only q' and c', which are short, are rounded to bytes. Of each of 16 means:
+// and only q' and c', which are short, are rounded to bytes. Statistics of each of 16 means:
 enum MeanStatistic : std::size_t {
-  kMeanCorrection,  // int32: the bytes of c', added up, times the zero code of a query, with the sign changed
-  kMeanScale,       // float: times a byte, a component
+  kMeanCorrection,  // int32: minus the sum of the bytes of c' times the query's zero code
+  kMeanScale,       // float: component per unit of a byte
   kMeanAlong,       // m·c'
-  kMeanError,       // of the bytes
-  kMeanNorm,        // bounds that of what the bytes say
-  kMeanRounding,    // times the length of q, what is rounded in float32 at all; infinite where a mean is damaged
+  kMeanError,       // rounding error of the bytes
+  kMeanNorm,        // bounds the norm of the mean given by the bytes
+  kMeanRounding,    // float32 rounding error per unit of |q|; infinite for a damaged mean
   kMeanStatistics
 };
 
@@ -27,7 +27,7 @@ struct ByteMeans {
   const std::int32_t* statistics;  // (blocks, kMeanStatistics, 16)
 };
 
-// Where they are written to.
+// Output of encoding.
 struct ByteMeansTarget {
   std::size_t words, blocks;
   std::int32_t* data;
@@ -36,7 +36,7 @@ struct ByteMeansTarget {
 
 // A query, its product with the centre, and q' in bytes.
 struct ByteQuery {
-  const std::int32_t* words;  // (words, 16), of which the first of each 16 is set
+  const std::int32_t* words;  // (words, 16); only the first of each 16 is set
   float along, share, norm;   // q·m, b, |q|
   float scale, error, rest;   // of the bytes of q', and |q'|
 };

@@ -1,4 +1,4 @@
-// The centroid of each list, and of each list's members of other classes: (list, class) centroids.
+// The sums behind the centroids of lists, and of lists without one class: (list, class) centroids.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace cfe {
 
-// What the centroids of one list are made of, and where they go: zeros first, then the sums.
+// The sums behind the centroids of one list. The outputs are zero at first.
 struct ListCentroids {
   ListsView lists;
   std::size_t list;
-  std::span<const std::int32_t> labels;  // which differ
-  float* mean;                           // of the members with a known label, (d,)
-  float* const* class_means;             // of those with another known label, (d,) for each of the labels
+  std::span<const std::int32_t> labels;  // distinct
+  float* mean;                           // sum over rows with a known label, (d,)
+  float* const* class_means;             // sums over rows with another known label, (d,) for each of the labels
 };
 
 }  // namespace cfe

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 
@@ -10,11 +11,11 @@ namespace cfe {
 
 namespace {
 
-constexpr std::size_t kBulk = 8;  // ids are looked up one by one where there are so many times as many rows
+constexpr std::size_t kBulk = 8;  // with more rows per id, each id is looked up in a set of all ids
 
 Shared new_memory(std::size_t size) { return Shared(new std::byte[size], std::default_delete<const std::byte[]>()); }
 
-// What is written to before it is shared.
+// Memory that has not been shared yet.
 std::byte* writable(const Shared& memory) { return const_cast<std::byte*>(memory.get()); }
 
 void copy_bytes(const std::byte* from, std::byte* to, std::size_t size) {
@@ -26,7 +27,7 @@ std::span<const Number> numbers(const std::byte* data, std::size_t count) {
   return {reinterpret_cast<const Number*>(data), count};
 }
 
-// The order that sorts keys; equal ones stay as they lie.
+// The order that sorts keys; equal keys keep their order.
 template <class Key>
 std::vector<std::size_t> stable_order(std::span<const Key> keys) {
   std::vector<std::size_t> order(keys.size());
@@ -51,8 +52,8 @@ void move_run(const Run& run, std::byte* items, const std::byte* fresh, std::siz
     std::memmove(items + run.place * item_size, items + run.source * item_size, run.count * item_size);
 }
 
-// Moves the items of a list to their new places. Rows that come move others backwards, so these are moved from the last
-// on; rows that go, from the first.
+// Moves the items of a list to their new indices. An insertion moves items backwards, so the last one moves first; a
+// removal moves the first one first.
 void move_items(const ListChange& change, std::byte* items, const std::byte* fresh, std::size_t item_size) {
   if (change.after >= change.before) {
     for (auto run = change.runs.rbegin(); run != change.runs.rend(); ++run) move_run(*run, items, fresh, item_size);
@@ -248,7 +249,7 @@ std::optional<References> Table::references() {
 Shared Table::vectors() {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (vectors_.is_flat()) return vectors_.base();
-  // A copy, that readers who know where vectors lie may go on.
+  // Copy: readers may hold addresses of the vectors.
   Shared base = new_memory(n_ * vector_size());
   std::byte* place = writable(base);
   for (std::size_t list = 0; list < nlist(); ++list) {
@@ -263,11 +264,13 @@ void Table::references_from_homes() {
     std::vector<std::int32_t> rows;
     std::vector<std::int64_t> starts;
   };
+  if (n_ > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+    throw std::length_error("supplementary partitions hold fewer than 2**31 rows");
   auto result = std::make_shared<Kept>();
   result->rows.resize(further_ * n_);
   result->starts.assign(further_ * nlist() + 1, 0);
   const auto each_home = [this](std::size_t partition, const auto& take) {
-    std::int32_t row = 0;
+    std::int32_t row = 0;  // n < 2**31
     for (std::size_t list = 0; list < nlist(); ++list) {
       const auto homes = numbers<std::int32_t>(homes_.data(list), sizes_[list] * further_);
       for (std::size_t place = 0; place < sizes_[list]; ++place) take(row++, homes[place * further_ + partition]);
@@ -307,7 +310,7 @@ std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
     greatest_id_ = greatest;
   }
   if (*std::min_element(ids.begin(), ids.end()) > *greatest_id_) return -1;
-  if (!ids_ && ids.size() >= n_ / kBulk) {  // what is there is compared with what comes
+  if (!ids_ && ids.size() >= n_ / kBulk) {  // compare stored ids with the new ones
     IdSet fresh(ids.size()), twice(ids.size());
     for (const std::int64_t id : ids) fresh.add(id);
     for (std::size_t list = 0; list < nlist(); ++list)
@@ -430,7 +433,7 @@ void Table::apply(Change& change, const Fresh& fresh) noexcept {
     follow(one, place.ids, fresh.ids, sizeof(std::int64_t));
     follow_in(homes_, one, fresh.homes);
     follow_in(vectors_, one, fresh.vectors);
-    // Labels of rows at the end of an unsorted list are the new ones only.
+    // For rows appended to an unsorted list, these are only the new labels.
     std::byte* labels = labels_.resize(one.list, one.after);
     const std::size_t kept = one.after - one.labels.size();
     copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),

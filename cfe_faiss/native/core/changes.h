@@ -1,5 +1,5 @@
-// What an index keeps of its rows beside FAISS's lists, and how rows are added, removed and put in another order: a
-// change is prepared aside, and applied at once by steps that neither allocate nor fail.
+// Data that an index keeps per row in addition to FAISS's lists, and changes of rows. A change is prepared first and
+// then applied by steps that neither allocate nor fail.
 #pragma once
 
 #include <atomic>
@@ -16,28 +16,28 @@
 
 namespace cfe {
 
-// Memory that is shared by those who read it, and written to by nobody.
+// Immutable shared memory.
 using Shared = std::shared_ptr<const std::byte>;
 
-// Items of one size, list by list. A list lies in shared memory until it changes, then in memory of its own.
+// Items of one size, list by list. A list is in shared memory until it changes, then in its own.
 class Column {
  public:
   Column(std::size_t item_size, std::size_t nlist) : item_size_(item_size), lists_(nlist) {}
 
   std::size_t item_size() const { return item_size_; }
   const std::byte* data(std::size_t list) const;
-  // Whether all lists lie one after the other in `base()`.
+  // Whether all lists are consecutive in `base()`.
   bool is_flat() const { return flat_; }
   const Shared& base() const { return base_; }
 
-  // Lets lists of so many items lie in `base`, one after the other.
+  // Places all lists in `base`, consecutively.
   void rest_on(Shared base, std::span<const std::size_t> sizes) noexcept;
-  // Copies all lists of so many items to one shared place, and lets them lie there.
+  // Moves all lists into one shared allocation.
   void flatten(std::span<const std::size_t> sizes);
-  // Gives a list of `count` items memory of its own with room for `wanted`. Whether it succeeds or throws, the list
-  // holds what it held.
+  // Moves a list of `count` items to its own memory with room for `wanted`. Its items stay the same, also if this
+  // throws.
   void make_room(std::size_t list, std::size_t count, std::size_t wanted);
-  // Makes a list that `make_room` gave enough room to hold so many items, and returns where they lie.
+  // Resizes a list within its reserved capacity; returns its data.
   std::byte* resize(std::size_t list, std::size_t count) noexcept;
 
  private:
@@ -53,31 +53,30 @@ class Column {
   bool flat_ = false;
 };
 
-// Some rows that lie one after the other, before and after a change.
+// Consecutive rows, before and after a change.
 struct Run {
-  std::size_t source;  // first place in the list, or first new row
-  std::size_t place;   // first place afterwards
+  std::size_t source;  // first index in the list, or first new row
+  std::size_t place;   // first index after the change
   std::size_t count;
   bool fresh;
 };
 
-// How one list changes: rows come or go, as `runs` say, then all are put in another order.
+// Change of one list: rows are inserted or removed by `runs`, then all are reordered.
 struct ListChange {
   std::size_t list, before, after;
   std::vector<Run> runs;
-  std::vector<std::size_t> order;    // which place each row comes from; empty if rows stay in order
-  std::vector<std::int32_t> labels;  // afterwards
+  std::vector<std::size_t> order;    // old index of each row; empty if rows stay in order
+  std::vector<std::int32_t> labels;  // after the change
 };
 
-// How an index changes. New rows are numbered as their vectors are handed over.
+// A change of an index. New rows are numbered in the order of their vectors.
 struct Change {
   std::vector<ListChange> lists;
   std::size_t fresh = 0;    // new rows
-  std::size_t removed = 0;  // rows that go
+  std::size_t removed = 0;  // removed rows
 };
 
-// The lists of FAISS that hold the codes and ids of the rows; one that becomes shorter does not move. Everything may
-// throw.
+// FAISS's lists, which hold the codes and ids of the rows. A list that shrinks does not move. All methods may throw.
 class InvertedLists {
  public:
   virtual ~InvertedLists() = default;
@@ -86,13 +85,13 @@ class InvertedLists {
   virtual std::byte* ids(std::size_t list) const = 0;
 };
 
-// Where a list lies in FAISS's memory.
+// Addresses of a list in FAISS's memory.
 struct Place {
   std::byte* codes = nullptr;
   std::byte* ids = nullptr;
 };
 
-// New rows, as a change takes them over; of what an index does not keep, nullptr.
+// Data of new rows; null for data that an index does not keep.
 struct Fresh {
   const std::byte* codes = nullptr;
   const std::byte* ids = nullptr;
@@ -100,14 +99,14 @@ struct Fresh {
   const std::byte* vectors = nullptr;
 };
 
-// The rows of the supplementary partitions: of each partition the rows of its lists, one list after the other.
+// The rows of the supplementary partitions, list by list.
 struct References {
   std::span<const std::int32_t> rows;    // (partitions - 1) * n
   std::span<const std::int64_t> starts;  // (partitions - 1) * nlist + 1
   std::shared_ptr<const void> owner;     // of both
 };
 
-// How the rows of a table are kept: see core/rows.h.
+// Storage format of the rows of a table; see core/rows.h.
 struct RowsFormat {
   std::size_t d;
   Codec codec;
@@ -116,7 +115,7 @@ struct RowsFormat {
 
 class Table {
  public:
-  // `sizes`: rows of each list. `further`: supplementary partitions. `d`: length of the vectors that are kept beside
+  // `sizes`: rows of each list. `further`: supplementary partitions. `d`: length of the vectors kept in addition to
   // FAISS's lists, 0 for none. `code_size`: bytes of a code in FAISS's lists.
   Table(std::span<const std::int64_t> sizes, std::size_t further, std::size_t d, std::size_t code_size);
 
@@ -127,47 +126,47 @@ class Table {
   std::size_t code_size() const { return code_size_; }
   std::size_t list_size(std::size_t list) const { return sizes_[list]; }
 
-  // What rows hold at first, in order of the lists.
+  // Initial data, in order of the lists.
   void set_labels(Shared labels) noexcept { labels_.rest_on(std::move(labels), sizes_); }
   void set_vectors(Shared vectors) noexcept { vectors_.rest_on(std::move(vectors), sizes_); }
   void set_references(References references) noexcept { references_ = std::move(references); }
 
-  // Where FAISS's lists lie now. Throws std::domain_error if their sizes are not those of this table.
+  // Returns the current addresses of FAISS's lists. Throws std::domain_error if their sizes differ from this table's.
   std::vector<Place> places_in(const InvertedLists& lists) const;
-  // Takes that over; several may do so at the same time.
+  // Records addresses; several threads may do so at once.
   void locate(std::vector<Place> places) noexcept;
   bool is_located() const { return located_.load(); }
-  // Whether FAISS's lists lie where they were when they were located.
+  // Whether FAISS's lists are still at their recorded addresses.
   bool is_as_left(const InvertedLists& lists) const;
   bool is_as_left(const InvertedLists& lists, const Change& change) const;
 
-  // What readers see; several may ask at the same time. Nothing of it ever changes. Where vectors are kept beside
-  // FAISS's lists, what these hold are product-quantizer codes.
+  // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
+  // these hold product-quantizer codes.
   Rows rows(const RowsFormat& format);
-  // The rows of the only list in runs that are sorted by label, as if each was a list.
+  // The rows of the only list, in runs sorted by label. Each run is a list.
   Rows rows_in_runs(std::size_t d);
   std::optional<References> references();
-  // The vectors beside FAISS's lists, one after the other; several may ask at the same time.
+  // Returns the additional vectors, consecutively. Several threads may call this at once.
   Shared vectors();
 
-  // The number of the first of these ids that a row has, or -1.
+  // Index of the first of these ids that is stored, or -1.
   std::ptrdiff_t first_stored(std::span<const std::int64_t> ids);
 
-  // --- changes, while nobody reads ---
+  // --- changes: the caller has exclusive access ---
 
   Change insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const;
-  // Rows at the end of the only list; `sorted`: all rows are then put in order of their labels.
+  // Appends rows to the only list. `sorted`: all rows are then sorted by label.
   Change appending(std::span<const std::int32_t> labels, bool sorted) const;
   Change removal(std::span<const std::uint8_t> removed) const;
   Change relabelling(std::span<const std::int32_t> labels) const;
 
-  // Allocates what a change needs. Whether it succeeds or throws, the rows are as before.
+  // Allocates the memory of a change. Rows stay the same, also if this throws.
   void make_room(const Change& change);
-  // FAISS's lists may move from now on.
+  // Call this before FAISS's lists may move.
   void forget_places() noexcept { located_ = false; }
-  // Finds the lists that change again, which now have room for all rows.
+  // Records the new addresses of lists that change and have room for all rows.
   void locate(const InvertedLists& lists, const Change& change);
-  // Moves rows in FAISS's lists and here.
+  // Moves rows in FAISS's lists and in this table.
   void apply(Change& change, const Fresh& fresh) noexcept;
 
  private:
@@ -178,14 +177,14 @@ class Table {
   std::size_t further_, code_size_, n_ = 0;
   std::vector<std::size_t> sizes_;
   Column labels_, homes_, vectors_;
-  std::optional<References> references_;  // in place of homes_, while nothing changes
+  std::optional<References> references_;  // replaces homes_ between changes
   std::vector<Place> places_;
   std::atomic<bool> located_ = false;
   std::optional<std::int64_t> greatest_id_;
   std::optional<IdSet> ids_;
-  std::vector<bool> moved_;          // room for the order of a list
-  std::vector<std::byte> one_item_;  // and for one item of it
-  std::mutex mutex_;                 // readers that derive the same thing
+  std::vector<bool> moved_;          // scratch for reordering a list
+  std::vector<std::byte> one_item_;  // scratch for one item
+  std::mutex mutex_;                 // guards data that readers derive
 };
 
 }  // namespace cfe

@@ -8,59 +8,41 @@
 #include <stdexcept>
 
 #include "core/block_view.h"
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
 
 namespace {
 
-constexpr std::size_t kLanes = 16;
-constexpr std::size_t kAtOnce = 8;           // queries whose scores are worked out together
-constexpr std::size_t kQueriesOfTask = 128;  // that a thread takes at once
-constexpr std::size_t kMaximaForEach = 3;    // lane maxima for each list that is wanted
-constexpr std::size_t kMostCounted = 192;    // scores that are put in order by counting
+constexpr std::size_t kAtOnce = 8;           // queries scored together
+constexpr std::size_t kQueriesOfTask = 128;  // of a thread's task
+constexpr std::size_t kMaximaForEach = 3;    // per list probed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr float kLargest = 1e6f;  // component of a mean that is not damaged
+constexpr float kLargest = 1e6f;  // component of a valid mean
 constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::min();
 
-// At least so many clusters are compared, and so many lists for each that is wanted: to compare these takes about as
-// long as to scan one.
+// Minimum of clusters to compare, and lists to compare for each list probed: comparing these takes about as long as
+// scanning one list.
 constexpr std::size_t kFewestClusters = 4;
 constexpr std::int64_t kListsForEach = 64;
 
-// From so many lists of so many dimensions on, to compare bytes first takes a query less than to compare floats only.
+// From this number of lists and dimensions on, comparing bytes first is faster than comparing floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
-constexpr std::size_t kListsOfAll = 6;  // where more than a sixth of all is wanted, bytes leave too many open
+constexpr std::size_t kListsOfAll = 6;  // with nprobe above a sixth of all lists, bytes exclude too few
 
-// Where this share of all lists has a mean without a label, one run of all lists takes less than to replace some.
+// If at least this share of all lists has a class mean, a complete run for the class is faster than replacing scores.
 constexpr double kMost = 0.5;
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-std::size_t padded(std::size_t number) { return (number + kLanes - 1) / kLanes * kLanes; }
 
 template <class Number>
 void at_least(std::vector<Number>& values, std::size_t size) {
   if (values.size() < size) values.resize(size);
 }
 
-bool ascends_from_zero(std::span<const std::int64_t> starts, std::size_t last) {
-  return !starts.empty() && starts.front() == 0 && std::is_sorted(starts.begin(), starts.end()) &&
-         starts.back() == static_cast<std::int64_t>(last);
-}
-
-bool all_below(std::span<const std::int64_t> numbers, std::size_t end) {
-  return std::all_of(numbers.begin(), numbers.end(),
-                     [&](std::int64_t j) { return j >= 0 && j < static_cast<std::int64_t>(end); });
-}
-
 }  // namespace
 
-// --- lists that have changed
-// --------------------------------------------------------------------------------------------------------
+// --- changed lists ---
 
 void ChangedLists::copy(const ChangedLists& other, std::size_t place, std::size_t d) {
   lists_.push_back(other.lists_[place]);
@@ -131,13 +113,12 @@ void ChangedLists::score(std::span<const float> x, std::int32_t label, std::vect
       if (labels_[m] == label) mean = m;
     wanted[c] = static_cast<std::int64_t>(mean);
   }
-  kernels().product_of_rows(x, {means_.data(), labels_.size(), x.size()}, std::span(wanted).first(size()), scores);
+  kernels().dot_rows_as_blocks(x, {means_.data(), labels_.size(), x.size()}, std::span(wanted).first(size()), scores);
   for (std::size_t c = 0; c < size(); ++c)
     if (!filled_[static_cast<std::size_t>(wanted[c])]) scores[c] = kNothing;
 }
 
-// --- the blocks
-// ---------------------------------------------------------------------------------------------------------------------
+// --- blocks ---
 
 std::size_t ClassCentroids::Run::lanes() const { return number * kLanes; }
 
@@ -146,7 +127,7 @@ void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) co
   require(d_ > 0, "d must be at least 1");
   require(of.filled.size() == lists, "filled must have one flag for each list");
   require(lists < (std::size_t{1} << 27), "there must be fewer than 2**27 lists");
-  require(of.starts.size() == of.labels.size() + 1 && ascends_from_zero(of.starts, number),
+  require(of.starts.size() == of.labels.size() + 1 && ascends(of.starts, number),
           "starts must run from 0 to the number of class means");
   require(std::is_sorted(of.labels.begin(), of.labels.end()), "labels must ascend");
   require(of.class_means.rows == number && of.class_means.columns == d_ && of.class_filled.size() == number,
@@ -154,7 +135,7 @@ void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) co
   require(all_below(of.lists, lists), "class means must be of lists");
   if (clusters.means.rows == 0) return;
   require(clusters.means.columns == d_ && clusters.starts.size() == clusters.means.rows + 1 &&
-              ascends_from_zero(clusters.starts, lists) && clusters.lists.size() == lists,
+              ascends(clusters.starts, lists) && clusters.lists.size() == lists,
           "clusters must hold all lists");
   require(all_below(clusters.lists, lists), "clusters must hold lists");
   std::vector<bool> seen(lists, false);
@@ -220,7 +201,7 @@ ClassCentroids ClassCentroids::with_changes(const Rows& rows, std::span<const st
   return result;
 }
 
-// Rows below the number of lists are means of lists; those after are class means.
+// Rows below the number of lists are means of lists; the others are class means.
 void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> rows) {
   const std::size_t number = padded(rows.size()) / kLanes, first = lists_.size() / kLanes;
   const std::size_t first_empty = empty_.size();
@@ -243,7 +224,7 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
   runs_.push_back({first, number, first_empty, empty_.size()});
 }
 
-// The mean of what lists have in common, of all that are not damaged.
+// The mean of all valid means.
 void ClassCentroids::set_center() {
   center_.assign(d_, 0.0f);
   float number = 0;
@@ -279,7 +260,7 @@ ByteMeans ClassCentroids::bytes_of(const Run& run) const {
           statistics_.data() + run.first * kMeanStatistics * kLanes};
 }
 
-// The place of a label that has class means, else -1.
+// The index of a label with class means, else -1.
 std::ptrdiff_t ClassCentroids::place_of(std::int32_t label) const {
   const auto found = std::lower_bound(labels_.begin(), labels_.end(), label);
   return found != labels_.end() && *found == label ? found - labels_.begin() : -1;
@@ -289,16 +270,16 @@ std::span<const float> ClassCentroids::blocks_of(const Run& run) const {
   return std::span(blocks_).subspan(run.first * d_ * kLanes, run.number * d_ * kLanes);
 }
 
-// Writes how near each row of X is to each lane of a run, -inf where there is nothing.
+// Writes the score of each row of X and each lane of a run; -inf for empty lanes.
 void ClassCentroids::multiply(const Matrix<const float>& X, const Run& run, const Matrix<float>& scores) const {
   assert(scores.rows >= X.rows && scores.columns >= run.lanes());
-  kernels().block_products(X, blocks_of(run), scores);
+  kernels().dot_blocks(X, blocks_of(run), scores);
   for (std::size_t q = 0; q < X.rows; ++q)
     for (std::size_t e = run.first_empty; e < run.last_empty; ++e)
       scores.data[q * scores.columns + static_cast<std::size_t>(empty_[e])] = kNothing;
 }
 
-// Writes the nearest clusters that have enough lists, and returns how many. Offsets of others become kFar.
+// Finds the nearest clusters with enough lists and returns their number. Offsets of other clusters become kFar.
 std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const {
   const std::size_t number = cluster_sizes_.size();
   scratch.offsets.assign(number, kFar);
@@ -321,7 +302,7 @@ std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size
   return scratch.clusters.size();
 }
 
-// Puts what lists without the members of a class score in place of what they score with them.
+// Replaces scores of lists by scores of their class means.
 void ClassCentroids::score_class(std::span<const float> x, std::size_t place, std::span<float> scores,
                                  Scratch& scratch) const {
   const Run& run = runs_[runs_of_label_[place]];
@@ -342,7 +323,7 @@ void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const
   scratch.query = kernels().encode_query(x, center_, std::span(scratch.queries).first(d_), scratch.words);
 }
 
-// Writes bounds of what the lanes of a run score, and which lanes these are, from a place on.
+// Writes bounds of the scores of a run's lanes, and the numbers of these lanes, from index `at` on.
 void ClassCentroids::bound_run(const Run& run, std::size_t at, Scratch& scratch) const {
   at_least(scratch.scores, at + run.lanes());
   at_least(scratch.upper, at + run.lanes());
@@ -357,7 +338,7 @@ void ClassCentroids::bound_run(const Run& run, std::size_t at, Scratch& scratch)
     scratch.lanes[at + lane] = static_cast<std::int64_t>(run.first * kLanes + lane);
 }
 
-// As score_class, for bounds; what comes after the first `width` is written over.
+// Like score_class, for bounds. Overwrites everything after the first `width`.
 void ClassCentroids::bound_class(std::size_t place, std::size_t width, Scratch& scratch) const {
   const Run& run = runs_[runs_of_label_[place]];
   bound_run(run, width, scratch);
@@ -374,7 +355,7 @@ void ClassCentroids::bound_class(std::size_t place, std::size_t width, Scratch& 
   }
 }
 
-// Puts what changed lists score in place of what they scored before, or of bounds of that; there are no clusters.
+// Replaces the scores, or bounds, of changed lists. There are no clusters.
 void ClassCentroids::score_changed(std::span<const float> x, std::int32_t label, std::span<float> lower,
                                    std::span<float> upper, Scratch& scratch) const {
   changed_.score(x, label, scratch.wanted, scratch.changed);
@@ -384,8 +365,8 @@ void ClassCentroids::score_changed(std::span<const float> x, std::int32_t label,
   }
 }
 
-// Writes what the lists of some clusters score, or bounds of it, one run after the other, and which block each of their
-// blocks is.
+// Writes the scores of the lists of some clusters, or their bounds, run by run, and the block number of each of their
+// blocks.
 void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters,
                                     Scratch& scratch) const {
   const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
@@ -412,32 +393,16 @@ void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t pla
     score_class(x, static_cast<std::size_t>(place), std::span(scratch.scores).first(width), scratch);
 }
 
-// Writes the best of some lists, scratch.ids, by what they score, scratch.kept.
+// Writes the best of some lists, scratch.ids, by their scores, scratch.kept.
 void ClassCentroids::write_best(std::size_t number, std::span<std::int64_t> lists, Scratch& scratch) const {
-  const std::size_t nprobe = lists.size();
   at_least(scratch.kept, padded(number));
-  at_least(scratch.ranks, number);
-  const std::span ids = std::span(scratch.ids).first(number);
-  std::fill(lists.begin(), lists.end(), std::int64_t{-1});
-  if (number <= kMostCounted) {
-    kernels().rank_scores(std::span(scratch.kept).first(padded(number)), ids, scratch.ranks);
-    for (std::size_t c = 0; c < number; ++c)
-      if (static_cast<std::size_t>(scratch.ranks[c]) < nprobe)
-        lists[static_cast<std::size_t>(scratch.ranks[c])] = ids[c];
-    return;
-  }
-  const auto order = std::span(scratch.ranks).first(number);
-  std::iota(order.begin(), order.end(), 0);
-  const auto middle = order.begin() + static_cast<std::ptrdiff_t>(std::min(number, nprobe));
-  std::partial_sort(order.begin(), middle, order.end(), [&](std::int32_t a, std::int32_t b) {
-    const float s = scratch.kept[static_cast<std::size_t>(a)], t = scratch.kept[static_cast<std::size_t>(b)];
-    return s > t || (s == t && ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)]);
-  });
-  for (auto c = order.begin(); c != middle; ++c)
-    lists[static_cast<std::size_t>(c - order.begin())] = ids[static_cast<std::size_t>(*c)];
+  at_least(scratch.memory, memory_of_best(number));
+  const std::size_t written = kernels().best_scores(scratch.kept.data(), scratch.ids.data(), number, lists.size(), 1,
+                                                    scratch.memory.data(), nullptr, lists.data());
+  std::fill(lists.begin() + static_cast<std::ptrdiff_t>(written), lists.end(), std::int64_t{-1});
 }
 
-// Writes the best of the lists that some blocks hold; `scores` has 16 for each block.
+// Writes the best of the lists in some blocks; `scores` has 16 numbers for each block.
 void ClassCentroids::choose(std::span<const float> scores, std::span<const std::int64_t> blocks,
                             std::span<std::int64_t> lists, Scratch& scratch) const {
   scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
@@ -453,20 +418,7 @@ void ClassCentroids::choose(std::span<const float> scores, std::span<const std::
   write_best(number, lists, scratch);
 }
 
-// Keeps those of some lists, scratch.ids, that may be among the k best by what they score, scratch.kept.
-std::size_t ClassCentroids::keep_best(std::size_t number, std::size_t k, Scratch& scratch) const {
-  const auto scores = std::span(scratch.kept).first(padded(number));
-  std::fill(scores.begin() + static_cast<std::ptrdiff_t>(number), scores.end(), kNothing);
-  const std::size_t kept = kernels().near_best(scores, scores, k, scratch.maxima, scratch.places);
-  for (std::size_t c = 0; c < kept; ++c) {  // places ascend
-    const auto place = static_cast<std::size_t>(scratch.places[c]);
-    scratch.kept[c] = scratch.kept[place];
-    scratch.ids[c] = scratch.ids[place];
-  }
-  return kept;
-}
-
-// Writes the best of the lists of which bounds are given, by their scores.
+// Writes the best lists, given bounds of their scores.
 void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t width, std::span<std::int64_t> lists,
                                       Scratch& scratch) const {
   scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
@@ -477,17 +429,16 @@ void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t widt
   at_least(scratch.kept, padded(open));
   at_least(scratch.ids, open);
   for (std::size_t c = 0; c < open; ++c) scratch.ids[c] = scratch.lanes[static_cast<std::size_t>(scratch.places[c])];
-  kernels().product_of_rows(x, {rows_.data(), lists_.size(), d_}, std::span(scratch.ids).first(open), scratch.kept);
+  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), d_}, std::span(scratch.ids).first(open), scratch.kept);
   std::size_t number = 0;
   for (std::size_t c = 0; c < open; ++c) {
     const std::int64_t list = lists_[static_cast<std::size_t>(scratch.ids[c])];
     const std::ptrdiff_t changed = changed_.place_of(static_cast<std::size_t>(list));
     const float score = changed >= 0 ? scratch.changed[static_cast<std::size_t>(changed)] : scratch.kept[c];
-    if (!(score > kNothing)) continue;  // of a damaged mean
+    if (!(score > kNothing)) continue;  // damaged mean
     scratch.kept[number] = score;
     scratch.ids[number++] = list;
   }
-  if (number > kMostCounted) number = keep_best(number, lists.size(), scratch);
   write_best(number, lists, scratch);
 }
 
@@ -512,11 +463,9 @@ void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::spa
   choose(std::span(scratch.scores).first(width), scratch.blocks, lists, scratch);
 }
 
-// --- many queries
-// -----------------------------------------------------------------------------------------------------
+// --- many queries ---
 
-// Writes what all lists score for each of some queries that are compared with the same means, (queries, lanes), in the
-// order of lanes.
+// Writes the scores of all lists, (queries, lanes), for queries that are compared with the same means.
 void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                                  std::span<const std::size_t> queries, Scratch& scratch) const {
   const std::size_t clusters = cluster_sizes_.size();
@@ -525,7 +474,7 @@ void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const s
   const std::ptrdiff_t place = place_of(labels[queries[0]]);
   const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
   const Run& first = runs_[whole ? runs_of_label_[static_cast<std::size_t>(place)] : 0];
-  // The runs of all clusters lie one after the other.
+  // The runs of all clusters are consecutive.
   const Run all{first.first, width / kLanes, first.first_empty, first.first_empty};
   at_least(scratch.queries, queries.size() * d_);
   for (std::size_t q = 0; q < queries.size(); ++q)
@@ -552,7 +501,7 @@ template <class Take>
 void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads,
                                 const Watch& watch, const Take& take) const {
   if (size() == 0) return;
-  // The first run that each query is compared with, those of a kind one after the other.
+  // The first run of each query. Queries of the same run are consecutive in `order`.
   std::vector<std::size_t> order(X.rows), runs(X.rows);
   for (std::size_t q = 0; q < X.rows; ++q) {
     const std::ptrdiff_t place = place_of(labels[q]);

@@ -1,4 +1,4 @@
-// Coarse ranking: the lists a query probes are those whose members of other classes are near.
+// Coarse ranking: a query probes lists whose rows of other classes are near.
 #pragma once
 
 #include <cstddef>
@@ -6,44 +6,44 @@
 #include <span>
 #include <vector>
 
+#include "core/aligned.h"
 #include "core/byte_means.h"
 #include "core/matrix.h"
 #include "core/parallel.h"
 #include "core/rows.h"
-#include "core/shared_vector.h"
 
 namespace cfe {
 
-// Normalised means of lists, and of lists without the members of one class; see coarse/class_centroids.py.
+// Normalised means of lists, and of lists without the rows of one class; see coarse/class_centroids.py.
 struct ListMeans {
   Matrix<const float> means;
   std::span<const bool> filled;
-  // Class labels[i] has a mean of its own in the lists lists[starts[i] : starts[i + 1]].
+  // Class labels[i] has its own mean in the lists lists[starts[i] : starts[i + 1]].
   std::span<const std::int32_t> labels;
   std::span<const std::int64_t> starts, lists;
   Matrix<const float> class_means;
   std::span<const bool> class_filled;
 };
 
-// Lists that lie near each other, taken together; none where there are few lists.
+// Clusters of near lists; none if there are few lists.
 struct ListClusters {
   Matrix<const float> means;
   std::span<const std::int64_t> starts, lists;  // cluster c holds lists[starts[c] : starts[c + 1]]
 };
 
-// The means of a few lists, as rows: of each list that of all its members, then those without the members of one class.
+// Means of a few lists, as rows: of each list the mean of all its rows, then the means without the rows of one class.
 class ChangedLists {
  public:
   std::size_t size() const { return lists_.size(); }
-  // Which of them a list is, or -1.
+  // Index of a list among them, or -1.
   std::ptrdiff_t place_of(std::size_t list) const { return places_.empty() ? -1 : places_[list]; }
   std::int64_t operator[](std::size_t place) const { return lists_[place]; }
 
-  // These, and some of `rows`, which have changed since. A class with a larger share than `small_share` in a list has a
-  // mean of its own there.
+  // Returns these lists and further ones, which have changed since. A class whose share of a list exceeds `small_share`
+  // gets its own mean there.
   ChangedLists with(const Rows& rows, std::span<const std::int64_t> lists, double small_share) const;
 
-  // Writes what each list scores for a query, in their order; -inf where there is nothing. `wanted` is written over.
+  // Writes the score of each list for a query; -inf for empty lists. `wanted` is scratch.
   void score(std::span<const float> x, std::int32_t label, std::vector<std::int64_t>& wanted,
              std::vector<float>& scores) const;
 
@@ -54,32 +54,32 @@ class ChangedLists {
   std::vector<std::int64_t> lists_;   // ascending
   std::vector<std::int32_t> places_;  // of each list of the index
   std::vector<std::size_t> starts_;   // the first mean of each list and, last, their number
-  std::vector<std::int32_t> labels_;  // of each mean; kUnknown where it is that of all members
-  std::vector<bool> filled_;          // whether a mean has members
+  std::vector<std::int32_t> labels_;  // of each mean; kUnknown for the mean of all rows
+  std::vector<bool> filled_;          // whether a mean has rows
   std::vector<float> means_;          // (means, d)
 };
 
-// Ranks lists for queries, nearest first and of equals the smallest number. How near a list is has the same bits at
-// every instruction set, and whether a query comes alone or with others; see kernels/block_products.h.
+// Ranks lists for queries, nearest first and of equals the smallest number. Scores have the same bits at every
+// instruction set, and for one query or several; see kernels/dot_blocks.h.
 class ClassCentroids {
  public:
-  // Copies what it is given. Throws std::invalid_argument if the arguments do not fit each other.
+  // Copies its arguments. Throws std::invalid_argument if they do not fit each other.
   ClassCentroids(const ListMeans& means, const ListClusters& clusters);
 
-  // The same centroids, but for some lists of `rows`, which have changed. There must be no clusters, and one partition.
-  // What has not changed is shared.
+  // Returns a copy in which some lists of `rows` have changed. There must be no clusters and one partition. Unchanged
+  // blocks are shared.
   ClassCentroids with_changes(const Rows& rows, std::span<const std::int64_t> lists, double small_share) const;
 
-  // How many lists have changed since all means were put in blocks.
+  // Number of lists that changed after the blocks were made.
   std::size_t changed() const { return changed_.size(); }
 
-  // Memory that is kept from one ranking to the next; one for each thread.
+  // Memory for rankings, reused by the next one; one for each thread.
   struct Scratch {
     std::vector<float> scores, upper, maxima, kept, queries;
-    std::vector<std::int32_t> places, ranks, words;
-    std::vector<std::int64_t> offsets, blocks, clusters, ids, lanes;
-    std::vector<float> changed;        // what the changed lists score
-    std::vector<std::int64_t> wanted;  // and which of their means these are
+    std::vector<std::int32_t> places, words;
+    std::vector<std::int64_t> offsets, blocks, clusters, ids, lanes, memory;
+    std::vector<float> changed;        // scores of the changed lists
+    std::vector<std::int64_t> wanted;  // the mean of each
     bool by_bytes = false;             // whether a query is compared with bytes first
     ByteQuery query;
   };
@@ -87,19 +87,19 @@ class ClassCentroids {
   std::size_t d() const { return d_; }
   std::size_t size() const { return clusters_of_.size(); }  // lists of all partitions
 
-  // Writes the nearest lists of a query, at most size() of them, then -1. Of the lists of far clusters none is written.
+  // Writes the nearest lists of a query, at most size() of them, then -1. Lists of far clusters are left out.
   void rank(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists, Scratch& scratch) const;
 
-  // Does so for each row of X.
+  // The same for each row of X.
   void rank(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,
             int threads, const Watch& watch) const;
 
-  // Writes all of the first lists.columns lists that may hold something, nearest first, then -1; for each row of X.
+  // Writes all of the first lists.columns lists that are not empty, nearest first, then -1; for each row of X.
   void rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,
                 int threads, const Watch& watch) const;
 
  private:
-  // Blocks of the lists of one cluster, or of the lists in which one class has a mean of its own.
+  // Blocks of the lists of one cluster, or of the lists in which one class has its own mean.
   struct Run {
     std::size_t first, number;            // blocks
     std::size_t first_empty, last_empty;  // in empty_
@@ -120,7 +120,6 @@ class ClassCentroids {
   void score_class(std::span<const float> x, std::size_t place, std::span<float> scores, Scratch& scratch) const;
   void bound_class(std::size_t place, std::size_t width, Scratch& scratch) const;
   void score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters, Scratch& scratch) const;
-  std::size_t keep_best(std::size_t number, std::size_t k, Scratch& scratch) const;
   void write_best(std::size_t number, std::span<std::int64_t> lists, Scratch& scratch) const;
   void choose_by_bounds(std::span<const float> x, std::size_t width, std::span<std::int64_t> lists,
                         Scratch& scratch) const;
@@ -138,23 +137,23 @@ class ClassCentroids {
   std::size_t d_;
   SharedVector<float> blocks_;               // (blocks, d, 16)
   SharedVector<std::int32_t> lists_;         // of each lane, (blocks, 16); -1 for none
-  std::vector<std::int32_t> empty_;          // lanes of a run that hold nothing
+  std::vector<std::int32_t> empty_;          // empty lanes of a run
   std::vector<Run> runs_;                    // of the clusters, then of the labels
   std::vector<std::int32_t> labels_;         // ascending
-  std::vector<std::size_t> runs_of_label_;   // the first of each label
-  std::vector<bool> whole_;                  // whether a label has runs of all lists, one for each cluster
+  std::vector<std::size_t> runs_of_label_;   // the first run of each label
+  std::vector<bool> whole_;                  // whether a label has runs of all lists, one per cluster
   std::vector<float> cluster_means_;         // (clusters, d)
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
   std::vector<std::int64_t> lanes_;          // of each list, counted from the first block of the first run
-  // Where many lists are ranked, a query that comes alone is compared with bytes first: those of all blocks, and the
-  // means as rows, in the order of their lanes.
+  // With many lists, a single query is first compared with bytes: the bytes of all blocks, and the means as rows, in
+  // the order of their lanes.
   bool by_bytes_ = false;
   SharedVector<std::int32_t> bytes_, statistics_;  // (blocks, d / 4, 16), and (blocks, kMeanStatistics, 16)
   std::vector<float> center_;                      // of all means, (d,)
   SharedVector<float> rows_;                       // (16 * blocks, d)
 
-  // Lists that were other lists when the blocks were made: what is above says nothing of them.
+  // Lists that changed after the blocks were made; the fields above do not describe them.
   ChangedLists changed_;
 };
 

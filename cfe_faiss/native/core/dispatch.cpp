@@ -3,6 +3,9 @@
 
 #include "core/kernels.h"
 
+#ifdef CFE_HAS_avx2
+#include <cpuid.h>
+#endif
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -28,12 +31,20 @@ struct Level {
   const Kernels* kernels = nullptr;
 };
 
+#ifdef CFE_HAS_avx2
+// Compilers do not agree on whether __builtin_cpu_supports knows F16C.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 std::vector<Level> levels_here() {
   std::vector<Level> levels{{"generic", &kernels_generic()}};
 #ifdef CFE_HAS_avx2
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                        __builtin_cpu_supports("popcnt");
+                        __builtin_cpu_supports("popcnt") && has_f16c();
   if (has_avx2) levels.push_back({"avx2", &kernels_avx2()});
 #endif
 #ifdef CFE_HAS_avx512
@@ -53,12 +64,12 @@ std::vector<Level> levels_here() {
   return levels;
 }
 
-Level chosen;
+Level used;
 
 }  // namespace
 
-const Kernels& kernels() { return *chosen.kernels; }
-const std::string& level() { return chosen.name; }
+const Kernels& kernels() { return *used.kernels; }
+const std::string& level() { return used.name; }
 
 std::vector<std::string> available_levels() {
   std::vector<std::string> names;
@@ -70,13 +81,13 @@ void choose_level() {
   const std::vector<Level> levels = levels_here();
   const char* wanted = std::getenv("CFE_SIMD");
   if (wanted == nullptr || *wanted == '\0') {
-    chosen = levels.back();
+    used = levels.back();
     return;
   }
   std::string names;
   for (const Level& level : levels) {
     if (level.name == wanted) {
-      chosen = level;
+      used = level;
       return;
     }
     names += (names.empty() ? "" : ", ") + level.name;

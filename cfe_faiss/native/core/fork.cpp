@@ -48,7 +48,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  new (&mutex) std::mutex;  // threads that waited for the old ones are no more
+  new (&mutex) std::mutex;  // threads that waited for the old mutex do not exist here
   new (&changed) std::condition_variable;
   inside = depth > 0 ? 1 : 0;
   forking = false;

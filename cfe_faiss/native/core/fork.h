@@ -1,4 +1,4 @@
-// What must hold in the child of a fork, in which only the thread that forked goes on.
+// State of the child after a fork, in which only the forking thread continues.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 namespace cfe {
 
-// A section that a fork waits for, so that no child sees half of what it does. A section must be short, and wait for
+// A section that a fork waits for, so that no child sees an unfinished change. Sections must be short and wait for
 // nothing but the GIL.
 class Unforked {
  public:
@@ -18,16 +18,16 @@ class Unforked {
   Unforked& operator=(Unforked&&) = delete;
 };
 
-// Waits for the end of all such sections, and keeps new ones from beginning until the fork is over.
+// Waits for the end of all sections, and blocks new ones until the fork is over.
 void before_fork();
 void after_fork_in_parent();
 void after_fork_in_child();
 
-// The number of forks between the first process and this one: a lock that was taken before the last one was taken by
-// a thread that may be no more.
+// The number of forks between the first process and this one. A lock taken before the last fork may belong to a thread
+// that does not exist here.
 std::uint64_t forks_so_far();
 
-// Held for an instant by a thread that opens a lock that was taken before a fork.
+// Set for an instant by a thread that opens a lock taken before a fork.
 extern std::atomic_flag renewing;
 
 }  // namespace cfe

@@ -55,8 +55,8 @@ std::string written(std::span<const std::int32_t> row) {
          written(row.first(std::min<std::size_t>(row.size(), 8))) + node);
 }
 
-// A neighbour with the weight of an edge, which is positive: in ascending order of the numbers neighbours are together,
-// and of each those edges that point to the node come first, by ascending weights.
+// A neighbour with the positive weight of an edge. Numbers sort by neighbour, then edges to the node first, then by
+// weight.
 std::uint64_t packed(std::size_t neighbor, bool outgoing, float weight) {
   return static_cast<std::uint64_t>(neighbor) << 33 | static_cast<std::uint64_t>(outgoing) << 32 |
          std::bit_cast<std::uint32_t>(weight);
@@ -65,7 +65,7 @@ std::int32_t neighbor_of(std::uint64_t edge) { return static_cast<std::int32_t>(
 bool is_outgoing(std::uint64_t edge) { return (edge >> 32 & 1) != 0; }
 float weight_of(std::uint64_t edge) { return std::bit_cast<float>(static_cast<std::uint32_t>(edge)); }
 
-// Sorts the edges of a node and puts one for each neighbour first; returns how many there are.
+// Sorts the edges of a node and moves one per neighbour to the front; returns their number.
 std::size_t merge(std::span<std::uint64_t> edges) {
   std::sort(edges.begin(), edges.end());
   std::size_t merged = 0;
@@ -82,7 +82,7 @@ std::size_t merge(std::span<std::uint64_t> edges) {
 
 bool is_weight(float weight) { return weight > 0 && std::isfinite(weight); }
 
-// Writes the sums of the weights of node v; returns whether all are positive and finite.
+// Writes the sums of the weights of node v. Returns whether all weights are positive and finite.
 bool sum_of_node(std::span<const float> weights, std::size_t v, SumsOfWeights& sums) {
   if (!std::ranges::all_of(weights, is_weight)) return false;
   for (const float weight : weights) sums.largest[v] = std::max(sums.largest[v], weight);
@@ -99,7 +99,7 @@ void check_number(std::span<const float> weights, std::size_t edges) {
   refuse("weights must be positive and finite, which those for node " + std::to_string(v) + " are not");
 }
 
-// Calls `visit` with the ends and the number of each edge that joins two nodes.
+// Calls `visit` with the ends and the number of each edge that is no loop.
 template <class Visit>
 void for_each_edge(const Matrix<const std::int64_t>& edges, std::size_t num_nodes, const Visit& visit) {
   if (edges.rows != 2) refuse("edges must have shape (2, m), got " + std::to_string(edges.rows) + " rows");
@@ -123,7 +123,7 @@ std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr) {
   std::size_t first = 0;
   for (std::int64_t task = 1; task <= tasks; ++task) {
     const auto wanted = static_cast<std::int64_t>(static_cast<double>(work) * static_cast<double>(task) / tasks);
-    std::size_t low = first, high = n;  // the first row with as much work before it
+    std::size_t low = first, high = n;  // the first row with at least this work before it
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
       if (indptr[middle] - indptr[0] + static_cast<std::int64_t>(middle) < wanted)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/common.h"
 #include "core/grouping.h"
 #include "core/scratch_pool.h"
 
@@ -13,26 +14,6 @@ namespace cfe {
 namespace {
 
 constexpr std::size_t kLargest = 16;  // queries of a small group
-
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-bool ascends(std::span<const std::int64_t> starts, std::size_t last) {
-  return !starts.empty() && starts.front() == 0 && starts.back() == static_cast<std::int64_t>(last) &&
-         std::is_sorted(starts.begin(), starts.end());
-}
-
-bool all_below(std::span<const std::int64_t> numbers, std::size_t end) {
-  return std::all_of(numbers.begin(), numbers.end(),
-                     [&](std::int64_t j) { return j >= 0 && j < static_cast<std::int64_t>(end); });
-}
-
-template <class Number>
-std::span<Number> resized(std::vector<Number>& values, std::size_t size) {
-  if (values.size() < size) values.resize(size);
-  return std::span(values).first(size);
-}
 
 }  // namespace
 
@@ -91,41 +72,41 @@ void GroupedSearcher::search_some(const LargeGroups& groups, std::size_t first, 
   const auto begin = static_cast<std::size_t>(groups.starts[first]);
   const std::size_t nq = static_cast<std::size_t>(groups.starts[last]) - begin;
   const auto own = groups.order.subspan(begin, nq);
-  const auto borders = resized(scratch.borders, last - first + 1);
+  const auto borders = first_of(scratch.borders, last - first + 1);
   for (std::size_t g = first; g <= last; ++g) borders[g - first] = groups.starts[g] - groups.starts[first];
 
-  const Matrix<float> X{resized(scratch.queries, nq * d()).data(), nq, d()};
+  const Matrix<float> X{first_of(scratch.queries, nq * d()).data(), nq, d()};
   if (groups.rows.empty()) {
     for (std::size_t q = 0; q < nq; ++q) {
       const auto x = groups.X[static_cast<std::size_t>(own[q])];
       std::copy(x.begin(), x.end(), X[q].begin());
     }
   } else {
-    const auto rows = resized(scratch.rows, nq);
+    const auto rows = first_of(scratch.rows, nq);
     for (std::size_t q = 0; q < nq; ++q) rows[q] = groups.rows[static_cast<std::size_t>(own[q])];
-    rows_.gather(rows, X.data, resized(scratch.ids, nq).data());
+    rows_.gather(rows, X.data, first_of(scratch.ids, nq).data());
   }
 
   NearGroups& near = scratch.groups;
   halve(X, borders, kLargest, near, scratch.halving);
   const std::size_t number = near.of_group.size();
-  const Matrix<float> arranged{resized(scratch.arranged, nq * d()).data(), nq, d()};
-  const Matrix<float> means{resized(scratch.means, number * d()).data(), number, d()};
+  const Matrix<float> arranged{first_of(scratch.arranged, nq * d()).data(), nq, d()};
+  const Matrix<float> means{first_of(scratch.means, number * d()).data(), number, d()};
   arrange(X, near.order, near.starts, arranged, means, 1, {});
 
-  const auto group_labels = resized(scratch.group_labels, number);
+  const auto group_labels = first_of(scratch.group_labels, number);
   for (std::size_t g = 0; g < number; ++g)
     group_labels[g] = groups.group_labels[first + static_cast<std::size_t>(near.of_group[g])];
   const bool everywhere = nprobe >= lists();
   const std::size_t width = everywhere ? rows_.nlist() : nprobe;
-  const Matrix<std::int64_t> found{resized(scratch.lists, number * width).data(), number, width};
+  const Matrix<std::int64_t> found{first_of(scratch.lists, number * width).data(), number, width};
   if (everywhere)
     centroids_.rank_all(means, group_labels, found, 1, {});
   else
     centroids_.rank(means, group_labels, found, 1, {});
 
-  const auto order = resized(scratch.order, nq);
-  const auto labels = resized(scratch.labels, nq);
+  const auto order = first_of(scratch.order, nq);
+  const auto labels = first_of(scratch.labels, nq);
   for (std::size_t q = 0; q < nq; ++q) {
     order[q] = own[static_cast<std::size_t>(near.order[q])];
     labels[q] = groups.labels[static_cast<std::size_t>(order[q])];

@@ -1,4 +1,4 @@
-// Queries in groups: halved until they are small, ranked by their means, and scanned, all in one call.
+// Searches of queries in groups: halved until they are small, ranked by their means, and scanned, in one call.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace cfe {
 
-// Unit queries, in groups of those of one list whose lists are ranked by one label, and where their results go.
+// Unit queries in groups of one list, whose lists are ranked for one label, and their results.
 struct LargeGroups {
-  Matrix<const float> X;                       // the queries; or none, where they are stored rows
-  std::span<const std::int64_t> rows;          // those rows; or none
+  Matrix<const float> X;                       // the queries; empty if they are stored rows
+  std::span<const std::int64_t> rows;          // these rows; or empty
   std::span<const std::int32_t> labels;        // of each query
-  std::span<const std::int64_t> order;         // numbers of queries, one group after the other, each at most once
-  std::span<const std::int64_t> starts;        // where each group begins in the order and, last, the length of that
-  std::span<const std::int32_t> group_labels;  // of each group: lists are ranked by these
-  std::span<const std::int64_t> tasks;         // the first group that a thread takes at a time; last, their number
+  std::span<const std::int64_t> order;         // numbers of queries, group by group, each at most once
+  std::span<const std::int64_t> starts;        // offsets of the groups in `order`
+  std::span<const std::int32_t> group_labels;  // of each group, for ranking lists
+  std::span<const std::int64_t> tasks;         // offsets of the groups of each task
   Matrix<float> D;                             // a row for each query
   Matrix<std::int64_t> I;
 };
 
-// Refers to rows, centroids and blocks, which have to outlive it.
+// Refers to rows, centroids and blocks, which must outlive it.
 class GroupedSearcher {
  public:
   // Throws std::invalid_argument if the arguments do not fit each other.
@@ -35,9 +35,9 @@ class GroupedSearcher {
   std::size_t d() const { return rows_.d(); }
   std::size_t lists() const { return centroids_.size(); }  // of all partitions
 
-  // Finds for each query of a group the best rows of the `nprobe` lists that are nearest to the mean of its small
-  // group; from lists() on, of all lists of the first partition. `deduplicate` says that a row may be in several lists.
-  // Throws std::invalid_argument if the arguments do not fit each other.
+  // Writes the best rows for each query of a group, in the `nprobe` lists nearest to the mean of its small group. From
+  // lists() on, these are all lists of the first partition. `deduplicate`: a row may be in several lists. Throws
+  // std::invalid_argument if the arguments do not fit each other.
   void search(const LargeGroups& groups, std::size_t nprobe, bool deduplicate, int threads, const Watch& watch) const;
 
  private:

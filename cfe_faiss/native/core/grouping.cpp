@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
@@ -14,15 +15,13 @@ namespace {
 
 constexpr std::size_t kRowsOfTask = 512;
 constexpr std::size_t kGroupsOfTask = 32;
-constexpr std::size_t kMostCounted = 192;  // rows that are put in order by counting
-constexpr std::size_t kLanes = 16;
 
-// Writes the products of some rows of X with one.
+// Writes the products of some rows of X with one row.
 void compare(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row, std::span<float> out) {
-  kernels().row_products(X[static_cast<std::size_t>(row)].data(), X, rows, out);
+  kernels().dot_rows(X[static_cast<std::size_t>(row)].data(), X, rows, out);
 }
 
-// The row whose product with one is the least, the first of equals; and writes the products of all.
+// Returns the row with the least product with one row, the first of equals. Writes all products.
 std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row,
                       std::span<float> out) {
   compare(X, rows, row, out);
@@ -36,45 +35,29 @@ std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t
   return found;
 }
 
-// Sorts rows by a number of each, the largest first, of equals the smallest row; NaN comes last.
+// Sorts rows by a number each, the largest first, of equals the smallest row; NaN comes last.
 void sort(std::span<std::int64_t> rows, std::span<float> by, HalvingScratch& scratch) {
   for (float& number : by)
     if (std::isnan(number)) number = -std::numeric_limits<float>::infinity();
-  scratch.ranks.resize(rows.size());
-  scratch.sorted.resize(rows.size());
-  if (rows.size() <= kMostCounted) {
-    kernels().rank_scores(by, rows, scratch.ranks);
-    for (std::size_t place = 0; place < rows.size(); ++place)
-      scratch.sorted[static_cast<std::size_t>(scratch.ranks[place])] = rows[place];
-  } else {
-    std::iota(scratch.ranks.begin(), scratch.ranks.end(), 0);
-    std::sort(scratch.ranks.begin(), scratch.ranks.end(), [&](std::int32_t a, std::int32_t b) {
-      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
-      return by[i] > by[j] || (by[i] == by[j] && rows[i] < rows[j]);
-    });
-    for (std::size_t place = 0; place < rows.size(); ++place)
-      scratch.sorted[place] = rows[static_cast<std::size_t>(scratch.ranks[place])];
-  }
-  std::copy(scratch.sorted.begin(), scratch.sorted.end(), rows.begin());
+  const auto memory = first_of(scratch.memory, memory_of_best(rows.size()));
+  kernels().best_scores(by.data(), rows.data(), rows.size(), rows.size(), 1, memory.data(), nullptr, rows.data());
 }
 
 void halve_rows(const Matrix<const float>& X, std::span<std::int64_t> rows, std::size_t largest,
                 HalvingScratch& scratch) {
   if (rows.size() <= largest) return;
-  const std::size_t padded = (rows.size() + kLanes - 1) / kLanes * kLanes;
-  scratch.along.resize(padded);
+  const auto along = first_of(scratch.along, padded(rows.size())).first(rows.size());
   scratch.others.resize(rows.size());
-  const auto along = std::span(scratch.along).first(rows.size());
   const std::int64_t one = farthest(X, rows, rows[0], along), other = farthest(X, rows, one, along);
   compare(X, rows, other, scratch.others);
   for (std::size_t place = 0; place < rows.size(); ++place) along[place] = scratch.others[place] - along[place];
-  sort(rows, std::span(scratch.along).first(rows.size() <= kMostCounted ? padded : rows.size()), scratch);
+  sort(rows, along, scratch);
   const std::size_t middle = rows.size() / 2;
   halve_rows(X, rows.first(middle), largest, scratch);
   halve_rows(X, rows.subspan(middle), largest, scratch);
 }
 
-// Where the parts begin into which so many rows are halved.
+// Appends the starts of the parts into which rows first .. last - 1 are halved.
 void add_starts(std::size_t first, std::size_t last, std::size_t largest, std::vector<std::int64_t>& starts) {
   if (last - first <= largest) {
     starts.push_back(static_cast<std::int64_t>(first));
@@ -85,16 +68,7 @@ void add_starts(std::size_t first, std::size_t last, std::size_t largest, std::v
   add_starts(middle, last, largest, starts);
 }
 
-// Cuts groups into runs of about so many rows: the first group of each and, last, the number of groups.
-std::vector<std::size_t> cut(std::span<const std::int64_t> borders) {
-  std::vector<std::size_t> cuts{0};
-  for (std::size_t g = 1; g < borders.size(); ++g)
-    if (g + 1 == borders.size() || static_cast<std::size_t>(borders[g] - borders[cuts.back()]) >= kRowsOfTask)
-      cuts.push_back(g);
-  return cuts;
-}
-
-// Writes where the halves of all groups begin, and the rows in their first order.
+// Writes the offsets of the halves of all groups, and the rows in their initial order.
 void lay_out(std::size_t rows, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made) {
   assert(largest > 0 && !borders.empty());
   made.order.resize(rows);
@@ -108,7 +82,7 @@ void lay_out(std::size_t rows, std::span<const std::int64_t> borders, std::size_
   made.starts.push_back(static_cast<std::int64_t>(rows));
 }
 
-// Halves the groups whose borders these are.
+// Halves the groups between `borders`.
 void halve_some(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
                 std::span<std::int64_t> order, HalvingScratch& scratch) {
   for (std::size_t g = 0; g + 1 < borders.size(); ++g) {
@@ -123,7 +97,7 @@ NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> bor
                  const Watch& watch) {
   NearGroups made;
   lay_out(X.rows, borders, largest, made);
-  const std::vector<std::size_t> cuts = cut(borders);
+  const std::vector<std::size_t> cuts = cut_groups(borders, kRowsOfTask);
   parallel_for(
       cuts.size() - 1, threads,
       [&](std::size_t task) {

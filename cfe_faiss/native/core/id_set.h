@@ -12,7 +12,7 @@ class IdSet {
  public:
   explicit IdSet(std::size_t expected) { make_room(expected); }
 
-  // Makes room for so many ids more; throws std::bad_alloc and stays as it is if there is none.
+  // Reserves room for `more` ids. Throws std::bad_alloc and changes nothing if there is no memory.
   void make_room(std::size_t more) {
     std::size_t slots = slots_.empty() ? 16 : slots_.size();
     while (slots < 2 * (size_ + more)) slots *= 2;
@@ -23,7 +23,7 @@ class IdSet {
       if (id != kFree) slots_[place_of(id)] = id;
   }
 
-  // Adds an id for which there is room; whether it is new.
+  // Adds an id, for which there must be room. Returns whether it is new.
   bool add(std::int64_t id) {
     assert(id >= 0);
     std::int64_t& slot = slots_[place_of(id)];
@@ -38,7 +38,7 @@ class IdSet {
  private:
   static constexpr std::int64_t kFree = -1;
 
-  // Where an id is, or is to be put.
+  // Slot of an id, or the free slot for it.
   std::size_t place_of(std::int64_t id) const {
     const std::size_t mask = slots_.size() - 1;
     // The multiplier of Fibonacci hashing: 2^64 divided by the golden ratio. Its high bits mix best.

@@ -4,15 +4,12 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
 
 namespace {
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
 
 std::size_t largest_block(const JoinTree& tree) {
   std::int64_t largest = 0;
@@ -20,7 +17,7 @@ std::size_t largest_block(const JoinTree& tree) {
   return static_cast<std::size_t>(largest);
 }
 
-constexpr std::size_t kRootDepth = 1;  // at depth 0 are all rows of the block
+constexpr std::size_t kRootDepth = 1;  // depth 0 holds all rows of the block
 
 }  // namespace
 
@@ -53,7 +50,7 @@ BlockJoin::BlockJoin(const JoinTree& tree, std::size_t block, const JoinTree& ot
   const std::size_t padded = (leaf_room_ + kSketch - 1) / kSketch * kSketch;
   close_.resize(leaf_room_);
   scores_.resize(padded);
-  columns_.resize(kSketch * padded);  // what is left over of other columns cannot but look good
+  columns_.resize(kSketch * padded);  // stale columns can only cause further tests
 }
 
 bool BlockJoin::excludes(std::size_t node, double distance) const {

@@ -48,30 +48,32 @@ struct Kernels {
   void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
                        const ListSums& to);
 
-  // row_products.h
-  void (*row_products)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
-                       std::span<float> result);
+  // dot_rows.h
+  void (*dot_rows)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                   std::span<float> result);
 
   // select.h
   std::size_t (*near_best)(std::span<const float> lower, std::span<const float> upper, std::size_t k,
-                           std::span<float> maxima, std::span<std::int32_t> places);
-  void (*rank_scores)(std::span<float> scores, std::span<const std::int64_t> ids, std::span<std::int32_t> ranks);
+                           std::span<float> maxima, std::span<std::int32_t> indices);
+  std::size_t (*best_scores)(float* scores, const std::int64_t* ids, std::size_t number, std::size_t k,
+                             std::size_t copies, std::int64_t* memory, float* D, std::int64_t* I);
 
-  // block_products.h
-  void (*block_products)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
+  // dot_blocks.h
+  void (*dot_blocks)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
 
   // byte_means.h
   void (*encode_means)(const float* means, std::span<const float> center, const ByteMeansTarget& target, float* buffer);
   ByteQuery (*encode_query)(std::span<const float> x, std::span<const float> center, std::span<float> rest,
                             std::span<std::int32_t> words);
   void (*bound_means)(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper);
-  void (*product_of_rows)(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
-                          std::span<float> scores);
+  void (*dot_rows_as_blocks)(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                             std::span<float> scores);
 
   // Rows where FAISS keeps them.
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);
   void (*list_centroids)(const ListCentroids& of, float* x);
-  void (*scan_lists)(const ListsView& lists, const ListQuery& query, double margin, float* buffer, TopK best);
+  void (*scan_lists)(const ListsView& lists, const ListQuery& query, double margin, const ScanMemory& memory,
+                     TopK best);
   void (*scan_codes)(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqScratch& scratch,
                      TopK best);
 

@@ -12,11 +12,10 @@ namespace cfe {
 
 namespace {
 
-constexpr std::size_t kLanes = 16;
 constexpr std::size_t kVectorsOfTask = 512;
 constexpr double kWorthThreads =
     1 << 22;  // multiplications: a thread is started and ended in as long as it takes for these
-constexpr std::size_t kFewVectors = 4;  // for so few, to put centroids in blocks takes more than to compare them
+constexpr std::size_t kFewVectors = 4;  // for up to 4 vectors, packing the centroids takes longer than comparing them
 constexpr float kAside = 1.0f / 1024;   // how far apart the halves of a list are moved, as a share of each component
 
 int worth(double work, int threads) { return work >= kWorthThreads ? threads : 1; }
@@ -95,7 +94,7 @@ void assign_one(std::span<const float> x, const Matrix<const float>& centroids, 
   std::vector<std::int64_t> numbers(centroids.rows);
   std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
   std::vector<float> products(centroids.rows);
-  kernels().row_products(x.data(), centroids, numbers, products);
+  kernels().dot_rows(x.data(), centroids, numbers, products);
   const float largest = *std::max_element(products.begin(), products.end());
   const float bound = largest - 2 * screening_error(x.size());
   similarity = -std::numeric_limits<float>::infinity();

@@ -16,9 +16,9 @@ namespace cfe {
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
             std::span<std::int32_t> nearest, int threads, const Watch& watch);
 
-// Moves unit centroids by Lloyd's algorithm, up to `iterations` times, to the normalised weighted means of the vectors
-// that are nearest to them. A centroid without vectors gets half of those of the heaviest. Returns the sum of the
-// similarities of the vectors and the centroids before the last, if that is wanted, else 0.
+// Moves unit centroids by up to `iterations` of Lloyd's iterations to the normalised weighted means of their nearest
+// vectors. A centroid without vectors gets half of the heaviest one's. Returns the sum of the similarities of the
+// vectors and the centroids before the last move, or 0 unless `total_wanted`.
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
              std::size_t iterations, bool total_wanted, int threads, const Watch& watch);
 

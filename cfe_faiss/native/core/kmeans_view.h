@@ -1,4 +1,4 @@
-// What the kernels of k-means are handed.
+// Plain views for the k-means kernels.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,8 @@ namespace cfe {
 struct CentroidBlocks {
   std::size_t d, number;
   std::span<const float> rows, blocks;
-  std::span<const float>
-      start;     // what a product with a lane is added to, (blocks, 16): -inf where there is no centroid
-  float margin;  // bounds how far a product in float32 is from the similarity
+  std::span<const float> start;  // initial value of the product of each lane, (blocks, 16): 0, or -inf for no centroid
+  float margin;                  // bounds how far a product in float32 is from the similarity
 };
 
 // The list of each vector, and its weight, both (n,).

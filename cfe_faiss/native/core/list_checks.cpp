@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kAtOnce = 16;  // bytes
 using Tables = std::array<std::array<std::uint32_t, 256>, kAtOnce>;
 
-// tables[i][b]: what a byte b does to the checksum when i bytes follow it.
+// tables[i][b]: effect of byte b on the checksum if i bytes follow it.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -21,7 +21,7 @@ class ListChecks {
   // is ever refused. `source` is what errors call the file.
   ListChecks(std::string source, std::span<const std::uint32_t> sums);
 
-  // Throws std::invalid_argument unless the codes of a list, in one or two parts, or its ids, are as they were written.
+  // Throws std::invalid_argument if the codes of a list, in one or two parts, or its ids do not match their checksum.
   void check_codes(std::size_t list, std::span<const std::uint8_t> codes, std::span<const std::uint8_t> more) const;
   void check_ids(std::size_t list, std::span<const std::uint8_t> ids) const;
 

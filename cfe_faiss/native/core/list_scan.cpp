@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
 
 namespace {
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
 
 ListQuery query_of(const ListQueries& queries, std::size_t q) {
   const bool* allowed = queries.allowed.empty() ? nullptr : queries.allowed.data();
@@ -28,13 +25,9 @@ ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
       n_(rows.size()),
       view_{rows.view(), references.data(), reference_starts.data(),
             reference_starts.empty() ? 0 : reference_starts.size() - 1} {
-  require(!reference_starts.empty() && reference_starts.front() == 0 &&
-              reference_starts.back() == static_cast<std::int64_t>(references.size()),
-          "reference_starts must run from 0 to the number of references");
-  require(std::is_sorted(reference_starts.begin(), reference_starts.end()), "reference_starts must ascend");
-  require(std::all_of(references.begin(), references.end(),
-                      [this](std::int32_t row) { return row >= 0 && static_cast<std::size_t>(row) < n_; }),
-          "references must be rows");
+  require(ascends(reference_starts, references.size()),
+          "reference_starts must ascend and run from 0 to the number of references");
+  require(all_below(references, n_), "references must be rows");
 }
 
 void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const {
@@ -53,9 +46,11 @@ void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const M
 void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const {
   check(queries, D, I);
   std::vector<float> buffer(2 * rows().d);
+  std::vector<std::int64_t> held(view_.deduplicate() ? IdTable::size_for(D.columns) : 0);
   for (std::size_t q = 0; q < queries.X.rows; ++q)
     if (queries.labels[q] != kUnknown)
-      kernels().scan_lists(view_, query_of(queries, q), margin, buffer.data(), {D[q].data(), I[q].data(), D.columns});
+      kernels().scan_lists(view_, query_of(queries, q), margin, {buffer.data(), held},
+                           {D[q].data(), I[q].data(), D.columns});
 }
 
 void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
@@ -65,9 +60,10 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
   require(pq.parts * pq.width == rows().d && kept > 0, "codewords must fit the rows, and kept be positive");
   std::vector<float> table(pq.parts * kCodewords), to_centroids(rows().nlist);
   std::vector<NearRow> nearest(kept);
+  std::vector<std::int64_t> ids(kept), held(view_.deduplicate() ? IdTable::size_for(kept) : 0);
   for (std::size_t q = 0; q < queries.X.rows; ++q)
     if (queries.labels[q] != kUnknown)
-      kernels().scan_codes(view_, pq, query_of(queries, q), {table, to_centroids, nearest},
+      kernels().scan_codes(view_, pq, query_of(queries, q), {table, to_centroids, nearest, ids, held},
                            {D[q].data(), I[q].data(), D.columns});
 }
 

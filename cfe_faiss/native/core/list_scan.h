@@ -21,8 +21,8 @@ struct ListQueries {
   std::span<const bool> allowed;  // which rows may be evidence, (n,), or none: all of them
 };
 
-// (list, class) centroid e is of `entry_labels[e]`; those of list j are `entries[entry_starts[j]:entry_starts[j + 1]]`,
-// with labels that differ. Means are zeros first.
+// (list, class) centroid e has label `entry_labels[e]`; list j has `entries[entry_starts[j]:entry_starts[j + 1]]`, with
+// different labels. Means are zero at first.
 struct CentroidEntries {
   std::span<const std::int64_t> entries, entry_starts;
   std::span<const std::int32_t> entry_labels;
@@ -42,12 +42,12 @@ class ListScan {
   // Pushes the eligible rows of each query's lists to its heap. `margin` bounds the error of a float32 product of a row
   // and a query, in any order.
   void scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const;
-  // Pushes those of them, `kept` at most, that are best by their product-quantizer codes. Vectors must be float32.
+  // Pushes the `kept` best of these rows by their product-quantizer codes. Vectors must be float32.
   void scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
                   Matrix<std::int64_t> I) const;
 
-  // Writes the normalised mean of the members with a known label of each list, and of those of each (list, class)
-  // centroid without its label.
+  // Writes the normalised mean of the labelled rows of each list, and that of each (list, class) centroid, which leaves
+  // its label out.
   void centroids(const CentroidEntries& of, int threads, const Watch& watch) const;
 
  private:

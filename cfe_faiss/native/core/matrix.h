@@ -1,4 +1,4 @@
-// Rows of numbers that lie one after the other: a span of spans.
+// Consecutive rows of numbers: a span of spans.
 #pragma once
 
 #include <cstddef>

@@ -43,7 +43,7 @@ class Work {
   std::exception_ptr error_;
 };
 
-// Starts so many threads, or fewer where no more are to be had: those that run do the work. False if there are fewer.
+// Starts up to `threads` threads; fewer if the system refuses. Returns false if there are fewer.
 bool start(std::size_t threads, const std::function<void()>& help, std::vector<std::thread>& helpers) {
   try {
     for (std::size_t i = 0; i < threads; ++i) helpers.emplace_back(help);

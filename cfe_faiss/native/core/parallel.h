@@ -6,8 +6,8 @@
 
 namespace cfe {
 
-// Called in the calling thread between two tasks, with how many are done. What it throws ends the call: tasks that have
-// not begun by then never do.
+// Called in the calling thread between two tasks, with the number of finished tasks. If it throws, no further task
+// starts.
 using Watch = std::function<void(std::size_t done)>;
 
 // Calls `task` once for each number below `tasks`, on up to `threads` threads, of which one is the caller's. The first

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
@@ -11,11 +12,6 @@ namespace cfe {
 namespace {
 
 constexpr std::size_t kValuesPerTask = 1 << 20;
-constexpr std::size_t kLanes = 16;
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
 
 std::vector<Range> row_ranges(std::size_t rows, std::size_t columns) {
   const std::size_t step = std::max<std::size_t>(kValuesPerTask / columns, 1);
@@ -44,7 +40,7 @@ void copy_rows(const Matrix<const float>& from, std::span<float> to, int threads
 }  // namespace
 
 SumsOfNodes::SumsOfNodes(std::size_t nodes, std::size_t d)
-    : width_((d + kLanes - 1) / kLanes * kLanes), groups_(nodes * width_), totals_(nodes * width_) {}
+    : width_(padded(d)), groups_(nodes * width_), totals_(nodes * width_) {}
 
 BlockStep::BlockStep(const Nodes& nodes, std::size_t d)
     : nodes_(nodes), d_(d), own_(nodes.range.size() * d), sums_(nodes.range.size(), d) {

@@ -1,10 +1,9 @@
-// One step of the KS propagation: in memory, or by blocks of rows of matrices that lie in files.
+// One step of the KS propagation, in memory or by blocks of rows of matrices in files.
 //
 // A node's vector is kept as its unit row and its length. Over neighbours u of v, cos(x_v, x_u) x_u is summed in
-// float32 in groups of kGroup neighbours, and the groups in float64, so that the rounding error of a node with a
-// million neighbours stays that of a node with a few hundred. Where edges have weights, each term is multiplied by the
-// weight divided by the largest one of v: nothing overflows, and where all weights of v are equal, the bits are those
-// without weights.
+// float32 in groups of kGroup neighbours, and the groups in float64. So the rounding error of a node with a million
+// neighbours stays that of a node with a few hundred. With edge weights, each term is multiplied by the weight divided
+// by the largest weight of v. Nothing overflows, and equal weights give the same bits as none.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +26,15 @@ struct UnitRows {
   std::span<const float> lengths;
 };
 
-// The sums of one node, as long as its row rounded up to a multiple of 16: of the present group, and of those before.
+// The sums of one node, padded to a multiple of 16: of the current group, and of the groups before.
 struct Sums {
   std::span<float> group;
   std::span<double> total;
 };
 
-// Neighbours of one node whose terms are added in one call: nodes[first] up to nodes[stop]; what comes after may be
-// fetched ahead. `done` of the node's neighbours came before. `weights` stand beside `nodes`, or there are none;
-// `largest` is that of the node.
+// Neighbours of one node whose terms are added in one call: nodes[first] to nodes[stop - 1]. Later nodes may be
+// prefetched. `done` neighbours of the node came before. `weights` has one weight per node, or none; `largest` is the
+// node's largest weight.
 struct Neighbors {
   std::span<const std::int32_t> nodes;
   std::size_t first, stop, done;
@@ -54,12 +53,12 @@ inline __attribute__((always_inline)) Shares shares_of(double alpha, float lengt
   return {alpha * static_cast<double>(length), (1.0 - alpha) / (total > 0 ? total : 1.0)};
 }
 
-// What a step makes of a node, besides its length.
+// Output of a step for one node, in addition to its length.
 struct NewRow {
   std::span<float> aggregate, unit;
 };
 
-// What a step reads and writes.
+// Input and output of a step.
 struct Step {
   Matrix<const float> unit;
   std::span<const float> lengths;
@@ -91,46 +90,46 @@ class SumsOfNodes {
   std::vector<double> totals_;
 };
 
-// What a step reads of some nodes, their lengths, and writes: rows of these nodes only.
+// Lengths and outputs of some nodes.
 struct NewRows {
   std::span<const float> lengths;
   Matrix<float> aggregate, new_unit;
   std::span<float> new_lengths;
 };
 
-// A step of some nodes, to which the rows of all nodes come in blocks, one after the other: the same bits as all at
-// once.
+// A step of some nodes that receives the rows of all nodes in blocks, one after the other. It gives the same bits as
+// one block.
 class BlockStep {
  public:
-  // `nodes` are numbered from 0 on, and `indices` by the numbers of all nodes. The arrays must outlive the step.
+  // `nodes` are numbered from 0 on, `indices` hold numbers of all nodes. The arrays must outlive the step.
   BlockStep(const Nodes& nodes, std::size_t d);
 
-  // The nodes' own unit rows, one after the other, to be filled before anything is gathered.
+  // The nodes' own unit rows. Fill them before the first `gather`.
   std::span<float> own() { return own_; }
-  // Adds the neighbours that lie in the next block. Throws std::invalid_argument if it is another one.
+  // Adds the neighbours in the next block. Throws std::invalid_argument if it is not the next one.
   void gather(const UnitRows& others, int threads, const Watch& watch);
-  // Writes the rows. Throws std::invalid_argument if there are neighbours that have not come.
+  // Writes the rows. Throws std::invalid_argument if some neighbours have not been gathered.
   void finish(double alpha, const NewRows& rows, int threads, const Watch& watch);
 
  private:
   Nodes nodes_;
   std::size_t d_, next_ = 0;
   std::vector<float> own_;
-  std::vector<std::size_t> read_;  // up to where each node's neighbours have come, places in the indices
+  std::vector<std::size_t> read_;  // index of the next neighbour of each node
   SumsOfNodes sums_;
 };
 
 class Propagation {
  public:
-  // With `memory`, steps take about so many bytes for blocks of the matrices, which may lie in files; with 0 all is
-  // done where they are. The graph must outlive the propagation.
+  // With `memory`, a step takes about that many bytes for blocks of the matrices, which may be in files; 0 means all in
+  // memory. The graph must outlive the propagation.
   Propagation(const CsrGraph& graph, double alpha, std::size_t memory, int threads)
       : graph_(graph), alpha_(alpha), memory_(memory), threads_(threads) {}
 
   const CsrGraph& graph() const { return graph_; }
 
-  // Takes a step of all nodes: the same bits whatever the memory and the number of threads. The watch is told how many
-  // entries of the graph's indices have been read. Throws std::invalid_argument if the matrices do not fit the graph.
+  // Takes a step of all nodes, with the same bits for any memory and number of threads. The watch gets the number of
+  // entries of the graph's indices read so far. Throws std::invalid_argument if the matrices do not fit the graph.
   void step(const Step& step, const Watch& watch) const;
 
  private:
@@ -145,8 +144,8 @@ class Propagation {
   int threads_;
 };
 
-// Divides each row by its norm in place; zero rows stay zero. Writes the norms, which are not finite where a row is
-// not.
+// Divides each row by its norm in place; zero rows stay zero. Writes the norms; a row that is not finite has a norm
+// that is not finite.
 void normalise_rows(const Matrix<float>& rows, std::span<double> norms, int threads, const Watch& watch);
 
 }  // namespace cfe

@@ -15,7 +15,7 @@ bool holds(const std::vector<std::thread::id>& threads, std::thread::id thread) 
 
 }  // namespace
 
-// Opens a lock that was taken before a fork, and locks the mutex.
+// Opens a lock taken before a fork, and locks the mutex.
 ReadWriteLock::Guard ReadWriteLock::guard() {
   if (forks_.load() != forks_so_far()) {
     while (renewing.test_and_set()) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Any number of readers at once, or one writer; a waiting writer goes before new readers.
+// Several readers, or one writer. A waiting writer goes before new readers.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,11 @@
 
 namespace cfe {
 
-// A reader may enter once more, even if a writer waits. A thread that would wait for itself gets a std::runtime_error.
-// Threads wait for a while at a time, so that a caller can look after other things in between.
+// A reader may enter again, even if a writer waits. A thread that would wait for itself gets a std::runtime_error.
+// Waiting has a time limit, so that the caller can check for signals in between.
 //
-// In the child of a fork the lock is open: the threads that held it or waited for it are no more. Whoever has entered
-// before a fork does not leave it afterwards.
+// In the child of a fork the lock is open, as its threads do not exist there. A thread that entered before a fork does
+// not leave in the child.
 class ReadWriteLock {
  public:
   using Patience = std::chrono::milliseconds;
@@ -26,14 +26,14 @@ class ReadWriteLock {
   // Enters at once, or returns false.
   bool try_read();
   bool try_write();
-  // Enters within `patience`, or returns false. A writer that waits must have announced itself.
+  // Enters within `patience`, or returns false. A waiting writer must have announced itself.
   bool read_within(Patience patience);
   bool write_within(Patience patience);
-  // From here to `withdraw`, new readers wait for a writer that waits.
+  // Until `withdraw`, new readers wait for a waiting writer.
   void announce();
   void withdraw();
 
-  // Who has entered, and in which process.
+  // The thread that entered, and its process.
   struct Entered {
     std::thread::id thread = std::this_thread::get_id();
     std::uint64_t forks = 0;
@@ -42,7 +42,7 @@ class ReadWriteLock {
   void leave_reading(const Entered& reader = entered());
   void leave_writing(const Entered& writer = entered());
 
-  // How many writers have entered, for whoever is inside: what was worked out then holds as long as there are no more.
+  // Number of writers so far, for threads inside the lock; cached values stay valid until the next write.
   std::uint64_t writers_so_far() const { return writers_so_far_; }
 
  private:
@@ -55,7 +55,7 @@ class ReadWriteLock {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::thread::id> readers_;  // one for each time that a thread has entered
+  std::vector<std::thread::id> readers_;  // one entry for each time that a thread has entered
   std::thread::id writer_;                // while it writes
   std::size_t waiting_ = 0;
   std::uint64_t writers_so_far_ = 0;

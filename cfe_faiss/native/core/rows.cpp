@@ -4,15 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
 
 namespace {
-
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
 
 std::size_t row_size(Codec codec, std::size_t d) {
   switch (codec) {

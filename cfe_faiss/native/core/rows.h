@@ -1,4 +1,4 @@
-// The rows of an index where FAISS keeps them: lists of codes and ids, each sorted by label, seen as one long sequence.
+// The rows of an index in FAISS's memory: lists of codes and ids, each sorted by label, as one long sequence.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,22 @@
 
 namespace cfe {
 
-// Labels that nobody writes to, and who owns them.
+// Immutable labels and their owner.
 struct SharedLabels {
   std::span<const std::int32_t> labels;
   std::shared_ptr<const void> owner;
 };
 
-// Row r is place r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. The memory of codes and ids is
-// FAISS's: valid while the index lives and until it changes.
+// Row r is item r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. FAISS owns codes and ids: they are
+// valid while the index lives and until it changes.
 class Rows {
  public:
-  // `pq_code_addresses` are those of product-quantizer codes of the rows, of `pq_code_size` bytes each; none where rows
-  // have none. Throws std::invalid_argument if the arguments do not fit each other.
+  // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. Throws
+  // std::invalid_argument if the arguments do not fit each other.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, SharedLabels labels,
        std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0);
-  // The same, of a copy of the labels.
+  // The same, with a copy of the labels.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
        std::span<const std::int32_t> labels, std::span<const std::uint64_t> pq_code_addresses = {},
@@ -39,7 +39,7 @@ class Rows {
   std::size_t nlist() const { return starts_.size() - 1; }
   Codec codec() const { return codec_; }
   std::size_t row_size() const { return row_size_; }  // bytes of a vector
-  // Of Codec::kSq8, the least value and the width of the range of each component, (2, d); else empty.
+  // For Codec::kSq8, the minimum and the range of each component, (2, d); else empty.
   std::span<const float> levels() const { return levels_; }
   std::span<const std::int64_t> starts() const { return starts_; }
   std::span<const std::int32_t> labels() const { return labels_.labels; }
@@ -51,12 +51,12 @@ class Rows {
   }
   std::size_t pq_code_size() const { return pq_code_size_; }
 
-  // Lets `parts[owners[list]]` check each list when it is read for the first time. Throws std::invalid_argument if the
-  // arguments do not fit the lists.
+  // Makes `parts[owners[list]]` check each list when it is read first. Throws std::invalid_argument if the arguments do
+  // not fit the lists.
   void check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners);
-  // Each throws std::invalid_argument if a list is not as it was written. Whoever reads codes or ids by `view`,
-  // `codes_of`, `ids_of`, `row` or `id` calls one of them before. Numbers below 0 are passed over; one that is no list
-  // stands for all: a list of references leads anywhere.
+  // Each throws std::invalid_argument if the checksum of a list does not match. Readers of codes or ids by `view`,
+  // `codes_of`, `ids_of`, `row` or `id` call one of them first. Numbers below 0 are ignored. A number of a list of
+  // references stands for all lists, as references may lead to any.
   void check_list(std::size_t list) const {
     if (!parts_.empty()) check_both(list);
   }
@@ -67,14 +67,14 @@ class Rows {
 
   // For kernels; valid while this object lives.
   RowsView view() const;
-  // Copies vectors, (wanted, d), and ids, (wanted,), of some rows. Throws std::out_of_range where there is no such row.
+  // Copies vectors, (wanted, d), and ids, (wanted,), of some rows. Throws std::out_of_range if a row does not exist.
   void gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const;
   // Copies the ids of all rows.
   void copy_ids(std::span<std::int64_t> ids) const;
 
   const std::uint8_t* codes_of(std::size_t list) const { return codes_[list]; }
 
-  // The list that holds a row: the last one that starts at or before it and is not empty.
+  // The list of a row: the last non-empty list that starts at or before it.
   std::size_t list_of(std::int64_t row) const {
     return static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), row) - starts_.begin()) - 1;
   }

@@ -1,4 +1,4 @@
-// What kernels see of the rows of an index; see core/rows.h, which makes it and checks it.
+// Plain view for the kernels of the rows of an index; core/rows.h makes and checks it.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace cfe {
 
-inline constexpr std::int32_t kUnknown = -1;  // the label of a row that no class has been given for
+inline constexpr std::int32_t kUnknown = -1;  // label of a row without a class
 
-// How a vector is kept: float32, float16, or one byte a component (see cfe_faiss/lists/codecs.py).
+// Storage format of a vector: float32, float16, or one byte per component (see cfe_faiss/lists/codecs.py).
 enum class Codec : int { kFlat = 0, kFp16 = 1, kSq8 = 2 };
 
-// Of how many components a multiple is decoded by FAISS with one rounding in place of two: what it does at once.
+// FAISS decodes 8 components at once, with one rounding, if d is a multiple of 8, else with two.
 inline constexpr std::size_t kDecodedAtOnce = 8;
 
 struct RowsView {
@@ -23,10 +23,10 @@ struct RowsView {
   const std::int64_t* starts;           // (nlist + 1,)
   const std::uint8_t* const* codes;     // of each list
   const std::int64_t* const* ids;       // of each list
-  const std::uint8_t* const* pq_codes;  // of each list; none where rows have no product-quantizer codes
+  const std::uint8_t* const* pq_codes;  // of each list; null for rows without product-quantizer codes
   const std::int32_t* labels;           // of each row, ascending within a list
 
-  // The list that holds a row: the last one that starts at or before it and is not empty.
+  // The list of a row: the last non-empty list that starts at or before it.
   CFE_INLINE std::size_t list_of(std::int64_t row) const {
     std::size_t low_list = 0, high = nlist;
     while (low_list + 1 < high) {
@@ -35,13 +35,13 @@ struct RowsView {
     }
     return low_list;
   }
-  // The same, fast where it is the list of the row before.
+  // The same; fast if it is the list of the previous row.
   CFE_INLINE std::size_t list_of(std::int64_t row, std::size_t before) const {
     return starts[before] <= row && row < starts[before + 1] ? before : list_of(row);
   }
 };
 
-// The places, of sorted labels, whose label is known and differs from one: first[0]:stop[0] and first[1]:stop[1].
+// Indices of sorted labels that are known and differ from one label: first[0]:stop[0] and first[1]:stop[1].
 struct EligiblePlaces {
   std::size_t first[2], stop[2];
 };

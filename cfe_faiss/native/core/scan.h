@@ -1,4 +1,4 @@
-// What a scan of lists is handed: the lists, and the query.
+// Arguments of a scan of lists: the lists and the query.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace cfe {
 
-// The lists of all partitions. List j < rows.nlist is FAISS's own list j, read where it lies; list rows.nlist + g is
-// the g-th list of references, to rows, of the supplementary partitions.
+// The lists of all partitions. List j < rows.nlist is FAISS's list j; list rows.nlist + g is the g-th list of
+// references to rows, of the supplementary partitions.
 struct ListsView {
   RowsView rows;
   const std::int32_t* references;
@@ -22,7 +22,7 @@ struct ListsView {
   CFE_INLINE bool deduplicate() const { return reference_lists > 0; }
 };
 
-// A query, the lists that it probes (-1: none), and which rows may be evidence: (n,), or null for all of them.
+// A query, the lists that it probes (-1: none), and the rows that may be evidence: (n,), or null for all.
 struct ListQuery {
   const float* x;
   std::int32_t label;
@@ -32,7 +32,13 @@ struct ListQuery {
   CFE_INLINE bool allows(std::size_t row) const { return allowed == nullptr || allowed[row]; }
 };
 
-// A row that is near by its product-quantizer code.
+// Memory for a scan by vectors: (2 * d,), and an IdTable of k ids if rows may be in several lists.
+struct ScanMemory {
+  float* buffer;
+  std::span<std::int64_t> held;
+};
+
+// A row that is near according to its product-quantizer code.
 struct NearRow {
   float score;
   std::int64_t id;
@@ -47,11 +53,12 @@ struct PqView {
 };
 inline constexpr std::size_t kCodewords = 256;
 
-// Memory for a scan by codes: sums of a query with codewords, (parts, kCodewords), and with centroids, (nlist,), and
-// the best rows by their codes.
+// Memory for a scan by codes: products of a query with codewords, (parts, kCodewords), and with centroids, (nlist,),
+// and the best rows by their codes.
 struct PqScratch {
   std::span<float> table, to_centroids;
   std::span<NearRow> nearest;
+  std::span<std::int64_t> ids, held;  // ids of the rows in `nearest`, and an IdTable of them
 };
 
 }  // namespace cfe

@@ -1,4 +1,4 @@
-// Scratch of the threads of one call: taken for a task, given back after it, and kept for the next one.
+// Scratch memory of the threads of one call, reused from task to task.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace cfe {
 template <class Scratch>
 class ScratchPool {
  public:
-  // What a task holds while it runs.
+  // Held by a task while it runs.
   class Lease {
    public:
     explicit Lease(ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
@@ -26,7 +26,7 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  // There is room for the scratch of so many tasks at a time.
+  // Keeps up to `most` scratch objects.
   explicit ScratchPool(std::size_t most) { free_.reserve(most); }
 
  private:

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
-#include <stdexcept>
 
+#include "core/common.h"
 #include "core/fork.h"
 #include "core/kernels.h"
 
@@ -17,31 +16,12 @@ namespace cfe {
 namespace {
 
 constexpr std::size_t kQueriesOfTask = 16;
-constexpr std::size_t kWider = 4;  // times as many lists, if those before did not hold enough
-// A vector that was divided by its length is of length 1 up to rounding; to divide it again would only change its last
-// bits, and with them the ties.
-constexpr double kUnitTolerance = 3e-7;
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-// Writes the unit vector in the direction of x, or x if it is zero or of length 1, and returns whether it is finite.
-bool normalise(std::span<const float> x, std::span<float> unit) {
-  const double norm = kernels().norm(x);
-  if (norm > 0 && std::abs(norm - 1) > kUnitTolerance)
-    std::transform(x.begin(), x.end(), unit.begin(),
-                   [norm](float value) { return static_cast<float>(static_cast<double>(value) / norm); });
-  else
-    std::copy(x.begin(), x.end(), unit.begin());
-  return std::isfinite(norm);
-}
-
+constexpr std::size_t kWider = 4;  // factor of nprobe if a row is incomplete
 }  // namespace
 
 ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed) {
   std::map<std::int32_t, std::size_t> counts;
-  for (std::size_t first = 0; first < labels.size();) {  // labels lie in runs
+  for (std::size_t first = 0; first < labels.size();) {  // labels form runs
     std::size_t last = first, count = 0;
     for (; last < labels.size() && labels[last] == labels[first]; ++last) count += allowed.empty() || allowed[last];
     if (labels[first] != kUnknown) counts[labels[first]] += count;
@@ -64,7 +44,7 @@ struct Searcher::Query {
   std::span<const float> x;
   std::int32_t label;
   std::span<const bool> allowed;
-  const ClassCounts* counts;  // of the allowed rows; null for all
+  const ClassCounts* counts;  // of the allowed rows; null if all are allowed
 };
 
 struct Searcher::Scratch {
@@ -73,6 +53,7 @@ struct Searcher::Scratch {
   std::vector<bool> scanned;
   BlockScratch blocks;
   std::vector<float> unit, row;
+  std::vector<std::int64_t> held;
 };
 
 Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
@@ -88,18 +69,14 @@ Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
       blocks_(blocks),
       changed_(changed.begin(), changed.end()) {
   require(centroids.d() == rows.d(), "rows and centroids must have the same length");
-  require(!reference_starts.empty() && reference_starts.front() == 0 &&
-              std::is_sorted(reference_starts.begin(), reference_starts.end()) &&
-              reference_starts.back() == static_cast<std::int64_t>(references.size()),
-          "reference_starts must run from 0 to the number of references");
+  require(ascends(reference_starts, references.size()),
+          "reference_starts must ascend and run from 0 to the number of references");
   require(blocks == nullptr || (blocks->d() == rows.d() && blocks->lists() == rows.nlist() && references.empty()),
           "blocks must be of all lists of one partition");
   require(changed.empty() || (blocks != nullptr && changed.size() == rows.nlist()),
           "changed must be empty or say something of each list in blocks");
   require(centroids.size() == rows.nlist() + reference_starts.size() - 1, "each list must have a mean");
-  require(std::all_of(references.begin(), references.end(),
-                      [&](std::int32_t r) { return r >= 0 && static_cast<std::size_t>(r) < rows.size(); }),
-          "references must be rows");
+  require(all_below(references, rows.size()), "references must be rows");
 }
 
 bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete,
@@ -107,7 +84,9 @@ bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::
   assert(x.size() == d());
   static thread_local Scratch scratch;
   scratch.unit.resize(x.size());
-  if (label < 0 || label >= std::numeric_limits<std::int32_t>::max() || !normalise(x, scratch.unit)) return false;
+  if (label < 0 || label >= std::numeric_limits<std::int32_t>::max() ||
+      kernels().unit_rows({x.data(), 1, d()}, {scratch.unit.data(), 1, d()}) >= 0)
+    return false;
   search_unit({scratch.unit, static_cast<std::int32_t>(label), {}, nullptr}, nprobe, complete, scratch, best);
   return true;
 }
@@ -132,7 +111,7 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
 
 void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
   best.clear();
-  if (uses_blocks(query)) best.sort();  // for blocks results are in order, else they are a heap
+  if (uses_blocks(query)) best.sort();  // blocks keep results in order; the other scans keep a heap
   for (bool first = true; query.label != kUnknown; nprobe *= kWider, first = false) {
     const bool everywhere = nprobe >= lists();
     scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
@@ -154,7 +133,7 @@ void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete
 
 bool Searcher::uses_blocks(const Query& query) const { return blocks_ != nullptr && query.allowed.empty(); }
 
-// Whether as much was found as there is.
+// Whether all eligible rows were found, or k of them.
 bool Searcher::holds_all(const Query& query, TopK best) const {
   const std::span found(best.I, best.k);
   if (uses_blocks(query)) {
@@ -195,9 +174,10 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
   rows_.check_lists(lists);
   scratch.row.resize(2 * d());
+  scratch.held.resize(lists_.deduplicate() ? IdTable::size_for(best.k) : 0);
   kernels().scan_lists(lists_,
                        {query.x.data(), query.label, lists, query.allowed.empty() ? nullptr : query.allowed.data()},
-                       margin_, scratch.row.data(), best);
+                       margin_, {scratch.row.data(), scratch.held}, best);
 }
 
 }  // namespace cfe

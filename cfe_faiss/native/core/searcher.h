@@ -1,4 +1,4 @@
-// Queries that are each searched alone: lists are ranked, scanned, and what was found is put in order, in one call.
+// Searches of single queries: ranks lists, scans them and sorts the results in one call.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@
 
 namespace cfe {
 
-// How many rows of each class there are.
+// Number of rows of each class.
 class ClassCounts {
  public:
   ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed);
-  // How many rows have a known label other than this one.
+  // Number of rows with a known label other than this one.
   std::size_t others(std::int32_t label) const;
 
  private:
@@ -30,22 +30,21 @@ class ClassCounts {
   std::size_t total_ = 0;
 };
 
-// How a search goes: into `nprobe` lists, or with `complete` into four times as many, and so on, until it has found as
-// much as there is. `allowed` is empty, or says of each row whether it may be found.
+// Effort of a search: `nprobe` lists; with `complete`, four times as many, and so on, until k or all eligible rows are
+// found. `allowed` is empty, or marks the rows that may be found.
 struct SearchOptions {
   std::size_t nprobe;
   bool complete;
   std::span<const bool> allowed;
 };
 
-// Refers to rows, centroids and blocks, which have to outlive it. A search is exact for the lists it probes.
+// Refers to rows, centroids and blocks, which must outlive it. A search is exact within the probed lists.
 class Searcher {
  public:
   // List nlist + g of the supplementary partitions holds the rows references[reference_starts[g] : ...[g + 1]].
-  // `margin` bounds how far a product of float32 is from a similarity. `blocks`, or null, are of all lists, where there
-  // is one partition: among all rows, a query is compared with these, but for those of the lists that `changed`,
-  // (nlist) or empty, marks: the blocks were made before. Throws std::invalid_argument if the arguments do not fit each
-  // other.
+  // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists of the only partition;
+  // queries among all rows use them. `changed`, (nlist) or empty, marks lists that changed after the blocks were made.
+  // Throws std::invalid_argument if the arguments do not fit each other.
   Searcher(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts,
            const ClassCentroids& centroids, double margin, const Blocks* blocks, std::span<const bool> changed);
 
@@ -53,10 +52,10 @@ class Searcher {
   std::size_t size() const { return rows_.size(); }
   std::size_t lists() const { return centroids_.size(); }  // of all partitions
 
-  // Searches a query as it was handed in. False if it is to be refused: it is not finite, or its label is none.
+  // Searches a query without conversion. Returns false if the query is not finite or its label is not valid.
   bool search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete, TopK best) const;
 
-  // Searches unit queries; one with an unknown label finds nothing. D and I, (nq, k), are written.
+  // Searches unit queries and writes D and I, (nq, k). A query with an unknown label finds nothing.
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, int threads, const Watch& watch) const;
 
@@ -81,7 +80,7 @@ class Searcher {
   std::vector<bool> changed_;
   mutable std::once_flag counting_;
   mutable std::atomic<bool> counted_{false};
-  mutable std::unique_ptr<const ClassCounts> counts_;  // only a query that has found little asks for them
+  mutable std::unique_ptr<const ClassCounts> counts_;  // only incomplete queries need them
 };
 
 }  // namespace cfe

@@ -10,7 +10,7 @@
 
 namespace cfe {
 
-// One side of a tile. `ids` may be left out where they are not asked for.
+// One side of a tile. `ids` is null if the kernel does not need it.
 struct TileSide {
   const float* X;  // (n, d)
   std::span<const std::int32_t> labels;
@@ -19,7 +19,7 @@ struct TileSide {
   CFE_INLINE std::size_t size() const { return labels.size(); }
 };
 
-// S, (x.size(), y.size()), are products of x and y to within `margin`, in float32 in any order.
+// S, (x.size(), y.size()), holds products of x and y to within `margin`, in float32, summed in any order.
 struct Tile {
   std::size_t d;
   TileSide x, y;
@@ -40,13 +40,13 @@ struct Heaps {
   CFE_INLINE TopK operator[](std::size_t r) const { return {D + r * k, I + r * k, k}; }
 };
 
-// Where pairs are written.
+// Output of pairs.
 struct PairBuffer {
   std::span<std::int32_t> rows, columns;
   std::span<float> scores;
 };
 
-// How many pairs were written, and the row to go on with.
+// Number of pairs written, and the next row.
 struct PairsWritten {
   std::size_t count, next;
 };

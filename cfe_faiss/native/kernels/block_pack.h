@@ -1,11 +1,11 @@
-// Rows of a list are put into blocks of 16.
+// Packing: rows of a list into blocks of 16.
 #pragma once
 
 #include "kernels/block_queries.h"
 
 namespace cfe::CFE_LEVEL::block {
 
-// Writes the mean of the sound rows.
+// Writes the mean of the valid rows.
 CFE_INLINE void write_mean(const RowsView& view, const ListRows& rows, float* x, float* mean) {
   std::size_t number = 0;
   for (std::size_t i = 0; i < view.d; ++i) mean[i] = 0;
@@ -20,8 +20,8 @@ CFE_INLINE void write_mean(const RowsView& view, const ListRows& rows, float* x,
 
 CFE_INLINE void write_statistics(const BlocksView& blocks, const Codes& codes, std::int32_t* statistics) {
   auto* floats = reinterpret_cast<float*>(statistics);
-  const I16 zero = I16::all(-kZeroCode);
-  const F16 rotation_error = codes.norm * F16::all(blocks.rotation_error), error = codes.error + rotation_error;
+  const I32x16 zero = I32x16::all(-kZeroCode);
+  const F32x16 rotation_error = codes.norm * F32x16::all(blocks.rotation_error), error = codes.error + rotation_error;
   (codes.sum * zero).store(statistics + kCorrection * kLanes);
   (codes.tail_sum * zero).store(statistics + kTailCorrection * kLanes);
   codes.scale.store(floats + kScale * kLanes);
@@ -30,7 +30,7 @@ CFE_INLINE void write_statistics(const BlocksView& blocks, const Codes& codes, s
   (codes.tail_norm + rotation_error).store(floats + kTailNorm * kLanes);
 }
 
-// Reads up to 16 rows into lanes and writes their labels; damaged rows are left out.
+// Reads up to 16 rows into lanes and writes their labels. Damaged rows are left out.
 CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, const PackMemory& memory,
                                  std::int32_t* labels) {
   LabelRange range{std::numeric_limits<std::int32_t>::max(), kUnknown, 0};
@@ -51,12 +51,12 @@ CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, con
 CFE_INLINE void subtract_mean(const float* mean, std::size_t d, const LabelRange& range, float* lanes) {
   float ones[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) ones[lane] = static_cast<float>(range.lanes >> lane & 1);
-  const F16 there = F16::load(ones);  // a lane without a row stays zero
+  const F32x16 there = F32x16::load(ones);  // empty lanes stay zero
   for (std::size_t i = 0; i < d; ++i)
-    (F16::load(lanes + i * kLanes) - F16::all(mean[i]) * there).store(lanes + i * kLanes);
+    (F32x16::load(lanes + i * kLanes) - F32x16::all(mean[i]) * there).store(lanes + i * kLanes);
 }
 
-// Packs a list: its mean (of bytes), its blocks and what is known of them.
+// Packs a list: its mean (for bytes), its blocks and their statistics.
 void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory) {
   const bool bytes = blocks.element == Element::kByte;
   if (bytes) write_mean(blocks.rows, rows, memory.row, target.mean);

@@ -1,33 +1,30 @@
-// Rows and queries side by side in 16 lanes, dimension-major: how they are read, rotated and rounded to bytes.
+// Rows and queries in 16 lanes, dimension-major: reading, rotating and rounding them to bytes.
 //
 // Rows are screened in bytes. With c the mean of the rows of a list and x' = x - c,
 //
 //   q·x = q·c + q·x',    |q·x' - q^·x^| <= |q - q^| |x^| + |q| |x' - x^|    (Cauchy-Schwarz)
 //
-// where q^ and x^ are q and x' rounded to 8-bit integers times a scale of their own. The norms are known, so the bound
-// is rigorous, and tight, since x' is short where the rows of a list are near each other.
+// where q^ and x^ are q and x' rounded to 8-bit integers times a scale for each. The norms are known, so the bound is
+// rigorous. It is tight, since x' is short if the rows of a list are near each other.
 //
-// In many dimensions all are rotated first, to the directions in which x' varies most. What comes after the first of
-// these, the prefix, is short, and by its length alone most rows are out of reach (Cauchy-Schwarz again). Rotating in
-// float32 is not exact; by how much goes into the errors |q - q^| and |x' - x^|.
+// In many dimensions, queries and rows are rotated first, to the principal directions of x'. The part after the prefix,
+// the first of these directions, is short. By its length alone most rows are out of reach (Cauchy-Schwarz again). The
+// rounding error of the rotation is added to the errors |q - q^| and |x' - x^|.
 #pragma once
 
 #include <limits>
 
 #include "core/block_view.h"
 #include "kernels/codecs.h"
+#include "kernels/select.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL::block {
 
-// What is called seldom enough to stand in one place only.
-#define CFE_OUTLINE inline __attribute__((noinline))
-
 inline constexpr float kTiny = 1e-30f;    // below, the inverse of a scale may be infinite
-inline constexpr float kLongest = 1e30f;  // squared norm; that of a unit vector is 1
-inline constexpr float kInfinite = std::numeric_limits<float>::infinity();
+inline constexpr float kLongest = 1e30f;  // squared norm; 1 for a unit vector
 
-// --- rows as they are kept ---
+// --- stored rows ---
 
 CFE_INLINE void decode(const RowsView& rows, const std::uint8_t* code, float* x) {
   switch (rows.codec) {
@@ -51,12 +48,12 @@ CFE_INLINE StoredRow stored_row(const RowsView& rows, std::int64_t row) {
   return {rows.codes[list] + rows.row_size * place, rows.ids[list][place]};
 }
 
-// Whether no product with a row can overflow: rows of a damaged file may hold anything.
+// Whether no product with the vector can overflow. Rows of a damaged file may hold anything.
 CFE_INLINE bool is_sound(const float* x, std::size_t d) {
-  F16 sums = F16::all(0);
+  F32x16 sums = F32x16::all(0);
   std::size_t i = 0;
   for (; i + kLanes <= d; i += kLanes) {
-    const F16 some = F16::load(x + i);
+    const F32x16 some = F32x16::load(x + i);
     sums += some * some;
   }
   float total = 0, lanes[kLanes];
@@ -69,35 +66,34 @@ CFE_INLINE bool is_sound(const float* x, std::size_t d) {
 // --- 16 lanes ---
 
 CFE_INLINE void clear(float* lanes, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) F16::all(0).store(lanes + i * kLanes);
+  for (std::size_t i = 0; i < count; ++i) F32x16::all(0).store(lanes + i * kLanes);
 }
 
 CFE_INLINE void put_lane(const float* x, std::size_t d, int lane, float* lanes) {
   for (std::size_t i = 0; i < d; ++i) lanes[i * kLanes + lane] = x[i];
 }
 
-// How many sums there are of each product: as each sum waits for its last number, there have to be about eight
-// registers of them at once; more than there are registers would take longer.
+// Number of partial sums per product. About eight registers hide the latency of additions; more would be spilled.
 constexpr int chains_of(int products) {
   const int registers = products * kParts;
   return registers >= 8 ? 1 : registers > 2 ? 8 / registers : 4;
 }
 
-// Products of Q rows, of which number i of row q is at i * stride + q, with 16 lanes of each of B blocks: that of row q
+// Products of Q rows with 16 lanes of each of B blocks. Number i of row q is at i * stride + q; the product of row q
 // and block b is sums[b * Q + q].
 template <int Q, int B>
-CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* const (&lanes)[B], std::size_t d,
-                               F16* sums) {
+CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* const (&lanes)[B], std::size_t d,
+                          F32x16* sums) {
   constexpr int kChains = chains_of(Q * B);
-  F16 chains[kChains][B][Q];
+  F32x16 chains[kChains][B][Q];
   for (int c = 0; c < kChains; ++c)
     for (int b = 0; b < B; ++b)
-      for (int q = 0; q < Q; ++q) chains[c][b][q] = F16::all(0);
-  const auto add = [&](std::size_t i, F16(&to)[B][Q]) CFE_LAMBDA {
-    F16 columns[B];
-    for (int b = 0; b < B; ++b) columns[b] = F16::load(lanes[b] + i * kLanes);
+      for (int q = 0; q < Q; ++q) chains[c][b][q] = F32x16::all(0);
+  const auto add = [&](std::size_t i, F32x16(&to)[B][Q]) CFE_LAMBDA {
+    F32x16 columns[B];
+    for (int b = 0; b < B; ++b) columns[b] = F32x16::load(lanes[b] + i * kLanes);
     for (int q = 0; q < Q; ++q) {
-      const F16 number = F16::all(rows[i * stride + q]);
+      const F32x16 number = F32x16::all(rows[i * stride + q]);
       for (int b = 0; b < B; ++b) to[b][q] = fused(number, columns[b], to[b][q]);
     }
   };
@@ -114,53 +110,53 @@ CFE_INLINE void float_products(const float* rows, std::size_t stride, const floa
 
 // The same with one block.
 template <int Q>
-CFE_INLINE void float_products(const float* rows, std::size_t stride, const float* lanes, std::size_t d, F16* sums) {
+CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* lanes, std::size_t d, F32x16* sums) {
   const float* const one[1] = {lanes};
-  float_products<Q, 1>(rows, stride, one, d, sums);
+  dot_block<Q, 1>(rows, stride, one, d, sums);
 }
 
 CFE_INLINE void rotate(const BlocksView& blocks, const float* lanes, float* rotated) {
   constexpr int kColumns = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;
   for (std::size_t j = 0; j < blocks.columns; j += kColumns) {
-    F16 sums[kColumns];
-    float_products<kColumns>(blocks.rotation + j, blocks.columns, lanes, blocks.rows.d, sums);
+    F32x16 sums[kColumns];
+    dot_block<kColumns>(blocks.rotation + j, blocks.columns, lanes, blocks.rows.d, sums);
     for (int c = 0; c < kColumns; ++c) sums[c].store(rotated + (j + c) * kLanes);
   }
 }
 
-CFE_INLINE F16 square_root(const F16& a) {
+CFE_INLINE F32x16 square_root(const F32x16& a) {
   float numbers[kLanes];
   a.store(numbers);
   for (float& number : numbers) number = __builtin_sqrtf(number);
-  return F16::load(numbers);
+  return F32x16::load(numbers);
 }
 
 struct Codes {
-  F16 scale, norm, error, tail_norm;
-  I16 sum, tail_sum;  // of the bytes
+  F32x16 scale, norm, error, tail_norm;
+  I32x16 sum, tail_sum;  // of the bytes
 };
 
-// Writes 16 lanes as words of four bytes, to each of which `zero` is added, and returns what is known of them.
+// Writes 16 lanes as words of four bytes, each with `zero` added. Returns their statistics.
 CFE_INLINE Codes encode(const BlocksView& blocks, const float* lanes, int largest_code, int zero, std::int32_t* words) {
   const std::size_t d = blocks.rows.d, prefix = 4 * blocks.prefix;
   Codes codes;
-  F16 largest = F16::all(0), squares = F16::all(0), tail = F16::all(0), error = F16::all(0);
+  F32x16 largest = F32x16::all(0), squares = F32x16::all(0), tail = F32x16::all(0), error = F32x16::all(0);
   for (std::size_t i = 0; i < d; ++i) {
-    const F16 x = F16::load(lanes + i * kLanes);
+    const F32x16 x = F32x16::load(lanes + i * kLanes);
     largest = larger(absolute(x), largest);
     squares += x * x;
     if (i >= prefix) tail += x * x;
   }
-  const F16 tiny = F16::all(kTiny);
-  codes.scale = select(largest > tiny, largest / F16::all(static_cast<float>(largest_code)), F16::all(1));
-  const F16 inverse = F16::all(1) / codes.scale;
-  codes.sum = codes.tail_sum = I16::all(0);
+  const F32x16 tiny = F32x16::all(kTiny);
+  codes.scale = select(largest > tiny, largest / F32x16::all(static_cast<float>(largest_code)), F32x16::all(1));
+  const F32x16 inverse = F32x16::all(1) / codes.scale;
+  codes.sum = codes.tail_sum = I32x16::all(0);
   for (std::size_t w = 0; w < blocks.words; ++w) {
-    I16 word = I16::all(0);
+    I32x16 word = I32x16::all(0);
     for (std::size_t i = 4 * w; i < d && i < 4 * w + 4; ++i) {
-      const F16 x = F16::load(lanes + i * kLanes);
-      const I16 code = rounded(x * inverse);
-      const F16 difference = x - to_float(code) * codes.scale;
+      const F32x16 x = F32x16::load(lanes + i * kLanes);
+      const I32x16 code = rounded(x * inverse);
+      const F32x16 difference = x - to_float(code) * codes.scale;
       error += difference * difference;
       codes.sum += code;
       if (w >= blocks.prefix) codes.tail_sum += code;

@@ -1,8 +1,8 @@
-// A list-major scan: a group of queries is compared with the rows of its lists, block by block, and keeps the best.
+// A list-major scan: a group of queries is compared with the rows of its lists, block by block.
 //
-// Products of a few queries and the 16 rows of a block stay in registers, and what cannot reach a query's threshold, or
-// has its label, never leaves them. What could reach it becomes a candidate, and the candidates that are left are
-// scored by `similarity` from the vectors themselves: how rows are screened changes the time, never the result.
+// Products of a few queries and the 16 rows of a block stay in registers. Rows below a query's threshold or with its
+// label never leave them. The others become candidates, and the remaining candidates are scored by `similarity` from
+// the stored vectors: screening changes the time, never the result.
 #pragma once
 
 #include "kernels/block_candidates.h"
@@ -10,8 +10,9 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr std::size_t kFewCandidates = 5;  // more than results: scored as fast as they could be dropped
-inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries that registers hold sums for
+inline constexpr std::size_t kFewCandidates = 5;     // more than results: scoring them is as fast as dropping them
+inline constexpr std::size_t kMostPrefetched = 128;  // results
+inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries whose sums fit into registers
 
 // --- queries ---
 
@@ -22,7 +23,7 @@ CFE_INLINE const std::int32_t* query_words(const Scan& scan, std::size_t q) {
   return words + block + q % kLanes;
 }
 
-// Where the numbers of a block of queries begin: floats take `words` each, as they are searched with.
+// Start of a block of queries. Each number takes 16 floats, one per query.
 CFE_INLINE float* query_lanes(const Scan& scan, std::size_t block) {
   return scan.memory.block + block * scan.blocks.rows.d * kLanes;
 }
@@ -38,7 +39,7 @@ CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
   const Codes codes = encode(blocks, lanes, largest_code(blocks.rows.d), kZeroCode, words);
   const QueryStatistics& queries = scan.memory.queries;
   const std::size_t q = block * kLanes;
-  const F16 rotation_error = codes.norm * F16::all(blocks.rotation_error), inverse = F16::all(1) / codes.scale;
+  const F32x16 rotation_error = codes.norm * F32x16::all(blocks.rotation_error), inverse = F32x16::all(1) / codes.scale;
   ((codes.norm + rotation_error) * inverse).store(queries.norm + q);
   ((codes.error + rotation_error) * inverse).store(queries.error + q);
   ((codes.tail_norm + rotation_error) * inverse).store(queries.tail + q);
@@ -46,7 +47,7 @@ CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
   codes.scale.store(queries.scale + q);
 }
 
-// Bytes of a query that is searched alone.
+// Rounds a single query to bytes.
 CFE_INLINE void encode_single_query(const Scan& scan) {
   const BlocksView& blocks = scan.blocks;
   float* x = scan.memory.block;
@@ -65,30 +66,21 @@ CFE_INLINE void encode_single_query(const Scan& scan) {
   queries.scale[0] = codes.scale;
 }
 
-// Prepares the results of a query, and its threshold.
+// Counts the results that a query has already, and sets its threshold.
 CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
   const std::size_t k = scan.group.k;
-  const TopK heap{scan.D(q), scan.I(q), k};
+  const float* D = scan.D(q);
+  const std::int64_t* I = scan.I(q);
   std::size_t found = 0;
   if (scan.group.resume)
-    while (found < k && heap.I[found] >= 0) ++found;
+    while (found < k && I[found] >= 0) ++found;
   scan.memory.candidates.found[q] = found;
-  for (std::size_t place = 0; place < k; place += 8) {
-    __builtin_prefetch(heap.D + place, 1);
-    __builtin_prefetch(heap.I + place, 1);
-  }
   scan.memory.candidates.counts[q] = 0;
-  if (!scan.ranked) {
-    for (std::size_t place = found; place < k; ++place) heap.D[place] = kPadding, heap.I[place] = kNoId;
-    for (std::size_t place = 0; place < k / 2; ++place) {  // in the other order it is a heap
-      const float s = heap.D[place];
-      const std::int64_t i = heap.I[place];
-      heap.D[place] = heap.D[k - 1 - place], heap.I[place] = heap.I[k - 1 - place];
-      heap.D[k - 1 - place] = s, heap.I[k - 1 - place] = i;
-    }
+  for (std::size_t i = 0; i < k && i < kMostPrefetched; i += kCacheLine / sizeof *I) {
+    __builtin_prefetch(D + i, 1);
+    __builtin_prefetch(I + i, 1);
   }
-  const float last = last_result(scan, q);
-  scan.memory.queries.threshold[q] = last > kPadding ? last - scan.blocks.margin : kPadding;
+  scan.memory.queries.threshold[q] = found == k ? D[k - 1] - scan.blocks.margin : kPadding;
 }
 
 CFE_INLINE void begin_queries(const Scan& scan) {
@@ -102,7 +94,7 @@ CFE_INLINE void begin_queries(const Scan& scan) {
     float* lanes = query_lanes(scan, block);
     clear(lanes, d);
     for (std::size_t q = block * kLanes; q < (block + 1) * kLanes; ++q) {
-      scan.memory.queries.threshold[q] = kInfinite;  // nothing is a candidate
+      scan.memory.queries.threshold[q] = kInfinite;  // no candidates
       if (q >= size) continue;
       begin_results(scan, q);
       const float* x = scan.group.X + q * d;
@@ -115,51 +107,47 @@ CFE_INLINE void begin_queries(const Scan& scan) {
   }
 }
 
-// Writes the results of a query in their final order.
+// Scores the last candidates of a query and fills up its results.
 CFE_INLINE void end_results(const Scan& scan, std::size_t q) {
   score_candidates(scan, q);
-  const TopK results{scan.D(q), scan.I(q), scan.group.k};
-  if (!scan.ranked) {
-    results.sort();
-    return;
-  }
-  for (std::size_t place = scan.memory.candidates.found[q]; place < results.k; ++place)
-    results.D[place] = kPadding, results.I[place] = -1;
+  float* D = scan.D(q);
+  std::int64_t* I = scan.I(q);
+  for (std::size_t i = scan.memory.candidates.found[q]; i < scan.group.k; ++i) D[i] = kPadding, I[i] = -1;
 }
 
 // --- labels ---
 
-// The lanes of a block that hold a row of another label than a query's.
+// The lanes of a block whose rows have another label than `label`.
 CFE_INLINE Mask eligible_lanes(const BlocksView& blocks, std::size_t b, std::int32_t label) {
   const LabelRange& range = blocks.ranges[b];
   if (label < range.smallest || label > range.largest) return range.lanes;
   if (range.smallest == range.largest) return 0;
-  return range.lanes & ~bits(I16::load(blocks.labels + b * kLanes) == I16::all(label));
+  return range.lanes & ~bits(I32x16::load(blocks.labels + b * kLanes) == I32x16::all(label));
 }
 
-// Those of query q of a group with several labels; none after the last query.
+// The same for query q of a group with several labels; 0 after the last query.
 CFE_INLINE Mask own_lanes(const Scan& scan, std::size_t q, std::size_t b) {
   return q < scan.group.size ? eligible_lanes(scan.blocks, b, scan.group.labels[q]) : 0;
 }
 
 // --- products ---
 
-// Products of Q queries with B blocks; that of query r and block b is sums[b * Q + r].
+// Products of Q queries with B blocks; the product of query r and block b is sums[b * Q + r].
 template <int Q, int B>
-CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const std::size_t (&numbers)[B], F16* sums) {
+CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const std::size_t (&numbers)[B], F32x16* sums) {
   const std::size_t words = scan.blocks.words;
   const float* data[B];
   for (int b = 0; b < B; ++b) data[b] = reinterpret_cast<const float*>(scan.blocks.data + numbers[b] * words * kLanes);
-  float_products<Q, B>(reinterpret_cast<const float*>(query_words(scan, q)), kLanes, data, words, sums);
+  dot_block<Q, B>(reinterpret_cast<const float*>(query_words(scan, q)), kLanes, data, words, sums);
 }
 
-// Takes the candidates among products with Q queries.
+// Adds the candidates among the products with Q queries.
 template <int Q>
-CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, const F16* sums) {
+CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, const F32x16* sums) {
   const float* thresholds = scan.memory.queries.threshold + q;
   Mask reach[Q], any_reaches = 0;
   for (int r = 0; r < Q; ++r) {
-    reach[r] = at_least(sums[r], F16::all(thresholds[r])) & lanes;
+    reach[r] = at_least(sums[r], F32x16::all(thresholds[r])) & lanes;
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
@@ -169,24 +157,24 @@ CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, 
   }
 }
 
-// Sums of the products of the words from `first` to `stop` of Q queries and a block.
+// Adds the products of the words from `first` to `stop` of Q queries and a block.
 template <int Q>
 CFE_INLINE void add_byte_products(const std::int32_t* rows, const std::int32_t* data, std::size_t first,
-                                  std::size_t stop, I16* sums) {
+                                  std::size_t stop, I32x16* sums) {
   constexpr int kChains = chains_of(Q);
-  I16 chains[kChains][Q];
+  I32x16 chains[kChains][Q];
   for (int c = 0; c < kChains; ++c)
-    for (int r = 0; r < Q; ++r) chains[c][r] = c == 0 ? sums[r] : I16::all(0);
+    for (int r = 0; r < Q; ++r) chains[c][r] = c == 0 ? sums[r] : I32x16::all(0);
   std::size_t i = first;
   for (; i + kChains <= stop; i += kChains)
     for (int c = 0; c < kChains; ++c) {
-      const I16 column = I16::load(data + (i + c) * kLanes);
+      const I32x16 column = I32x16::load(data + (i + c) * kLanes);
       for (int r = 0; r < Q; ++r)
-        chains[c][r] = add_products(chains[c][r], I16::all(rows[(i + c) * kLanes + r]), column);
+        chains[c][r] = add_products(chains[c][r], I32x16::all(rows[(i + c) * kLanes + r]), column);
     }
   for (; i < stop; ++i) {
-    const I16 column = I16::load(data + i * kLanes);
-    for (int r = 0; r < Q; ++r) chains[0][r] = add_products(chains[0][r], I16::all(rows[i * kLanes + r]), column);
+    const I32x16 column = I32x16::load(data + i * kLanes);
+    for (int r = 0; r < Q; ++r) chains[0][r] = add_products(chains[0][r], I32x16::all(rows[i * kLanes + r]), column);
   }
   for (int r = 0; r < Q; ++r) {
     sums[r] = chains[0][r];
@@ -196,32 +184,32 @@ CFE_INLINE void add_byte_products(const std::int32_t* rows, const std::int32_t* 
 
 // The row statistics of a block.
 struct BlockStatistics {
-  I16 correction, tail_correction;
-  F16 scale, error, norm, tail;
+  I32x16 correction, tail_correction;
+  F32x16 scale, error, norm, tail;
 
   CFE_INLINE explicit BlockStatistics(const std::int32_t* from) {
     const auto* floats = reinterpret_cast<const float*>(from);
-    correction = I16::load(from + kCorrection * kLanes);
-    tail_correction = I16::load(from + kTailCorrection * kLanes);
-    scale = F16::load(floats + kScale * kLanes);
-    error = F16::load(floats + kError * kLanes);
-    norm = F16::load(floats + kNormBound * kLanes);
-    tail = F16::load(floats + kTailNorm * kLanes);
+    correction = I32x16::load(from + kCorrection * kLanes);
+    tail_correction = I32x16::load(from + kTailCorrection * kLanes);
+    scale = F32x16::load(floats + kScale * kLanes);
+    error = F32x16::load(floats + kError * kLanes);
+    norm = F32x16::load(floats + kNormBound * kLanes);
+    tail = F32x16::load(floats + kTailNorm * kLanes);
   }
-  // How far the product with query q is, at most, from that of the bytes; in units of the query's scale.
-  CFE_INLINE F16 bound(const QueryStatistics& queries, std::size_t q) const {
-    return fused(error, F16::all(queries.norm[q]), norm * F16::all(queries.error[q]));
+  // Largest difference between the product with query q and the product of the bytes, in units of the query's scale.
+  CFE_INLINE F32x16 bound(const QueryStatistics& queries, std::size_t q) const {
+    return fused(error, F32x16::all(queries.norm[q]), norm * F32x16::all(queries.error[q]));
   }
 };
 
-// Which lanes may reach the thresholds of Q queries by their prefix and the length of their tail.
+// Lanes that may reach the thresholds of Q queries, judged by their prefix and the length of their tail.
 template <int Q>
-CFE_INLINE Mask reaching_by_prefix(const Scan& scan, std::size_t q, const BlockStatistics& rows, const I16* sums) {
+CFE_INLINE Mask reaching_by_prefix(const Scan& scan, std::size_t q, const BlockStatistics& rows, const I32x16* sums) {
   const QueryStatistics& queries = scan.memory.queries;
   Mask reach = 0;
   for (int r = 0; r < Q; ++r) {
-    const F16 bound = fused(rows.tail, F16::all(queries.tail[q + r]), rows.bound(queries, q + r));
-    reach |= at_least(fused(to_float(sums[r]), rows.scale, bound), F16::all(queries.wanted[q + r]));
+    const F32x16 bound = fused(rows.tail, F32x16::all(queries.tail[q + r]), rows.bound(queries, q + r));
+    reach |= at_least(fused(to_float(sums[r]), rows.scale, bound), F32x16::all(queries.wanted[q + r]));
   }
   return reach;
 }
@@ -233,7 +221,7 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
   const std::int32_t* query = query_words(scan, q);
   const std::int32_t* data = scan.blocks.data + b * words * kLanes;
   const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
-  I16 sums[Q];
+  I32x16 sums[Q];
   for (int r = 0; r < Q; ++r) sums[r] = rows.correction - rows.tail_correction;
   add_byte_products<Q>(query, data, 0, prefix, sums);
   if (prefix < words) {
@@ -242,18 +230,18 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
     add_byte_products<Q>(query, data, prefix, words, sums);
   }
   Mask reach[Q], any_reaches = 0;
-  F16 products[Q], bounds[Q];
+  F32x16 products[Q], bounds[Q];
   for (int r = 0; r < Q; ++r) {
     products[r] = to_float(sums[r]) * rows.scale;
     bounds[r] = rows.bound(queries, q + r);
-    reach[r] = at_least(products[r] + bounds[r], F16::all(queries.wanted[q + r])) & lanes;
+    reach[r] = at_least(products[r] + bounds[r], F32x16::all(queries.wanted[q + r])) & lanes;
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
   for (int r = 0; r < Q; ++r) {
     const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
     if (mask == 0) continue;
-    const F16 scale = F16::all(queries.scale[q + r]), along = F16::all(queries.along[q + r]);
+    const F32x16 scale = F32x16::all(queries.scale[q + r]), along = F32x16::all(queries.along[q + r]);
     add_candidates(scan, q + r, b, mask, fused(products[r] - bounds[r], scale, along),
                    fused(products[r] + bounds[r], scale, along));
   }
@@ -261,52 +249,52 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
 
 // Bounds of the products of Q queries and a block's rows.
 template <int Q>
-CFE_INLINE void bound_byte_products(const Scan& scan, std::size_t q, std::size_t b, F16* lower, F16* upper) {
+CFE_INLINE void bound_byte_products(const Scan& scan, std::size_t q, std::size_t b, F32x16* lower, F32x16* upper) {
   const std::size_t words = scan.blocks.words;
   const QueryStatistics& queries = scan.memory.queries;
   const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
-  I16 sums[Q];
+  I32x16 sums[Q];
   for (int r = 0; r < Q; ++r) sums[r] = rows.correction;
   add_byte_products<Q>(query_words(scan, q), scan.blocks.data + b * words * kLanes, 0, words, sums);
   for (int r = 0; r < Q; ++r) {
-    const F16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
-    const F16 scale = F16::all(queries.scale[q + r]), along = F16::all(queries.along[q + r]);
+    const F32x16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
+    const F32x16 scale = F32x16::all(queries.scale[q + r]), along = F32x16::all(queries.along[q + r]);
     lower[r] = fused(product - bound, scale, along);
     upper[r] = fused(product + bound, scale, along);
   }
 }
 
-// Keeps the upper bounds of block number `place`, and of the lower bounds the largest in each lane.
+// Stores the upper bounds of block number `place`, and the largest lower bound of each lane.
 template <int Q>
 CFE_INLINE void keep_bounds(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place,
-                            const F16* lower, const F16* upper) {
-  const WarmUp memory = scan.memory.warm_up;  // a copy: as far as the compiler knows, what is stored may change it
+                            const F32x16* lower, const F32x16* upper) {
+  const WarmUp memory = scan.memory.warm_up;  // a copy, as stores may change the original as far as the compiler knows
   const std::size_t left = scan.group.size - q;
   float* const uppers = memory.upper + (q * memory.blocks + place) * kLanes;
   float* const maxima = memory.maxima + q * memory.width + place * kLanes % memory.width;
   const bool mixed = scan.mixed;
-  const F16 nothing = F16::all(-kInfinite);
-  I16 eligible = lanes_of(lanes);
+  const F32x16 nothing = F32x16::all(-kInfinite);
+  I32x16 eligible = lanes_of(lanes);
   for (int r = 0; r < Q; ++r) {
     if (static_cast<std::size_t>(r) >= left) break;
     if (mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
     select(eligible, upper[r], nothing).store(uppers + r * memory.blocks * kLanes);
     float* own = maxima + r * memory.width;
-    larger(select(eligible, lower[r], nothing), F16::load(own)).store(own);
+    larger(select(eligible, lower[r], nothing), F32x16::load(own)).store(own);
   }
 }
 
-// Takes what reaches the threshold of a query from the products of the first blocks. False if that is too much.
+// Adds the products of the first blocks that reach the threshold of a query. Returns false if there are too many.
 CFE_INLINE bool take_products(const Scan& scan, std::size_t q, std::size_t filled) {
   const WarmUp memory = scan.memory.warm_up;
   const CandidateBuffer buffer = scan.memory.candidates;
-  const F16 threshold = F16::all(scan.memory.queries.threshold[q]);
+  const F32x16 threshold = F32x16::all(scan.memory.queries.threshold[q]);
   const float* products = memory.upper + q * memory.blocks * kLanes;
   std::int32_t* kept = memory.kept;
   std::size_t number = 0;
   for (std::size_t place = 0; place < filled; ++place) {
-    const Mask mask = at_least(F16::load(products + place * kLanes), threshold);
-    if (kWidth < kLanes && mask == 0) continue;  // with AVX-512 a branch would take longer
+    const Mask mask = at_least(F32x16::load(products + place * kLanes), threshold);
+    if (kWidth < kLanes && mask == 0) continue;  // with AVX-512 a branch takes longer
     compress(lane_numbers(place), mask, kept + number);
     number += count_bits(mask);
   }
@@ -322,7 +310,7 @@ CFE_INLINE bool take_products(const Scan& scan, std::size_t q, std::size_t fille
   return true;
 }
 
-// Takes the candidates of the first blocks: those that may reach what k of the maxima reach.
+// Takes the candidates of the first blocks: rows that may reach the bound that k of the maxima reach.
 template <bool Bytes>
 CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::size_t filled) {
   const WarmUp& memory = scan.memory.warm_up;
@@ -330,40 +318,40 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
   raise_threshold(scan, q, bound - 2 * scan.blocks.margin);
   if (!Bytes && take_products(scan, q, filled)) return;
   for (std::size_t place = 0; place < filled; ++place) {
-    const F16 upper = F16::load(memory.upper + (q * memory.blocks + place) * kLanes);
-    const F16 lower = Bytes ? F16::all(-kInfinite) : upper;  // those of bytes were not kept
-    const Mask mask = at_least(upper, F16::all(scan.memory.queries.threshold[q]));
+    const F32x16 upper = F32x16::load(memory.upper + (q * memory.blocks + place) * kLanes);
+    const F32x16 lower = Bytes ? F32x16::all(-kInfinite) : upper;  // lower bounds of bytes are not stored
+    const Mask mask = at_least(upper, F32x16::all(scan.memory.queries.threshold[q]));
     if (kWidth < kLanes && mask == 0) continue;
     add_candidates(scan, q, static_cast<std::size_t>(memory.seen[place]), mask, lower, upper);
   }
   if constexpr (Bytes) score_candidates(scan, q);
 }
 
-// What is done with a few queries and a block.
+// Kinds of comparison.
 enum class Step { kWarmUp, kScan };
 
-// A block to be compared with, and which of its lanes are eligible for some query of the group.
+// A block, and its lanes that are eligible for some query of the group.
 struct ChosenBlock {
   std::size_t number;
   Mask lanes;
 };
 
-// Compares Q queries with B blocks, the first of which is number `place` of the warm-up.
+// Compares Q queries with B blocks; the first block is number `place` of the warm-up.
 template <bool Bytes, Step What, int Q, int B>
 CFE_INLINE void compare(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], std::size_t place) {
   if constexpr (Bytes) {
     static_assert(B == 1);
     if constexpr (What == Step::kScan) return scan_bytes<Q>(scan, q, some[0].number, some[0].lanes);
-    F16 lower[Q], upper[Q];
+    F32x16 lower[Q], upper[Q];
     bound_byte_products<Q>(scan, q, some[0].number, lower, upper);
     keep_bounds<Q>(scan, q, some[0].number, some[0].lanes, place, lower, upper);
   } else {
     std::size_t numbers[B];
     for (int b = 0; b < B; ++b) numbers[b] = some[b].number;
-    F16 sums[B * Q];
+    F32x16 sums[B * Q];
     multiply_floats<Q, B>(scan, q, numbers, sums);
     for (int b = 0; b < B; ++b) {
-      const F16* own = sums + b * Q;
+      const F32x16* own = sums + b * Q;
       if constexpr (What == Step::kScan)
         take_candidates<Q>(scan, q, some[b].number, some[b].lanes, own);
       else
@@ -372,7 +360,7 @@ CFE_INLINE void compare(const Scan& scan, std::size_t q, const ChosenBlock (&som
   }
 }
 
-// Compares the queries from q on with some blocks; Q at a time, fewer at the end.
+// Compares the queries from q on with some blocks, Q at a time, and fewer at the end.
 template <bool Bytes, Step What, int B, int Q = kTile>
 CFE_INLINE void compare_all(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], std::size_t place = 0) {
   const std::size_t size = scan.group.size;
@@ -384,26 +372,26 @@ CFE_INLINE void compare_all(const Scan& scan, std::size_t q, const ChosenBlock (
   compare<Bytes, What, Q, B>(scan, q, some, place);
 }
 
-// Writes the products of the queries with the mean of a list, and what its rows have to reach without it.
+// Writes the products of the queries with the mean of a list, and the thresholds for its centred rows.
 CFE_INLINE void begin_list(const Scan& scan, std::int64_t list) {
   const std::size_t d = scan.blocks.rows.d;
   const QueryStatistics& queries = scan.memory.queries;
   const float* mean = scan.blocks.means + static_cast<std::size_t>(list) * d;
   if (scan.group.size == 1) {
-    queries.along[0] = row_product(scan.group.X, mean, d);
+    queries.along[0] = dot(scan.group.X, mean, d);
     queries.wanted[0] = (queries.threshold[0] - queries.along[0]) * queries.inverse_scale[0];
     return;
   }
   for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
-    F16 along;
-    float_products<1>(mean, 1, query_lanes(scan, q / kLanes), d, &along);
+    F32x16 along;
+    dot_block<1>(mean, 1, query_lanes(scan, q / kLanes), d, &along);
     along.store(queries.along + q);
-    const F16 inverse = F16::load(queries.inverse_scale + q);
-    ((F16::load(queries.threshold + q) - along) * inverse).store(queries.wanted + q);
+    const F32x16 inverse = F32x16::load(queries.inverse_scale + q);
+    ((F32x16::load(queries.threshold + q) - along) * inverse).store(queries.wanted + q);
   }
 }
 
-// A place among the blocks of a group's lists.
+// A position among the blocks of a group's lists.
 struct Place {
   std::size_t list, block;
 };
@@ -418,8 +406,8 @@ CFE_INLINE Mask group_lanes(const Scan& scan, std::size_t b) {
   return scan.mixed ? scan.blocks.ranges[b].lanes : eligible_lanes(scan.blocks, b, scan.label);
 }
 
-// Compares the queries with the eligible blocks from a place on, at most so many, and returns how many these were. The
-// place is where that ended.
+// Compares the queries with up to `most` eligible blocks, from `place` on. Returns the number of blocks, and sets
+// `place` to the end.
 template <bool Bytes, Step What>
 CFE_INLINE std::size_t compare_blocks(const Scan& scan, Place& place, std::size_t most) {
   constexpr int kAtATime = !Bytes && kWidth == kLanes ? 2 : 1;
@@ -446,11 +434,11 @@ CFE_INLINE std::size_t compare_blocks(const Scan& scan, Place& place, std::size_
   return chosen;
 }
 
-// Compares the queries with the first blocks, which gives them thresholds; returns where that ended.
+// Compares the queries with the first blocks, to get thresholds. Returns the end of these blocks.
 template <bool Bytes>
 CFE_INLINE Place warm_up(const Scan& scan) {
   const WarmUp& memory = scan.memory.warm_up;
-  const F16 nothing = F16::all(-kInfinite);
+  const F32x16 nothing = F32x16::all(-kInfinite);
   for (std::size_t i = 0; i < scan.group.size * memory.width; i += kLanes) nothing.store(memory.maxima + i);
   Place place{0, 0};
   const std::size_t filled = compare_blocks<Bytes, Step::kWarmUp>(scan, place, memory.blocks);
@@ -459,7 +447,7 @@ CFE_INLINE Place warm_up(const Scan& scan) {
     for (std::size_t& size : rows.sizes) size = memory.width;
     const std::size_t number = scan.group.size - q < kLanes ? scan.group.size - q : kLanes;
     Brackets brackets;
-    kth_bounds(rows, number, scan.group.k, brackets);
+    kth_bounds(rows, number, scan.group.k * scan.group.copies, brackets);
     for (std::size_t r = 0; r < number; ++r) end_warm_up<Bytes>(scan, q + r, brackets.low[r], filled);
   }
   return place;
@@ -475,7 +463,7 @@ CFE_INLINE void scan_all(const Scan& scan) {
 CFE_INLINE Scan scan_of(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory) {
   bool mixed = false;
   for (std::size_t q = 1; q < group.size; ++q) mixed |= group.labels[q] != group.labels[0];
-  return {blocks, group, memory, !group.deduplicate && group.k <= kMostRanked, group.labels[0], mixed};
+  return {blocks, group, memory, group.labels[0], mixed};
 }
 
 // Finds the best rows of a group's lists for each of its queries.
@@ -487,7 +475,8 @@ void scan_group(const BlocksView& blocks, const GroupView& group, const SearchMe
   else if constexpr (kHasBytes)
     scan_all<true>(scan);
   for (std::size_t q = 0; q < group.size; q += kLanes)
-    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes, group.k + kFewCandidates);
+    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes,
+                    group.k * group.copies + kFewCandidates);
   for (std::size_t q = 0; q < group.size; ++q) end_results(scan, q);
 }
 

@@ -1,12 +1,12 @@
-// A query that is searched alone: rotated, rounded to bytes and compared with means along its dimensions, where several
-// queries lie in 16 lanes.
+// A single query: rotated, rounded to bytes and compared with means along its dimensions. Several queries are in 16
+// lanes instead.
 #pragma once
 
 #include "kernels/block_queries.h"
 
 namespace cfe::CFE_LEVEL::block {
 
-CFE_INLINE float sum_of_lanes(const F16& v) {
+CFE_INLINE float sum_of_lanes(const F32x16& v) {
   float numbers[kLanes];
   v.store(numbers);
   for (int width = kLanes / 2; width > 0; width /= 2)
@@ -14,13 +14,14 @@ CFE_INLINE float sum_of_lanes(const F16& v) {
   return numbers[0];
 }
 
-// The product of two rows, for screening.
-CFE_INLINE float row_product(const float* x, const float* y, std::size_t d) {
-  F16 sums[4] = {F16::all(0), F16::all(0), F16::all(0), F16::all(0)};
+// The product of two rows, for screening only.
+CFE_INLINE float dot(const float* x, const float* y, std::size_t d) {
+  F32x16 sums[4] = {F32x16::all(0), F32x16::all(0), F32x16::all(0), F32x16::all(0)};
   std::size_t i = 0;
   for (; i + 4 * kLanes <= d; i += 4 * kLanes)
-    for (int c = 0; c < 4; ++c) sums[c] = fused(F16::load(x + i + c * kLanes), F16::load(y + i + c * kLanes), sums[c]);
-  for (; i + kLanes <= d; i += kLanes) sums[0] = fused(F16::load(x + i), F16::load(y + i), sums[0]);
+    for (int c = 0; c < 4; ++c)
+      sums[c] = fused(F32x16::load(x + i + c * kLanes), F32x16::load(y + i + c * kLanes), sums[c]);
+  for (; i + kLanes <= d; i += kLanes) sums[0] = fused(F32x16::load(x + i), F32x16::load(y + i), sums[0]);
   float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
   for (; i < d; ++i) total += x[i] * y[i];
   return total;
@@ -31,40 +32,40 @@ CFE_INLINE void rotate_single(const BlocksView& blocks, const float* x, float* r
   constexpr std::size_t kAtOnce = 4;
   for (std::size_t j = 0; j < blocks.columns; j += kAtOnce * kLanes) {
     const std::size_t parts = blocks.columns - j < kAtOnce * kLanes ? (blocks.columns - j) / kLanes : kAtOnce;
-    F16 sums[kAtOnce] = {F16::all(0), F16::all(0), F16::all(0), F16::all(0)};
+    F32x16 sums[kAtOnce] = {F32x16::all(0), F32x16::all(0), F32x16::all(0), F32x16::all(0)};
     for (std::size_t i = 0; i < blocks.rows.d; ++i)
       for (std::size_t p = 0; p < parts; ++p)
-        sums[p] = fused(F16::all(x[i]), F16::load(blocks.rotation + i * blocks.columns + j + p * kLanes), sums[p]);
+        sums[p] =
+            fused(F32x16::all(x[i]), F32x16::load(blocks.rotation + i * blocks.columns + j + p * kLanes), sums[p]);
     for (std::size_t p = 0; p < parts; ++p) sums[p].store(rotated + j + p * kLanes);
   }
 }
 
-// What is known of the bytes of a query.
+// Statistics of the bytes of a query.
 struct SingleCodes {
   float scale, norm, error, tail_norm;
 };
 
-// Writes x as words of four bytes, kLanes apart, to each of which `zero` is added. 16 numbers at a time; `x` is
-// followed by zeros up to a multiple of 16.
+// Writes x as words of four bytes, kLanes apart, each with `zero` added. Zeros follow `x` up to a multiple of 16.
 CFE_INLINE SingleCodes encode_single(const BlocksView& blocks, const float* x, int largest_code, int zero,
                                      std::int32_t* words) {
   const std::size_t d = blocks.rows.d, prefix = 4 * blocks.prefix;
-  F16 largest = F16::all(0), squares = F16::all(0), error = F16::all(0);
+  F32x16 largest = F32x16::all(0), squares = F32x16::all(0), error = F32x16::all(0);
   for (std::size_t i = 0; i < d; i += kLanes) {
-    const F16 some = F16::load(x + i);
+    const F32x16 some = F32x16::load(x + i);
     largest = larger(absolute(some), largest);
     squares += some * some;
   }
   float lanes[kLanes], most = 0;
   largest.store(lanes);
   for (const float lane : lanes) most = lane > most ? lane : most;
-  const float tail = prefix < d ? row_product(x + prefix, x + prefix, d - prefix) : 0;
+  const float tail = prefix < d ? dot(x + prefix, x + prefix, d - prefix) : 0;
   const float scale = most > kTiny ? most / static_cast<float>(largest_code) : 1.0f;
-  const F16 scales = F16::all(scale), inverse = F16::all(1) / scales;
+  const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;
   for (std::size_t i = 0; i < d; i += kLanes) {
-    const F16 some = F16::load(x + i);
-    const I16 code = rounded(some * inverse);
-    const F16 difference = some - to_float(code) * scales;
+    const F32x16 some = F32x16::load(x + i);
+    const I32x16 code = rounded(some * inverse);
+    const F32x16 difference = some - to_float(code) * scales;
     error += difference * difference;
     std::int32_t codes[kLanes];
     code.store(codes);

@@ -1,27 +1,28 @@
-// Means that lists are ranked by, first compared in bytes: a quarter of the memory that floats take. What a byte
-// product says of the product of a query and a mean is the same as for rows; see kernels/block_queries.h.
+// Means that lists are ranked by, first compared in bytes, which take a quarter of the memory of floats. The bounds are
+// the same as for rows; see kernels/block_queries.h.
 #pragma once
 
 #include "core/byte_means.h"
-#include "kernels/block_products.h"
 #include "kernels/block_single.h"
+#include "kernels/dot_blocks.h"
 #include "kernels/select.h"
 
 namespace cfe::CFE_LEVEL {
 
 inline constexpr int kByteBlocksAtOnce = kWidth == kLanes ? 4 : 2;
 
-// Bounds, relative to the lengths of a query and a mean, by how much the roundings in float32 bring products by bytes
-// and by floats apart: those of four products of d terms, and some more; see lists/codecs.py, screening_error.
+// Bounds the difference between products by bytes and by floats that rounding in float32 causes, relative to the
+// lengths of a query and a mean: four products of d terms, and a few roundings more; see lists/codecs.py,
+// screening_error.
 CFE_INLINE float rounding_of_means(std::size_t d) { return static_cast<float>(4 * d + 64) * 0x1p-24f; }
 
-// More than the error of a norm, or a product with a query, of numbers whose squares are too small for float32.
+// Exceeds the error of a norm, or of a product with a query, if the squares underflow in float32.
 inline constexpr float kLeastError = 1e-18f;
 
-// Norms are sums of d terms.
+// A norm is a sum of d terms.
 CFE_INLINE float rounded_up(std::size_t d) { return 1 + static_cast<float>(d + 32) * 0x1p-23f; }
 
-// What the encoding of blocks wants to know.
+// The parts of a BlocksView that `encode` reads.
 CFE_INLINE BlocksView shape_of(std::size_t d, std::size_t words) {
   BlocksView shape{};
   shape.rows.d = d;
@@ -29,52 +30,52 @@ CFE_INLINE BlocksView shape_of(std::size_t d, std::size_t words) {
   return shape;
 }
 
-// Which of 16 means can be multiplied without overflow.
-CFE_INLINE I16 sound_means(const float* block, std::size_t d) {
-  F16 squares = F16::all(0);
-  for (std::size_t i = 0; i < d; ++i) squares += F16::load(block + i * kLanes) * F16::load(block + i * kLanes);
-  return F16::all(block::kLongest) >= squares;
+// The lanes of a block whose products cannot overflow.
+CFE_INLINE I32x16 sound_means(const float* block, std::size_t d) {
+  F32x16 squares = F32x16::all(0);
+  for (std::size_t i = 0; i < d; ++i) squares += F32x16::load(block + i * kLanes) * F32x16::load(block + i * kLanes);
+  return F32x16::all(block::kLongest) >= squares;
 }
 
 // Rounds means, (blocks, d, 16), to bytes; `buffer` is (d, 16).
 void encode_means(const float* means, std::span<const float> center, const ByteMeansTarget& target, float* buffer) {
   const std::size_t d = center.size();
-  const F16 center_norm = F16::all(__builtin_sqrtf(block::row_product(center.data(), center.data(), d)));
-  const F16 up = F16::all(rounded_up(d)), rounding = F16::all(rounding_of_means(d));
+  const F32x16 center_norm = F32x16::all(__builtin_sqrtf(block::dot(center.data(), center.data(), d)));
+  const F32x16 up = F32x16::all(rounded_up(d)), rounding = F32x16::all(rounding_of_means(d));
   for (std::size_t b = 0; b < target.blocks; ++b) {
     const float* block = means + b * d * kLanes;
-    const I16 sound = sound_means(block, d);
-    F16 along = F16::all(0);
+    const I32x16 sound = sound_means(block, d);
+    F32x16 along = F32x16::all(0);
     for (std::size_t i = 0; i < d; ++i) {
-      const F16 rest = select(sound, F16::load(block + i * kLanes) - F16::all(center[i]), F16::all(0));
+      const F32x16 rest = select(sound, F32x16::load(block + i * kLanes) - F32x16::all(center[i]), F32x16::all(0));
       rest.store(buffer + i * kLanes);
-      along += rest * F16::all(center[i]);
+      along += rest * F32x16::all(center[i]);
     }
     const block::Codes codes =
         block::encode(shape_of(d, target.words), buffer, kLargestRowCode, 0, target.data + b * target.words * kLanes);
     std::int32_t* statistics = target.statistics + b * kMeanStatistics * kLanes;
     auto* floats = reinterpret_cast<float*>(statistics);
-    (codes.sum * I16::all(-kZeroCode)).store(statistics + kMeanCorrection * kLanes);
+    (codes.sum * I32x16::all(-kZeroCode)).store(statistics + kMeanCorrection * kLanes);
     codes.scale.store(floats + kMeanScale * kLanes);
     along.store(floats + kMeanAlong * kLanes);
     (codes.error * up).store(floats + kMeanError * kLanes);
     ((codes.norm + codes.error) * up).store(floats + kMeanNorm * kLanes);
-    select(sound, (rounding * (codes.norm + center_norm) + F16::all(kLeastError)) * up, F16::all(block::kInfinite))
+    select(sound, (rounding * (codes.norm + center_norm) + F32x16::all(kLeastError)) * up, F32x16::all(kInfinite))
         .store(floats + kMeanRounding * kLanes);
   }
 }
 
-// Rounds a query to bytes; `rest` has room for d numbers, and zeros follow up to a multiple of 16.
+// Rounds a query to bytes. `rest` has room for d numbers, padded with zeros to a multiple of 16.
 ByteQuery encode_query(std::span<const float> x, std::span<const float> center, std::span<float> rest,
                        std::span<std::int32_t> words) {
   const std::size_t d = x.size();
-  const float along = block::row_product(x.data(), center.data(), d);
-  const float square = block::row_product(center.data(), center.data(), d);
+  const float along = block::dot(x.data(), center.data(), d);
+  const float square = block::dot(center.data(), center.data(), d);
   const float share = square > block::kTiny ? along / square : 0;
   for (std::size_t i = 0; i < d; ++i) rest[i] = x[i] - share * center[i];
   const block::SingleCodes codes =
       block::encode_single(shape_of(d, words.size() / kLanes), rest.data(), largest_code(d), kZeroCode, words.data());
-  const float up = rounded_up(d), norm = __builtin_sqrtf(block::row_product(x.data(), x.data(), d)) * up;
+  const float up = rounded_up(d), norm = __builtin_sqrtf(block::dot(x.data(), x.data(), d)) * up;
   return {words.data(),     along,          share, norm > block::kTiny ? norm : block::kTiny, codes.scale,
           codes.error * up, codes.norm * up};
 }
@@ -84,27 +85,27 @@ CFE_INLINE void bound_blocks(const ByteMeans& means, const ByteQuery& query, std
                              float* upper) {
   const std::int32_t* data = means.data + first * means.words * kLanes;
   const std::int32_t* statistics = means.statistics + first * kMeanStatistics * kLanes;
-  I16 totals[B];
-  for (int b = 0; b < B; ++b) totals[b] = I16::load(statistics + (b * kMeanStatistics + kMeanCorrection) * kLanes);
+  I32x16 totals[B];
+  for (int b = 0; b < B; ++b) totals[b] = I32x16::load(statistics + (b * kMeanStatistics + kMeanCorrection) * kLanes);
   for (std::size_t w = 0; w < means.words; ++w) {
-    const I16 own = I16::all(query.words[w * kLanes]);
+    const I32x16 own = I32x16::all(query.words[w * kLanes]);
     for (int b = 0; b < B; ++b)
-      totals[b] = add_products(totals[b], own, I16::load(data + (b * means.words + w) * kLanes));
+      totals[b] = add_products(totals[b], own, I32x16::load(data + (b * means.words + w) * kLanes));
   }
   for (int b = 0; b < B; ++b) {
     const auto of = [&](MeanStatistic which) CFE_LAMBDA {
-      return F16::load(reinterpret_cast<const float*>(statistics) + (b * kMeanStatistics + which) * kLanes);
+      return F32x16::load(reinterpret_cast<const float*>(statistics) + (b * kMeanStatistics + which) * kLanes);
     };
-    const F16 rest = to_float(totals[b]) * (of(kMeanScale) * F16::all(query.scale));
-    const F16 product = rest + (of(kMeanAlong) * F16::all(query.share) + F16::all(query.along));
-    const F16 error = of(kMeanError) * F16::all(query.rest) + of(kMeanNorm) * F16::all(query.error) +
-                      of(kMeanRounding) * F16::all(query.norm);
+    const F32x16 rest = to_float(totals[b]) * (of(kMeanScale) * F32x16::all(query.scale));
+    const F32x16 product = rest + (of(kMeanAlong) * F32x16::all(query.share) + F32x16::all(query.along));
+    const F32x16 error = of(kMeanError) * F32x16::all(query.rest) + of(kMeanNorm) * F32x16::all(query.error) +
+                         of(kMeanRounding) * F32x16::all(query.norm);
     (product - error).store(lower + (first + b) * kLanes);
     (product + error).store(upper + (first + b) * kLanes);
   }
 }
 
-// Writes bounds of what block_products gives for a query and some means, 16 for each block.
+// Writes bounds of the results of dot_blocks for a query and some means, 16 for each block.
 void bound_means(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper) {
   std::size_t b = 0;
   for (; b + kByteBlocksAtOnce <= means.blocks; b += kByteBlocksAtOnce)
@@ -112,9 +113,9 @@ void bound_means(const ByteMeans& means, const ByteQuery& query, float* lower, f
   for (; b < means.blocks; ++b) bound_blocks<1>(means, query, b, lower, upper);
 }
 
-// Writes the products of x with some rows of X as `block_products` has them: to the last bit.
-void product_of_rows(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
-                     std::span<float> scores) {
+// Writes the products of x with some rows of X, with the bits of `dot_blocks`.
+void dot_rows_as_blocks(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                        std::span<float> scores) {
   static_assert(kChains == 4);
   constexpr std::size_t kAtOnce = 4;
   const std::size_t d = x.size(), number = rows.size();

@@ -8,7 +8,7 @@ namespace cfe::CFE_LEVEL {
 
 CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
   std::size_t i = 0;
-  for (; i + kLanes <= d; i += kLanes) (F16::load(total + i) + F16::load(x + i)).store(total + i);
+  for (; i + kLanes <= d; i += kLanes) (F32x16::load(total + i) + F32x16::load(x + i)).store(total + i);
   for (; i < d; ++i) total[i] += x[i];
 }
 
@@ -41,7 +41,7 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   normalise(of.mean, d);
 }
 
-// Writes the normalised mean of a list, and those of its (list, class) centroids; `x`, (d,), is written over.
+// Writes the normalised mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.
 void list_centroids(const ListCentroids& of, float* x) { CFE_WITH_CODEC(of.lists.rows.codec, list_centroids_of, of, x) }
 
 }  // namespace cfe::CFE_LEVEL

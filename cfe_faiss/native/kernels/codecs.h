@@ -1,4 +1,4 @@
-// Rows of each codec: decoded, screened and scored; see cfe_faiss/lists/codecs.py.
+// Rows of each codec: decoding, screening and scoring; see cfe_faiss/lists/codecs.py.
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace cfe::CFE_LEVEL {
 
-// The components from i on of a row, as its codec has them: 16, or n < 16.
+// Components of a row from i on in its codec: 16, or n < 16.
 template <Codec codec, class... Count>
-CFE_INLINE F16 components(const std::uint8_t* row, std::size_t i, Count... n) {
+CFE_INLINE F32x16 components(const std::uint8_t* row, std::size_t i, Count... n) {
   if constexpr (codec == Codec::kFlat)
     return load_floats(row + 4 * i, n...);
   else if constexpr (codec == Codec::kFp16)
@@ -20,13 +20,13 @@ CFE_INLINE F16 components(const std::uint8_t* row, std::size_t i, Count... n) {
     return load_bytes(row + i, n...);
 }
 
-// What bytes stand for. FAISS rounds once where it decodes several components at once, else twice, and so do we.
+// Decodes bytes. FAISS rounds once if it decodes eight components at once, else twice; the bits must be the same here.
 template <class... Count>
-CFE_INLINE F16 in_range(const RowsView& rows, const F16& bytes, std::size_t i, Count... n) {
+CFE_INLINE F32x16 in_range(const RowsView& rows, const F32x16& bytes, std::size_t i, Count... n) {
   const auto* low_bytes = reinterpret_cast<const std::uint8_t*>(rows.low + i);
   const auto* spread_bytes = reinterpret_cast<const std::uint8_t*>(rows.spread + i);
-  const F16 low = load_floats(low_bytes, n...), spread = load_floats(spread_bytes, n...);
-  const F16 share = (bytes + F16::all(0.5f)) / F16::all(255.0f);
+  const F32x16 low = load_floats(low_bytes, n...), spread = load_floats(spread_bytes, n...);
+  const F32x16 share = (bytes + F32x16::all(0.5f)) / F32x16::all(255.0f);
   return rows.d % kDecodedAtOnce == 0 ? rounded_once(share, spread, low) : low + share * spread;
 }
 
@@ -37,7 +37,7 @@ CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float*
     return;
   }
   const auto decode = [&](std::size_t i, auto... n) CFE_LAMBDA {
-    const F16 v = components<codec>(row, i, n...);
+    const F32x16 v = components<codec>(row, i, n...);
     if constexpr (codec == Codec::kSq8)
       return in_range(rows, v, i, n...);
     else
@@ -46,7 +46,7 @@ CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float*
   std::size_t i = 0;
   for (; i + kLanes <= rows.d; i += kLanes) decode(i).store(x + i);
   if (i == rows.d) return;
-  if (rows.d > kLanes) {  // the last 16, of which some are there already
+  if (rows.d > kLanes) {  // the last 16; some of them have been written
     decode(rows.d - kLanes).store(x + rows.d - kLanes);
     return;
   }
@@ -55,7 +55,7 @@ CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float*
   std::memcpy(x, all, 4 * rows.d);
 }
 
-// The similarity of x and a row; `buffer`, (d,), is written over.
+// The similarity of x and a row; `buffer`, (d,), is scratch.
 template <Codec codec>
 CFE_INLINE float score_row(const RowsView& rows, const float* x, const std::uint8_t* row, float* buffer) {
   if constexpr (codec == Codec::kFlat) return similarity(x, reinterpret_cast<const float*>(row), rows.d);
@@ -63,7 +63,7 @@ CFE_INLINE float score_row(const RowsView& rows, const float* x, const std::uint
   return similarity(x, buffer, rows.d);
 }
 
-// Writes what codes have to be multiplied by to screen them against x, (d,), and returns what is to be added.
+// Writes factors of the codes of a row, (d,), whose sum of products estimates x·row; returns the constant to add to it.
 template <Codec codec>
 CFE_INLINE float screening_weights(const RowsView& rows, const float* x, float* weights) {
   if constexpr (codec != Codec::kSq8) {
@@ -81,24 +81,23 @@ CFE_INLINE float screening_weights(const RowsView& rows, const float* x, float* 
 
 inline constexpr std::size_t kScreened = 4;  // rows at once
 
-// The weights after the last whole 16, which is where the last 16 components of a row have them; all if d < 16.
-CFE_INLINE F16 last_weights(const float* weights, std::size_t d) {
+// The weights after the last multiple of 16, at the lanes of the last 16 components; all weights if d < 16.
+CFE_INLINE F32x16 last_weights(const float* weights, std::size_t d) {
   if (d < kLanes) return load_floats(reinterpret_cast<const std::uint8_t*>(weights), d);
   float last[kLanes] = {};
   for (std::size_t i = d - d % kLanes; i < d; ++i) last[i + kLanes - d] = weights[i];
-  return F16::load(last);
+  return F32x16::load(last);
 }
 
-// The products of a query, as `screening_weights` and `last_weights` have it, and some rows: up to rounding, in any
-// order.
+// The products of a query, prepared by `screening_weights` and `last_weights`, and some rows, summed in any order.
 template <Codec codec>
-CFE_INLINE Float4 screen_rows(const float* weights, const F16& last, std::size_t d, const std::uint8_t* const* row) {
-  F16 sums[kScreened];
-  const auto add = [&](const F16& w, auto... where) CFE_LAMBDA {
+CFE_INLINE Float4 screen_rows(const float* weights, const F32x16& last, std::size_t d, const std::uint8_t* const* row) {
+  F32x16 sums[kScreened];
+  const auto add = [&](const F32x16& w, auto... where) CFE_LAMBDA {
     for (std::size_t r = 0; r < kScreened; ++r) sums[r] = fused(w, components<codec>(row[r], where...), sums[r]);
   };
-  for (F16& total : sums) total = F16::all(0);
-  for (std::size_t i = 0; i + kLanes <= d; i += kLanes) add(F16::load(weights + i), i);
+  for (F32x16& total : sums) total = F32x16::all(0);
+  for (std::size_t i = 0; i + kLanes <= d; i += kLanes) add(F32x16::load(weights + i), i);
   if (d < kLanes)
     add(last, std::size_t{0}, d);
   else if (d % kLanes != 0)
@@ -117,7 +116,7 @@ void gather_of(const RowsView& rows, std::span<const std::int64_t> wanted, float
   }
 }
 
-// Calls what takes the codec as a template argument, <codec>(arguments).
+// Calls function<codec>(arguments).
 #define CFE_WITH_CODEC(codec, function, ...) \
   if (codec == Codec::kFlat)                 \
     function<Codec::kFlat>(__VA_ARGS__);     \
@@ -126,8 +125,8 @@ void gather_of(const RowsView& rows, std::span<const std::int64_t> wanted, float
   else                                       \
     function<Codec::kSq8>(__VA_ARGS__);
 
-// Calls take(home, place) for each row of a list, FAISS's own or one of references, that wants(row) takes: with the
-// list of FAISS's that it lies in.
+// Calls take(home, place) for each row of a list for which wants(row) holds, with its list in FAISS. The list is
+// FAISS's or one of references.
 template <class Wants, class Take>
 CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const Wants& wants, const Take& take) {
   const RowsView& rows = lists.rows;
@@ -147,7 +146,7 @@ CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const 
   }
 }
 
-// Copies vectors and ids out of the lists that hold some rows: X, (wanted, d), and ids, (wanted,).
+// Copies vectors and ids of some rows: X, (wanted, d), and ids, (wanted,).
 void gather(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) {
   CFE_WITH_CODEC(rows.codec, gather_of, rows, wanted, X, ids)
 }

@@ -1,5 +1,4 @@
-// The steps of the similarity join (see core/join.h) that take time. Its bounds are rigorous, so sums may be in any
-// order.
+// The kernels of the similarity join (see core/join.h). Its bounds are rigorous, so sums may have any order.
 #pragma once
 
 #include "core/join.h"
@@ -8,28 +7,28 @@
 namespace cfe::CFE_LEVEL {
 
 struct SketchBox {
-  F16 low, high;
+  F32x16 low, high;
 };
 
 // The squared distance of two boxes: the sum over axes of max(0, low - other high, other low - high)**2.
 CFE_INLINE float squared_distance(const SketchBox& a, const SketchBox& b) {
-  const F16 apart = larger(larger(a.low - b.high, b.low - a.high), F16::all(0));
+  const F32x16 apart = larger(larger(a.low - b.high, b.low - a.high), F32x16::all(0));
   return sum(apart * apart);
 }
 
 CFE_INLINE SketchBox sketch_of(const float* sketches, std::int64_t row) {
-  const F16 sketch = F16::load(sketches + static_cast<std::size_t>(row) * kSketch);
+  const F32x16 sketch = F32x16::load(sketches + static_cast<std::size_t>(row) * kSketch);
   return {sketch, sketch};
 }
 
 float box_distance(const float* low, const float* high, const float* other_low, const float* other_high) {
-  return squared_distance({F16::load(low), F16::load(high)}, {F16::load(other_low), F16::load(other_high)});
+  return squared_distance({F32x16::load(low), F32x16::load(high)}, {F32x16::load(other_low), F32x16::load(other_high)});
 }
 
-// Writes those of the rows whose sketches are within the limit of a box, and returns how many they are.
+// Writes the rows whose sketches are within the limit of a box; returns their number.
 std::size_t close_rows(std::span<const std::int64_t> rows, const float* sketches, const float* low, const float* high,
                        double limit, std::int64_t* close) {
-  const SketchBox box{F16::load(low), F16::load(high)};
+  const SketchBox box{F32x16::load(low), F32x16::load(high)};
   std::size_t count = 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     close[count] = rows[r];
@@ -38,13 +37,12 @@ std::size_t close_rows(std::span<const std::int64_t> rows, const float* sketches
   return count;
 }
 
-// Puts the sketches of the rows of a leaf that are within the limit of some rows side by side, component by component,
-// and returns how many they are.
+// Copies the sketches of the leaf's rows within the limit of some rows, component by component. Returns their number.
 CFE_INLINE std::size_t close_columns(const JoinTree& tree, const JoinLeaf& leaf, double limit) {
   const float *own = tree.coarse.data, *sketches = leaf.others.coarse.data;
   SketchBox box = sketch_of(own, leaf.rows[0]);
   for (std::size_t r = 1; r < leaf.rows.size(); ++r) {
-    const F16 sketch = sketch_of(own, leaf.rows[r]).low;
+    const F32x16 sketch = sketch_of(own, leaf.rows[r]).low;
     box = {smaller(box.low, sketch), larger(box.high, sketch)};
   }
   std::size_t width = 0;
@@ -58,34 +56,35 @@ CFE_INLINE std::size_t close_columns(const JoinTree& tree, const JoinLeaf& leaf,
   return width;
 }
 
-// Writes the inner products of a sketch with some columns, 16 at a time, and returns whether any reaches the limit.
+// Writes the inner products of a sketch with some columns, 16 at a time. Returns whether any reaches the limit.
 CFE_INLINE bool column_products(const float* sketch, const JoinLeaf& leaf, std::size_t width, float limit) {
-  constexpr std::size_t kSums = kWidth == 16 ? 4 : kWidth == 8 ? 2 : 1;  // side by side, as each waits for its last
-  F16 largest = F16::all(-std::numeric_limits<float>::infinity());
+  constexpr std::size_t kSums = kWidth == 16 ? 4 : kWidth == 8 ? 2 : 1;  // hide the latency of additions
+  F32x16 largest = F32x16::all(-std::numeric_limits<float>::infinity());
   for (std::size_t c = 0; c < width; c += kLanes) {
-    F16 sums[kSums];
-    for (F16& total : sums) total = F16::all(0);
+    F32x16 sums[kSums];
+    for (F32x16& total : sums) total = F32x16::all(0);
     for (std::size_t i = 0; i < kSketch; ++i)
-      sums[i % kSums] = fused(F16::all(sketch[i]), F16::load(leaf.columns + i * leaf.padded + c), sums[i % kSums]);
+      sums[i % kSums] =
+          fused(F32x16::all(sketch[i]), F32x16::load(leaf.columns + i * leaf.padded + c), sums[i % kSums]);
     for (std::size_t i = 1; i < kSums; ++i) sums[0] = sums[0] + sums[i];
     sums[0].store(leaf.scores + c);
     largest = larger(sums[0], largest);
   }
-  return any(largest >= F16::all(limit));
+  return any(largest >= F32x16::all(limit));
 }
 
 CFE_INLINE float fine_product(const JoinTree& tree, std::int64_t row, const JoinTree& others, std::int64_t other) {
   const std::size_t width = tree.fine.columns;
   const auto* x = reinterpret_cast<const std::uint8_t*>(tree.fine.data + static_cast<std::size_t>(row) * width);
   const auto* y = reinterpret_cast<const std::uint8_t*>(others.fine.data + static_cast<std::size_t>(other) * width);
-  F16 total = F16::all(0);
+  F32x16 total = F32x16::all(0);
   std::size_t i = 0;
   for (; i + kLanes <= width; i += kLanes) total = fused(load_floats(x + 4 * i), load_floats(y + 4 * i), total);
   if (i < width) total = fused(load_floats(x + 4 * i, width - i), load_floats(y + 4 * i, width - i), total);
   return sum(total);
 }
 
-// Writes the pairs of a block's rows and those of a leaf that may reach the limits.
+// Writes the pairs of a block's rows and a leaf's rows that may reach the limits.
 void join_leaf(const JoinTree& tree, const JoinLeaf& leaf, const JoinLimits& limits, JoinPairs& pairs,
                JoinCounts& counts) {
   counts.tested += leaf.stop - leaf.first;

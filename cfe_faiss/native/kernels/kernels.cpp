@@ -2,22 +2,29 @@
 #include "core/kernels.h"
 
 #include "kernels/block_pack.h"
-#include "kernels/block_products.h"
 #include "kernels/block_scan.h"
 #include "kernels/byte_means.h"
 #include "kernels/centroids.h"
 #include "kernels/codecs.h"
+#include "kernels/dot_blocks.h"
+#include "kernels/dot_rows.h"
 #include "kernels/join.h"
 #include "kernels/list_scan.h"
 #include "kernels/nearest_centroid.h"
 #include "kernels/normalise.h"
-#include "kernels/propagation.h"
-#include "kernels/row_products.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
 #include "kernels/tiles.h"
 
 namespace cfe {
+
+namespace CFE_LEVEL {  // kernels/propagation.cpp: a separate file, as it takes long to compile
+
+void step(const Nodes& nodes, double alpha, const Step& step, const Sums& sums);
+void gather(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
+float finish(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
+
+}  // namespace CFE_LEVEL
 
 #define CFE_JOINED(name, level) name##_##level
 #define CFE_TABLE(level) CFE_JOINED(kernels, level)
@@ -38,14 +45,14 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .finish = CFE_LEVEL::finish,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,
-      .row_products = CFE_LEVEL::row_products,
+      .dot_rows = CFE_LEVEL::dot_rows,
       .near_best = CFE_LEVEL::near_best,
-      .rank_scores = CFE_LEVEL::rank_scores,
-      .block_products = CFE_LEVEL::block_products,
+      .best_scores = CFE_LEVEL::best_scores,
+      .dot_blocks = CFE_LEVEL::dot_blocks,
       .encode_means = CFE_LEVEL::encode_means,
       .encode_query = CFE_LEVEL::encode_query,
       .bound_means = CFE_LEVEL::bound_means,
-      .product_of_rows = CFE_LEVEL::product_of_rows,
+      .dot_rows_as_blocks = CFE_LEVEL::dot_rows_as_blocks,
       .gather_rows = CFE_LEVEL::gather,
       .list_centroids = CFE_LEVEL::list_centroids,
       .scan_lists = CFE_LEVEL::scan_lists,

@@ -1,4 +1,4 @@
-// The scan of a query's lists: float products screen the rows, those that may matter are scored.
+// The scan of a query's lists: float products screen the rows, and rows that may be results are scored.
 #pragma once
 
 #include "core/scan.h"
@@ -6,8 +6,8 @@
 
 namespace cfe::CFE_LEVEL {
 
-// Calls take(list, first, stop) for the rows of a query's lists that may be its evidence, with where they lie, side by
-// side; a row that several lists lead to is met as often.
+// Calls take(list, first, stop) for consecutive rows of a query's lists that may be its evidence. A row in several
+// lists is visited several times.
 template <class Take>
 CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, const Take& take) {
   const RowsView& rows = lists.rows;
@@ -35,22 +35,22 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
   }
 }
 
-// Rows that are gathered until there are enough of them to be screened at once.
+// Rows gathered until there are enough for screening.
 template <Codec codec>
 struct RowScreen {
   const RowsView& rows;
   const float* x;
   const float* weights;
-  F16 last;  // weights
+  F32x16 last;  // of the weights
   float* buffer;
-  float offset;  // what is added to products so that they bound similarities
-  bool deduplicate;
+  float offset;   // added to products, so that they bound similarities
+  IdTable* held;  // null if no row is in two lists
   TopK best;
   std::size_t gathered = 0;
   const std::uint8_t* codes[kScreened] = {};
   std::int64_t ids[kScreened] = {};
 
-  // Rows that lie side by side.
+  // Consecutive rows.
   CFE_INLINE void add(const std::uint8_t* row, const std::int64_t* id, std::size_t count) {
     for (; count >= kScreened; count -= kScreened, row += kScreened * rows.row_size, id += kScreened) {
       const std::uint8_t* side_by_side[kScreened];
@@ -77,7 +77,7 @@ struct RowScreen {
   CFE_INLINE Float4 upper_bounds(const std::uint8_t* const* four) const {
     return screen_rows<codec>(weights, last, rows.d, four) + offset;
   }
-  // What is not a number tells nothing: a damaged row may hold anything.
+  // NaN excludes nothing: a damaged row may hold anything.
   CFE_INLINE bool reach(const Float4& bounds) const {
     const auto below = bounds < best.worst();
     return (below[0] & below[1] & below[2] & below[3]) == 0;
@@ -85,30 +85,33 @@ struct RowScreen {
   void score(float bound, const std::uint8_t* row, std::int64_t id) const {
     if (bound < best.worst()) return;
     const float s = score_row<codec>(rows, x, row, buffer);
-    if (deduplicate)
-      best.push_once(s, id);
+    if (held != nullptr)
+      best.push_once(s, id, *held);
     else
       best.push(s, id);
   }
 };
 
 template <Codec codec>
-void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin, float* buffer, TopK best) {
+void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin, const ScanMemory& memory, TopK best) {
   const RowsView& rows = lists.rows;
-  float* weights = buffer + rows.d;
-  // Twice the margin covers that the sum with it is rounded, too.
+  float* weights = memory.buffer + rows.d;
+  IdTable held{memory.held.data(), memory.held.size(), 0};
+  if (lists.deduplicate()) held.fill(best.I, best.k);
+  // Twice the margin also covers the rounding of the sum with it.
   const float offset = screening_weights<codec>(rows, query.x, weights) + static_cast<float>(2 * margin);
-  const F16 last = last_weights(weights, rows.d);
-  RowScreen<codec> screen{rows, query.x, weights, last, buffer, offset, lists.deduplicate(), best};
+  const F32x16 last = last_weights(weights, rows.d);
+  RowScreen<codec> screen{rows, query.x, weights, last, memory.buffer, offset, lists.deduplicate() ? &held : nullptr,
+                          best};
   for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
     screen.add(rows.codes[list] + rows.row_size * first, rows.ids[list] + first, stop - first);
   });
   screen.finish();
 }
 
-// Pushes the eligible rows of a query's lists. `margin` bounds the error of a screening product; `buffer` is (2 * d,).
-void scan_lists(const ListsView& lists, const ListQuery& query, double margin, float* buffer,
-                TopK best){CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, margin, buffer, best)}
+// Pushes the eligible rows of a query's lists. `margin` bounds the error of a screening product.
+void scan_lists(const ListsView& lists, const ListQuery& query, double margin, const ScanMemory& memory,
+                TopK best){CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, margin, memory, best)}
 
 // --- by product-quantizer codes ---
 
@@ -116,14 +119,14 @@ void scan_lists(const ListsView& lists, const ListQuery& query, double margin, f
 CFE_INLINE void codeword_products(const float* x, const PqView& pq, float* table) {
   for (std::size_t part = 0; part < pq.parts; ++part)
     for (std::size_t c = 0; c < kCodewords; c += kLanes) {
-      F16 total = F16::all(0);
+      F32x16 total = F32x16::all(0);
       for (std::size_t i = part * pq.width; i < (part + 1) * pq.width; ++i)
-        total = total + F16::all(x[i]) * F16::load(pq.codewords + i * kCodewords + c);
+        total = total + F32x16::all(x[i]) * F32x16::load(pq.codewords + i * kCodewords + c);
       total.store(table + part * kCodewords + c);
     }
 }
 
-// The sum of what a code says to look up; its order is fixed, so that equal codes have equal sums.
+// The sum of the table's entries for a code, in a fixed order, so that equal codes have equal sums.
 CFE_INLINE float looked_up(const float* table, const std::uint8_t* code, std::size_t parts) {
   float sums[4] = {};
   std::size_t part = 0;
@@ -136,47 +139,46 @@ CFE_INLINE float looked_up(const float* table, const std::uint8_t* code, std::si
 // The best rows by their codes: a heap, worst first.
 struct NearestRows {
   NearRow* heap;
+  std::int64_t* ids;  // of the same rows
   std::size_t size;
 
   CFE_INLINE static bool worse_row(const NearRow& a, const NearRow& b) { return worse(a.score, a.id, b.score, b.id); }
-  CFE_INLINE bool holds(std::int64_t id) const {
-    bool found = false;
-    for (std::size_t place = 0; place < size; ++place) found |= heap[place].id == id;
-    return found;
-  }
-  CFE_INLINE void push(const NearRow& row, bool deduplicate) const {
-    if (!worse_row(heap[0], row) || (deduplicate && holds(row.id))) return;
+  CFE_INLINE void push(const NearRow& row, IdTable* held) const {
+    if (!worse_row(heap[0], row) || (held != nullptr && !held->add(row.id, ids, size))) return;
     std::size_t place = 0;
     for (;;) {
       std::size_t child = 2 * place + 1;
       if (child >= size) break;
       if (child + 1 < size && worse_row(heap[child + 1], heap[child])) ++child;
       if (!worse_row(heap[child], row)) break;
-      heap[place] = heap[child];
+      put(place, heap[child]);
       place = child;
     }
-    heap[place] = row;
+    put(place, row);
   }
+  CFE_INLINE void put(std::size_t place, const NearRow& row) const { heap[place] = row, ids[place] = row.id; }
 };
 
-// Pushes those rows of a query's lists that are best by their codes, scored by their vectors, which are float32. Among
-// rows of equal codes smaller ids are kept.
+// Pushes the rows of a query's lists that are best by their codes, scored by their float32 vectors. Of equal codes,
+// smaller ids are preferred.
 void scan_codes(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqScratch& scratch, TopK best) {
   const RowsView& rows = lists.rows;
   float *table = scratch.table.data(), *to_centroids = scratch.to_centroids.data();
   codeword_products(query.x, pq, table);
   const float unknown = std::numeric_limits<float>::quiet_NaN();
   for (std::size_t list = 0; list < rows.nlist; ++list) to_centroids[list] = unknown;
-  const NearestRows nearest{scratch.nearest.data(), scratch.nearest.size()};
-  for (std::size_t place = 0; place < nearest.size; ++place) nearest.heap[place] = {kPadding, kNoId, nullptr};
-  const bool deduplicate = lists.deduplicate();
+  const NearestRows nearest{scratch.nearest.data(), scratch.ids.data(), scratch.nearest.size()};
+  for (std::size_t place = 0; place < nearest.size; ++place) nearest.put(place, {kPadding, kNoId, nullptr});
+  IdTable table_of_ids{scratch.held.data(), scratch.held.size(), 0};
+  IdTable* const held = lists.deduplicate() ? &table_of_ids : nullptr;
+  if (held != nullptr) held->fill(scratch.ids.data(), scratch.ids.size());
   for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
     float& along = to_centroids[list];
     if (along != along) along = similarity(query.x, pq.centroids + list * rows.d, rows.d);
     for (std::size_t place = first; place < stop; ++place) {
       const float s = along + looked_up(table, rows.pq_codes[list] + place * pq.parts, pq.parts);
       if (s >= nearest.heap[0].score)
-        nearest.push({s, rows.ids[list][place], rows.codes[list] + rows.row_size * place}, deduplicate);
+        nearest.push({s, rows.ids[list][place], rows.codes[list] + rows.row_size * place}, held);
     }
   });
   for (std::size_t place = 0; place < nearest.size; ++place) {

@@ -1,5 +1,5 @@
-// The nearest of some centroids, exactly: products in any order screen them, 16 at a time, and where more than one
-// comes near the largest, similarities decide.
+// The nearest centroid, exactly: products in any order screen the centroids, 16 at a time. If several come near the
+// largest product, similarities decide.
 #pragma once
 
 #include <limits>
@@ -12,15 +12,15 @@ namespace cfe::CFE_LEVEL {
 
 inline constexpr int kVectorsAtOnce = 4;
 inline constexpr int kCentroidBlocksAtOnce = kWidth == kLanes ? 4 : 2;
-inline constexpr std::size_t kVectorsOfTile = 64;  // whose maxima are kept until all centroids were seen
+inline constexpr std::size_t kVectorsOfTile = 64;  // vectors whose maxima are kept for all centroids
 
-// Of each lane, the largest product so far, the block that it is of, and the second largest.
+// Per lane, the largest product so far, its block, and the second largest product.
 struct LaneMaxima {
-  F16 first, second;
-  I16 block;
+  F32x16 first, second;
+  I32x16 block;
 };
 
-// Q vectors and B blocks: products and what they change of the maxima.
+// Updates the maxima by the products of Q vectors and B blocks.
 template <int Q, int B>
 CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std::size_t block, LaneMaxima* maxima) {
   const std::size_t d = centroids.d;
@@ -62,7 +62,7 @@ CFE_INLINE void raise_tile(const float* X, std::size_t rows, const CentroidBlock
   for (; r < rows; ++r) raise_lanes<1, B>(X + r * centroids.d, centroids, block, maxima + r);
 }
 
-CFE_INLINE float largest_of(const F16& v) {
+CFE_INLINE float largest_of(const F32x16& v) {
   float numbers[kLanes];
   v.store(numbers);
   for (int width = kLanes / 2; width > 0; width /= 2)
@@ -71,7 +71,7 @@ CFE_INLINE float largest_of(const F16& v) {
   return numbers[0];
 }
 
-// The nearest of the centroids whose similarity is larger than the best so far, or as large with a smaller number.
+// Takes the centroid if its similarity is larger than the best so far, or equal with a smaller number.
 CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std::size_t number, float& best,
                             std::int32_t& nearest) {
   const float s = similarity(x, centroids.rows.data() + number * centroids.d, centroids.d);
@@ -82,7 +82,7 @@ CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std
 // The number of the nearest centroid, and its similarity if `wanted`.
 CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, bool wanted,
                                float& best) {
-  const F16 bound = F16::all(largest_of(maxima.first) - 2 * centroids.margin);
+  const F32x16 bound = F32x16::all(largest_of(maxima.first) - 2 * centroids.margin);
   const Mask near = bits(maxima.first >= bound);
   std::int32_t block[kLanes], nearest = 0;
   maxima.block.store(block);
@@ -100,8 +100,8 @@ CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, 
   return nearest;
 }
 
-// Writes which centroid has the largest similarity with each vector, (n,) of length d, of equals the first; and that
-// similarity, (n,) or empty.
+// Writes the centroid with the largest similarity with each vector, (n,) of length d; of equals the first. Also writes
+// that similarity, (n,), unless the span is empty.
 void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
                        std::span<std::int32_t> nearest) {
   LaneMaxima maxima[kVectorsOfTile];
@@ -110,8 +110,8 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
   for (std::size_t start = 0; start < nearest.size(); start += kVectorsOfTile) {
     const std::size_t rows = nearest.size() - start < kVectorsOfTile ? nearest.size() - start : kVectorsOfTile;
     const float* tile = X + start * centroids.d;
-    const F16 nothing = F16::all(-std::numeric_limits<float>::infinity());
-    for (std::size_t r = 0; r < rows; ++r) maxima[r] = {nothing, nothing, I16::all(0)};
+    const F32x16 nothing = F32x16::all(-std::numeric_limits<float>::infinity());
+    for (std::size_t r = 0; r < rows; ++r) maxima[r] = {nothing, nothing, I32x16::all(0)};
     std::size_t block = 0;
     for (; block + kCentroidBlocksAtOnce <= blocks; block += kCentroidBlocksAtOnce)
       raise_tile<kVectorsAtOnce, kCentroidBlocksAtOnce>(tile, rows, centroids, block, maxima);
@@ -124,8 +124,8 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
   }
 }
 
-// Adds the vectors of the lists `first` to `last` - 1 to their sums, each times its weight, in the order of the
-// vectors; products and sums are rounded separately.
+// Adds the weighted vectors of the lists `first` to `last` - 1 to their sums, in the order of the vectors. Products and
+// sums are rounded separately.
 void add_weighted(const float* X, const WeightedLists& of, std::size_t first, std::size_t last, const ListSums& to) {
   const std::size_t d = to.d;
   for (std::size_t r = 0; r < of.lists.size(); ++r) {
@@ -135,9 +135,9 @@ void add_weighted(const float* X, const WeightedLists& of, std::size_t first, st
     to.weights[j] += weight;
     const float* x = X + r * d;
     float* sums = to.sums.data() + j * d;
-    const F16 weights = F16::all(weight);
+    const F32x16 weights = F32x16::all(weight);
     std::size_t i = 0;
-    for (; i + kLanes <= d; i += kLanes) (F16::load(sums + i) + weights * F16::load(x + i)).store(sums + i);
+    for (; i + kLanes <= d; i += kLanes) (F32x16::load(sums + i) + weights * F32x16::load(x + i)).store(sums + i);
     for (; i < d; ++i) sums[i] += weight * x[i];
   }
 }

@@ -1,7 +1,7 @@
 // The similarity of two rows: products of float32 summed in float64, in one order at every level.
 //
 // A product of two float32 numbers is exact in float64, so only the order of the sums decides the bits: 16 partial
-// sums, the upper eight added to the lower, then a tree, then what is left at the end of the rows one by one.
+// sums, the upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ CFE_INLINE Doubles widened(const double* from) {
   return v;
 }
 
-// The sum of the eight numbers in the given registers, by a tree: first those of each two neighbours.
+// The sum of the eight numbers in the given registers, by a tree that starts with neighbours.
 CFE_INLINE double tree_sum(const Doubles* sums) {
 #if CFE_WIDTH == 16
   const auto pairs =
@@ -47,7 +47,7 @@ CFE_INLINE double tree_sum(const Doubles* sums) {
 #endif
 }
 
-// One number; like `widened`, wherever it lies: in a mapped file vectors may lie at odd addresses.
+// One number. Like `widened`, it may be unaligned: in a mapped file vectors may have odd addresses.
 template <class Number>
 CFE_INLINE double number_at(const Number* from) {
   Number value;
@@ -68,8 +68,11 @@ CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d
   return total;
 }
 
+// Rounds a sum to a similarity: 0 where a negative sum underflows, not -0.
+CFE_INLINE float rounded_similarity(double sum) { return static_cast<float>(sum) + 0.0f; }
+
 CFE_INLINE float similarity(const float* x, const float* y, std::size_t d) {
-  return static_cast<float>(sum_of_products(x, y, d));
+  return rounded_similarity(sum_of_products(x, y, d));
 }
 
 // The length of x, in float64.

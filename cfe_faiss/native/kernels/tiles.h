@@ -1,4 +1,4 @@
-// Exact search in a tile: products screen the pairs, those that may matter are scored.
+// Exact search in a tile: products screen the pairs, and pairs that may be results are scored.
 #pragma once
 
 #include "core/tiles.h"
@@ -24,23 +24,23 @@ CFE_INLINE void for_each_column(const Tile& tile, std::size_t r, const Reaches& 
 
 // Whether any of some numbers reaches a threshold.
 CFE_INLINE bool any_reaches(const float* numbers, std::size_t first, std::size_t stop, float threshold) {
-  const F16 wanted = F16::all(threshold);
-  I16 found = F16::all(0) > F16::all(0);
+  const F32x16 wanted = F32x16::all(threshold);
+  I32x16 found = F32x16::all(0) > F32x16::all(0);
   std::size_t j = first;
-  for (; j + kLanes <= stop; j += kLanes) found = found | (F16::load(numbers + j) >= wanted);
+  for (; j + kLanes <= stop; j += kLanes) found = found | (F32x16::load(numbers + j) >= wanted);
   bool more = any(found);
   for (; j < stop; ++j) more |= numbers[j] >= threshold;
   return more;
 }
 
-// Whether any of some numbers reaches a threshold, or that of its own place.
+// Whether any of some numbers reaches a threshold, or the threshold of its own index.
 CFE_INLINE bool any_reaches(const float* numbers, std::size_t first, std::size_t stop, float threshold,
                             const float* thresholds) {
-  const F16 wanted = F16::all(threshold);
-  I16 found = F16::all(0) > F16::all(0);
+  const F32x16 wanted = F32x16::all(threshold);
+  I32x16 found = F32x16::all(0) > F32x16::all(0);
   std::size_t j = first;
   for (; j + kLanes <= stop; j += kLanes)
-    found = found | (F16::load(numbers + j) >= smaller(wanted, F16::load(thresholds + j)));
+    found = found | (F32x16::load(numbers + j) >= smaller(wanted, F32x16::load(thresholds + j)));
   bool more = any(found);
   for (; j < stop; ++j) more |= numbers[j] >= threshold || numbers[j] >= thresholds[j];
   return more;

@@ -1,5 +1,5 @@
-// Which instruction set a kernel is compiled for. kernels/kernels.cpp is compiled once for each, with CFE_LEVEL set;
-// everything in it lies in a namespace of that name, so that no two of them are mixed up by the linker.
+// The instruction set that kernels are compiled for. Files in kernels/ are compiled once for each, with CFE_LEVEL set.
+// Everything in them is in a namespace of that name, so that the linker cannot mix levels.
 #pragma once
 
 #ifndef CFE_LEVEL

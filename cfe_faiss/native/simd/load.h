@@ -1,4 +1,4 @@
-// Vectors of 16 floats out of float32, float16 and bytes, whole or of the first few of them, and their sum.
+// Vectors of 16 floats from float32, float16 and bytes, complete or the first few numbers, and their sums.
 #pragma once
 
 #include "simd/vector.h"
@@ -6,43 +6,43 @@
 namespace cfe::CFE_LEVEL {
 
 #if defined(CFE_LEVEL_avx512)
-inline constexpr __mmask16 kAllLanes = 0xFFFF;  // GCC 12 takes what intrinsics without a mask do for uninitialised
+inline constexpr __mmask16 kAllLanes = 0xFFFF;  // GCC 12 takes results of intrinsics without a mask for uninitialised
 #endif
 
-// 16 numbers of a type, of which the first n < 16 are read; zeros follow.
+// The first n < 16 numbers of a type, then zeros.
 template <class Number>
 struct FirstOf {
   Number values[kLanes] = {};
   CFE_INLINE FirstOf(const std::uint8_t* from, std::size_t n) { std::memcpy(values, from, n * sizeof(Number)); }
 };
 
-// Addresses are of bytes, as what FAISS has mapped from a file may lie anywhere.
-CFE_INLINE F16 load_floats(const std::uint8_t* from) {
-  F16 v;
+// Byte addresses, as vectors in a file that FAISS has mapped may be unaligned.
+CFE_INLINE F32x16 load_floats(const std::uint8_t* from) {
+  F32x16 v;
   std::memcpy(&v, from, sizeof v);
   return v;
 }
 
-CFE_INLINE F16 load_floats(const std::uint8_t* from, std::size_t n) {
+CFE_INLINE F32x16 load_floats(const std::uint8_t* from, std::size_t n) {
 #if defined(CFE_LEVEL_avx512)
   return {{(FloatRegister)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), from)}};
 #elif defined(CFE_LEVEL_avx2)
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const auto* floats = reinterpret_cast<const float*>(from);
-  F16 v;
+  F32x16 v;
   for (int p = 0; p < kParts; ++p) {
     const __m256i wanted = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n) - p * kWidth), lanes);
     v.part[p] = (FloatRegister)_mm256_maskload_ps(floats + p * kWidth, wanted);
   }
   return v;
 #else
-  return F16::load(FirstOf<float>(from, n).values);
+  return F32x16::load(FirstOf<float>(from, n).values);
 #endif
 }
 
-// The numbers that 16 float16 stand for, NaN and infinities included.
-CFE_INLINE F16 load_halves(const std::uint8_t* from) {
-  F16 v;
+// The values of 16 float16, NaN and infinities included.
+CFE_INLINE F32x16 load_halves(const std::uint8_t* from) {
+  F32x16 v;
 #if defined(CFE_LEVEL_avx512)
   v.part[0] =
       (FloatRegister)_mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
@@ -55,11 +55,11 @@ CFE_INLINE F16 load_halves(const std::uint8_t* from) {
   for (int p = 0; p < kParts; ++p) {
     Halves halves;
     std::memcpy(&halves, from + p * sizeof halves, sizeof halves);
-    // The fields of a float16, put where those of a float32 are; its exponent is too small by 112 then.
+    // The fields of a float16 at the positions of a float32. The exponent is too small by 112 then.
     const Unsigned bits = __builtin_convertvector(halves, Unsigned);
     const Unsigned magnitude = (bits & 0x7FFFu) << 13;
     const Unsigned finite = (Unsigned)((FloatRegister)magnitude * 0x1p112f);
-    const Unsigned largest = 0x7F800000u | magnitude;  // infinite, or not a number: a quiet one
+    const Unsigned largest = 0x7F800000u | magnitude;  // infinite, or a quiet NaN
     const Unsigned quiet = (Unsigned)(magnitude > 0x0F800000u) & 0x00400000u;
     const Unsigned is_finite = (Unsigned)(magnitude < 0x0F800000u);
     const Unsigned value = (finite & is_finite) | ((largest | quiet) & ~is_finite);
@@ -69,13 +69,13 @@ CFE_INLINE F16 load_halves(const std::uint8_t* from) {
   return v;
 }
 
-CFE_INLINE F16 load_halves(const std::uint8_t* from, std::size_t n) {
+CFE_INLINE F32x16 load_halves(const std::uint8_t* from, std::size_t n) {
   const FirstOf<std::uint16_t> first(from, n);
   return load_halves(reinterpret_cast<const std::uint8_t*>(first.values));
 }
 
-CFE_INLINE F16 load_bytes(const std::uint8_t* from) {
-  F16 v;
+CFE_INLINE F32x16 load_bytes(const std::uint8_t* from) {
+  F32x16 v;
 #if defined(CFE_LEVEL_avx512)
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   v.part[0] = (FloatRegister)_mm512_maskz_cvtepi32_ps(kAllLanes, _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
@@ -95,7 +95,7 @@ CFE_INLINE F16 load_bytes(const std::uint8_t* from) {
   return v;
 }
 
-CFE_INLINE F16 load_bytes(const std::uint8_t* from, std::size_t n) {
+CFE_INLINE F32x16 load_bytes(const std::uint8_t* from, std::size_t n) {
 #if defined(CFE_LEVEL_avx512)
   const __m128i bytes = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << n) - 1), from);
   return {{(FloatRegister)_mm512_maskz_cvtepi32_ps(kAllLanes, _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes))}};
@@ -105,7 +105,7 @@ CFE_INLINE F16 load_bytes(const std::uint8_t* from, std::size_t n) {
 }
 
 // The sum of all lanes, in the order of `sum_of_products`.
-CFE_INLINE float sum(const F16& v) {
+CFE_INLINE float sum(const F32x16& v) {
 #if CFE_WIDTH == 16
   const auto low = (__m256)__builtin_shufflevector(v.part[0], v.part[0], 0, 1, 2, 3, 4, 5, 6, 7);
   const auto high = (__m256)__builtin_shufflevector(v.part[0], v.part[0], 8, 9, 10, 11, 12, 13, 14, 15);
@@ -126,8 +126,8 @@ CFE_INLINE float sum(const F16& v) {
 
 using Float4 = float __attribute__((vector_size(16)));
 
-// The sums of numbers that are four apart.
-CFE_INLINE Float4 in_four(const F16& v) {
+// The sums of numbers four apart.
+CFE_INLINE Float4 in_four(const F32x16& v) {
   float numbers[kLanes];
   v.store(numbers);
   Float4 four[4];
@@ -143,9 +143,9 @@ CFE_INLINE Float4 sums_of(const Float4& a, const Float4& b, const Float4& c, con
 }
 
 // a * b + c rounded once, at every level.
-CFE_INLINE F16 rounded_once(const F16& a, const F16& b, const F16& c) {
+CFE_INLINE F32x16 rounded_once(const F32x16& a, const F32x16& b, const F32x16& c) {
 #if defined(CFE_LEVEL_generic)
-  F16 v;
+  F32x16 v;
   for (int p = 0; p < kParts; ++p)
     for (int lane = 0; lane < kWidth; ++lane)
       v.part[p][lane] = __builtin_fmaf(a.part[p][lane], b.part[p][lane], c.part[p][lane]);

@@ -1,12 +1,12 @@
-// What moves numbers between lanes: sums of the lanes of several vectors at a time, in one order at every level;
-// vectors of 16 numbers in float64.
+// Exchange between lanes: sums of the lanes of several vectors, in one order at every level; vectors of 16 numbers in
+// float64.
 #pragma once
 
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {
 
-// The registers x and y, seen as blocks of 2 * half numbers: the lower halves of all blocks added to the upper ones.
+// Adds the lower halves of all blocks of 2 * half numbers in registers x and y to the upper halves.
 template <int half>
 CFE_INLINE FloatRegister halves_of_registers(const FloatRegister& x, const FloatRegister& y) {
 #define CFE_LOW(lane) ((lane) / half * 2 * half + (lane) % half)
@@ -24,15 +24,15 @@ CFE_INLINE FloatRegister halves_of_registers(const FloatRegister& x, const Float
 #undef CFE_LOW
 }
 
-// The same of two vectors.
+// The same for two vectors.
 template <int half>
-CFE_INLINE F16 halves_added(const F16& a, const F16& b) {
+CFE_INLINE F32x16 halves_added(const F32x16& a, const F32x16& b) {
   FloatRegister both[2 * kParts];
   for (int p = 0; p < kParts; ++p) {
     both[p] = a.part[p];
     both[kParts + p] = b.part[p];
   }
-  F16 v;
+  F32x16 v;
   if constexpr (half >= kWidth) {
     constexpr int registers = half / kWidth;
     for (int p = 0; p < kParts; ++p) {
@@ -46,13 +46,12 @@ CFE_INLINE F16 halves_added(const F16& a, const F16& b) {
 }
 
 template <int half>
-CFE_INLINE void halve(F16* v, int count) {
+CFE_INLINE void halve(F32x16* v, int count) {
   for (int i = 0; i < count / 2; ++i) v[i] = halves_added<half>(v[2 * i], v[2 * i + 1]);
 }
 
-// Lane j of the result is the sum of the 16 lanes of v[j], for j < 8: the upper half added to the lower one, four
-// times.
-CFE_INLINE F16 sums_of_8(F16 (&v)[8]) {
+// Lane j of the result is the sum of the 16 lanes of v[j], for j < 8: four times, the upper half is added to the lower.
+CFE_INLINE F32x16 sums_of_8(F32x16 (&v)[8]) {
   halve<8>(v, 8);
   halve<4>(v, 4);
   halve<2>(v, 2);
@@ -73,8 +72,8 @@ CFE_INLINE F16 sums_of_8(F16 (&v)[8]) {
 using Wide = double __attribute__((vector_size(4 * kWidth)));  // as wide as a register of floats
 using Half = float __attribute__((vector_size(2 * kWidth)));
 
-// The lower and the upper half of a register in float64, and back. GCC 12 makes several steps of these conversions
-// where the processor takes one.
+// The lower and the upper half of a register in float64, and back. GCC 12 needs several instructions for the portable
+// form.
 CFE_INLINE Wide widened_lower(const FloatRegister& from) {
 #if defined(CFE_LEVEL_avx512)
   return (Wide)_mm512_maskz_cvtps_pd(0xFF, _mm512_maskz_extractf32x8_ps(0xFF, (__m512)from, 0));
@@ -105,19 +104,19 @@ CFE_INLINE FloatRegister rounded_pair(const Wide& lower, const Wide& upper) {
 #endif
 }
 
-// 16 numbers in float64, in registers as wide as those of floats.
-struct D16 {
+// 16 numbers in float64, in registers as wide as float registers.
+struct F64x16 {
   static constexpr int kWide = kWidth / 2;  // doubles in a register
   static constexpr int kWideParts = 2 * kParts;
   Wide part[kWideParts];
 
-  static CFE_INLINE D16 load(const double* from) {
-    D16 v;
+  static CFE_INLINE F64x16 load(const double* from) {
+    F64x16 v;
     for (int p = 0; p < kWideParts; ++p) std::memcpy(&v.part[p], from + p * kWide, sizeof(Wide));
     return v;
   }
-  static CFE_INLINE D16 widened(const F16& from) {
-    D16 v;
+  static CFE_INLINE F64x16 widened(const F32x16& from) {
+    F64x16 v;
     for (int p = 0; p < kParts; ++p) {
       v.part[2 * p] = widened_lower(from.part[p]);
       v.part[2 * p + 1] = widened_upper(from.part[p]);
@@ -127,27 +126,27 @@ struct D16 {
   CFE_INLINE void store(double* to) const {
     for (int p = 0; p < kWideParts; ++p) std::memcpy(to + p * kWide, &part[p], sizeof(Wide));
   }
-  CFE_INLINE F16 rounded() const {
-    F16 v;
+  CFE_INLINE F32x16 rounded() const {
+    F32x16 v;
     for (int p = 0; p < kParts; ++p) v.part[p] = rounded_pair(part[2 * p], part[2 * p + 1]);
     return v;
   }
-  CFE_INLINE D16 operator+(const D16& other) const {
-    D16 v;
+  CFE_INLINE F64x16 operator+(const F64x16& other) const {
+    F64x16 v;
     for (int p = 0; p < kWideParts; ++p) v.part[p] = part[p] + other.part[p];
     return v;
   }
-  CFE_INLINE D16 operator*(const D16& other) const {
-    D16 v;
+  CFE_INLINE F64x16 operator*(const F64x16& other) const {
+    F64x16 v;
     for (int p = 0; p < kWideParts; ++p) v.part[p] = part[p] * other.part[p];
     return v;
   }
-  CFE_INLINE D16 operator*(double factor) const {
-    D16 v;
+  CFE_INLINE F64x16 operator*(double factor) const {
+    F64x16 v;
     for (int p = 0; p < kWideParts; ++p) v.part[p] = part[p] * factor;
     return v;
   }
-  // The registers of the upper half added to those of the lower half until one is left, then its lanes in the same way.
+  // The registers of the upper half are added to the lower half until one is left, then its lanes likewise.
   CFE_INLINE double sum() const {
     Wide sums[kWideParts];
     for (int p = 0; p < kWideParts; ++p) sums[p] = part[p];

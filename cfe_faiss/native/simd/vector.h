@@ -1,8 +1,7 @@
-// Vectors of 16 numbers, in as many registers as the instruction set needs for them. A kernel is written once, in
-// these.
+// Vectors of 16 numbers, in as many registers as the instruction set needs. A kernel is written once, with these.
 //
-// Sums and products are rounded after each operation, at every level alike. `fused` is the exception: it rounds once
-// where the processor can, so it is for screening only, where a bound covers the difference.
+// Sums and products are rounded after each operation, at every level. `fused` is the exception: it rounds once if the
+// processor can. So it is for screening only, and a bound covers the difference.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,7 @@ using IntRegister = std::int32_t __attribute__((vector_size(4 * kWidth)));
 using WordRegister = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 using DoubleRegister = double __attribute__((vector_size(8 * kWidth)));  // of kWidth doubles: one or two registers
 
-// The type in which registers are added and multiplied: integers wrap around, as byte products may on their way to a
-// sum that fits.
+// The type in which registers are added and multiplied. Integers wrap around, as intermediate byte products may.
 template <class Register>
 struct Arithmetic {
   using Type = Register;
@@ -38,7 +36,7 @@ struct Arithmetic<IntRegister> {
 // A number in all lanes of a register.
 template <class Register, class Number>
 CFE_INLINE Register in_all_lanes(Number value) {
-  return value - Register{};  // x - 0 is x, and takes no instruction; x + 0 does, since it is not x for -0
+  return value - Register{};  // x - 0 is x without an instruction; x + 0 is not, for x = -0
 }
 
 template <class Register, class Number>
@@ -77,22 +75,22 @@ struct Vector {
   }
 };
 
-using F16 = Vector<FloatRegister, float>;
-using I16 = Vector<IntRegister, std::int32_t>;
+using F32x16 = Vector<FloatRegister, float>;
+using I32x16 = Vector<IntRegister, std::int32_t>;
 
-// As many floats as fit into a register.
+// A register of floats.
 CFE_INLINE FloatRegister load_register(const float* from) {
   FloatRegister v;
   std::memcpy(&v, from, sizeof v);
   return v;
 }
 
-// The first `count` of 16 floats, 1 to 16; those beyond are zeros, and are not read.
-CFE_INLINE F16 load_first(const float* from, std::size_t count) {
+// The first `count` of 16 floats, 1 to 16; the others are zero and are not read.
+CFE_INLINE F32x16 load_first(const float* from, std::size_t count) {
 #if defined(CFE_LEVEL_avx512)
   return {(FloatRegister)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from)};
 #elif defined(CFE_LEVEL_avx2)
-  F16 v;
+  F32x16 v;
   const IntRegister lane{0, 1, 2, 3, 4, 5, 6, 7};
   for (int p = 0; p < kParts; ++p) {
     const IntRegister below = lane + p * kWidth < static_cast<std::int32_t>(count);
@@ -102,13 +100,13 @@ CFE_INLINE F16 load_first(const float* from, std::size_t count) {
 #else
   float lanes[kLanes] = {};
   for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] = from[lane];
-  return F16::load(lanes);
+  return F32x16::load(lanes);
 #endif
 }
 
-// Writes the first `count` of 16 floats, 1 to 16. Not by a store with a mask: what is read next behind these numbers
-// would have to wait until it is done.
-CFE_INLINE void store_first(const F16& v, float* to, std::size_t count) {
+// Writes the first `count` of 16 floats, 1 to 16. Without a masked store: loads of the following numbers would wait for
+// it.
+CFE_INLINE void store_first(const F32x16& v, float* to, std::size_t count) {
   if (count == kLanes) return v.store(to);
   float lanes[kLanes];
   v.store(lanes);
@@ -128,7 +126,7 @@ CFE_INLINE void store_first(const F16& v, float* to, std::size_t count) {
   if (count & 1) *to = *from;
 }
 
-// 4, 8 or 16 floats in the lower lanes of a register, or of the first of several; zeros in the others.
+// 4, 8 or 16 floats in the lower lanes of a register, or of the first of several registers; zeros in the others.
 template <std::size_t count>
 CFE_INLINE FloatRegister load_low(const float* from) {
 #if defined(CFE_LEVEL_avx512)
@@ -142,7 +140,7 @@ CFE_INLINE FloatRegister load_low(const float* from) {
   return v;
 }
 
-// Writes them.
+// Stores them.
 template <std::size_t count>
 CFE_INLINE void store_low(const FloatRegister& v, float* to) {
   std::memcpy(to, &v, count < kWidth ? count * sizeof(float) : sizeof v);
@@ -151,66 +149,66 @@ CFE_INLINE void store_low(const FloatRegister& v, float* to) {
 // One bit for each of 16 lanes.
 using Mask = std::uint32_t;
 
-// Integers that are all ones where something holds, all zeros elsewhere: what comparisons give.
-CFE_INLINE I16 select(const I16& where, const I16& a, const I16& b) {
-  I16 v;
+// Integers with all bits set, or none: the results of comparisons.
+CFE_INLINE I32x16 select(const I32x16& where, const I32x16& a, const I32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = (where.part[p] & a.part[p]) | (~where.part[p] & b.part[p]);
   return v;
 }
 
-CFE_INLINE F16 select(const I16& where, const F16& a, const F16& b) {
-  F16 v;
+CFE_INLINE F32x16 select(const I32x16& where, const F32x16& a, const F32x16& b) {
+  F32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = where.part[p] ? a.part[p] : b.part[p];
   return v;
 }
 
-CFE_INLINE I16 operator>(const F16& a, const F16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator>(const F32x16& a, const F32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] > b.part[p];
   return v;
 }
-CFE_INLINE I16 operator>=(const F16& a, const F16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator>=(const F32x16& a, const F32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] >= b.part[p];
   return v;
 }
-CFE_INLINE I16 operator==(const F16& a, const F16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator==(const F32x16& a, const F32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] == b.part[p];
   return v;
 }
-CFE_INLINE I16 operator==(const I16& a, const I16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator==(const I32x16& a, const I32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] == b.part[p];
   return v;
 }
-CFE_INLINE I16 operator>(const I16& a, const I16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator>(const I32x16& a, const I32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] > b.part[p];
   return v;
 }
-CFE_INLINE I16 operator&(const I16& a, const I16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator&(const I32x16& a, const I32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] & b.part[p];
   return v;
 }
-CFE_INLINE I16 operator|(const I16& a, const I16& b) {
-  I16 v;
+CFE_INLINE I32x16 operator|(const I32x16& a, const I32x16& b) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] | b.part[p];
   return v;
 }
-CFE_INLINE I16 operator~(const I16& a) {
-  I16 v;
+CFE_INLINE I32x16 operator~(const I32x16& a) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = ~a.part[p];
   return v;
 }
 
-// The larger of each two; the second where one is NaN, as the processor's own instruction gives.
-CFE_INLINE F16 larger(const F16& a, const F16& b) { return select(a > b, a, b); }
-CFE_INLINE F16 smaller(const F16& a, const F16& b) { return select(b > a, a, b); }
+// The larger number of each lane; the second if one is NaN, as in the processor's instruction.
+CFE_INLINE F32x16 larger(const F32x16& a, const F32x16& b) { return select(a > b, a, b); }
+CFE_INLINE F32x16 smaller(const F32x16& a, const F32x16& b) { return select(b > a, a, b); }
 
-CFE_INLINE F16 to_float(const I16& a) {
-  F16 v;
+CFE_INLINE F32x16 to_float(const I32x16& a) {
+  F32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = __builtin_convertvector(a.part[p], FloatRegister);
   return v;
 }
@@ -228,14 +226,14 @@ CFE_INLINE FloatRegister fused(const FloatRegister& a, const FloatRegister& b, c
 #endif
 }
 
-CFE_INLINE F16 fused(const F16& a, const F16& b, const F16& c) {
-  F16 v;
+CFE_INLINE F32x16 fused(const F32x16& a, const F32x16& b, const F32x16& c) {
+  F32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = fused(a.part[p], b.part[p], c.part[p]);
   return v;
 }
 
-// A comparison's result as one bit for each lane.
-CFE_INLINE Mask bits(const I16& where) {
+// The result of a comparison as one bit per lane.
+CFE_INLINE Mask bits(const I32x16& where) {
   Mask mask = 0;
   for (int p = 0; p < kParts; ++p) {
 #if defined(CFE_LEVEL_avx512)
@@ -249,7 +247,7 @@ CFE_INLINE Mask bits(const I16& where) {
   return mask;
 }
 
-CFE_INLINE bool any(const I16& where) {
+CFE_INLINE bool any(const I32x16& where) {
   IntRegister together = where.part[0];
   for (int p = 1; p < kParts; ++p) together |= where.part[p];
 #if defined(CFE_LEVEL_avx512)
@@ -263,8 +261,8 @@ CFE_INLINE bool any(const I16& where) {
 #endif
 }
 
-// Which numbers are not less than others, one bit for each lane; NaN reaches nothing and is reached by nothing.
-CFE_INLINE Mask at_least(const F16& a, const F16& b) {
+// Lanes in which a >= b, one bit each; false for NaN.
+CFE_INLINE Mask at_least(const F32x16& a, const F32x16& b) {
 #if defined(CFE_LEVEL_avx512)
   return _mm512_cmp_ps_mask((__m512)a.part[0], (__m512)b.part[0], _CMP_GE_OQ);
 #else
@@ -272,27 +270,27 @@ CFE_INLINE Mask at_least(const F16& a, const F16& b) {
 #endif
 }
 
-CFE_INLINE F16 absolute(const F16& a) {
-  F16 v;
+CFE_INLINE F32x16 absolute(const F32x16& a) {
+  F32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = (FloatRegister)((IntRegister)a.part[p] & 0x7FFFFFFF);
   return v;
 }
 
-CFE_INLINE F16 operator/(const F16& a, const F16& b) {
-  F16 v;
+CFE_INLINE F32x16 operator/(const F32x16& a, const F32x16& b) {
+  F32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] / b.part[p];
   return v;
 }
 
-// The nearest integers of numbers of a magnitude below 2**22, the even one of two.
-CFE_INLINE I16 rounded(const F16& a) {
+// The nearest integers of numbers below 2**22 in magnitude, ties to even.
+CFE_INLINE I32x16 rounded(const F32x16& a) {
   constexpr float kShift = 12582912.0f;  // 1.5 * 2**23: the last bit of a sum with it is worth 1
-  I16 v;
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) v.part[p] = (IntRegister)(a.part[p] + kShift) - 0x4B400000;
   return v;
 }
 
-// Writes the numbers of the lanes that are set side by side; up to 16 places are overwritten.
+// Writes the numbers of the lanes in the mask consecutively. Overwrites up to 16 places.
 template <class Register, class Number>
 CFE_INLINE void compress(const Vector<Register, Number>& v, Mask mask, Number* to) {
 #if defined(CFE_LEVEL_avx512)
@@ -306,8 +304,8 @@ CFE_INLINE void compress(const Vector<Register, Number>& v, Mask mask, Number* t
 }
 
 // The inverse of `bits`.
-CFE_INLINE I16 lanes_of(Mask mask) {
-  I16 v;
+CFE_INLINE I32x16 lanes_of(Mask mask) {
+  I32x16 v;
   for (int p = 0; p < kParts; ++p) {
 #if defined(CFE_LEVEL_avx512)
     v.part[p] = (IntRegister)_mm512_movm_epi32(static_cast<__mmask16>(mask));
@@ -328,9 +326,9 @@ inline constexpr bool kHasBytes = true;
 inline constexpr bool kHasBytes = false;
 #endif
 
-// The bytes of one factor, the query's, lie in [-kLargestCode, kLargestCode] and are stored with kZeroCode added: the
-// instructions of x86 take that factor without a sign. Those of AVX2 add two products in 16 bits, so it has a bit less:
-// 2 * 127 * 127 < 2**15.
+// The bytes of one factor, the query, are in [-kLargestCode, kLargestCode] and are stored with kZeroCode added, as the
+// instructions of x86 take that factor unsigned. AVX2 adds two products in 16 bits, so it has one bit less: 2 * 127 *
+// 127 < 2**15.
 #if defined(CFE_LEVEL_avx512)
 inline constexpr int kZeroCode = 128, kLargestCode = 127;
 #elif defined(CFE_LEVEL_avx2)
@@ -340,15 +338,15 @@ inline constexpr int kZeroCode = 0, kLargestCode = 127;
 #endif
 inline constexpr int kLargestRowCode = 127;
 
-// The largest code of a query of d bytes, 1 or more where d < kMostBytes: sums of products with rows fit into 32 bits.
+// The largest code of a query of d bytes, at least 1 for d < kMostBytes, so that sums of products fit into 32 bits.
 CFE_INLINE int largest_code(std::size_t d) {
   const auto fits = static_cast<int>(0x7FFFFFFF / (kLargestRowCode * (d < kMostBytes ? d + 1 : kMostBytes)));
   return fits < kLargestCode ? fits : kLargestCode;
 }
 
-// total + the sum of the four products of the bytes of a query, as stored, and of a row.
-CFE_INLINE I16 add_products(const I16& total, const I16& query, const I16& row) {
-  I16 v = total;
+// total + the sum of the four products of the bytes of a query, as stored, and a row.
+CFE_INLINE I32x16 add_products(const I32x16& total, const I32x16& query, const I32x16& row) {
+  I32x16 v = total;
   for (int p = 0; p < kParts; ++p) {
 #if defined(CFE_LEVEL_avx512)
     v.part[p] = (IntRegister)_mm512_dpbusd_epi32((__m512i)total.part[p], (__m512i)query.part[p], (__m512i)row.part[p]);

@@ -1,4 +1,4 @@
-// What the tests of the core are written with: TEST registers a test, CHECK and CHECK_THROWS are what it asks for.
+// Tools for the tests of the core: TEST registers a test, CHECK and CHECK_THROWS check a condition.
 #pragma once
 
 #include <stdexcept>

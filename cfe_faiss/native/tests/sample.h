@@ -1,4 +1,4 @@
-// Rows in lists of their own memory, and plain loops over them that say what a search has to find.
+// Rows in lists with separate memory, and plain loops over them that give the expected results.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +74,7 @@ struct Sample {
   std::vector<std::int32_t> labels;
   std::vector<std::int64_t> ids;
   std::vector<float> X;
-  std::vector<std::vector<float>> vectors;         // of each list: what FAISS would hold
+  std::vector<std::vector<float>> vectors;         // of each list, as in FAISS
   std::vector<std::vector<std::int64_t>> own_ids;  // the same
   std::vector<std::int32_t> references;            // rows of the lists of further partitions
   std::vector<std::int64_t> reference_starts{0};
@@ -105,7 +105,7 @@ struct Sample {
     }
   }
 
-  // Puts each row into one of so many more lists, of references.
+  // Puts each row into one of `number` lists of references.
   void add_partition(std::size_t number, unsigned seed) {
     std::mt19937 generator(seed);
     std::vector<std::vector<std::int32_t>> of_list(number);

@@ -69,7 +69,7 @@ struct Groups {
             deduplicate,
             resume};
   }
-  // What was found for a query of unknown label is never asked for.
+  // Queries of unknown label are never asked for.
   void check(const Sample& sample, const std::vector<bool>& allowed) const {
     for (std::size_t g = 0; g < 5; ++g)
       for (auto q = static_cast<std::size_t>(starts[g]); q < static_cast<std::size_t>(starts[g + 1]); ++q) {

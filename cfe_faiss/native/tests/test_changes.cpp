@@ -1,4 +1,4 @@
-// Changes of an index: against a plain list of rows, with memory that runs out, and beside readers.
+// Changes of an index: against a plain list of rows, with failing allocations, and with concurrent readers.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
-// What follows from an id, so that a row whose parts are torn from each other is seen.
+// All parts of a row follow from its id, so that mixed rows are noticed.
 std::vector<std::byte> code_of(std::int64_t id) {
   return {static_cast<std::byte>(id), static_cast<std::byte>(id >> 8), static_cast<std::byte>(7 * id)};
 }
@@ -69,7 +69,7 @@ class StoredLists : public InvertedLists {
   std::vector<std::vector<std::int64_t>> ids_;
 };
 
-// New rows, and the arrays that are handed over with them.
+// New rows and their arrays.
 struct NewRows {
   std::vector<Row> rows;
   std::vector<std::byte> codes;
@@ -94,7 +94,7 @@ struct NewRows {
   }
 };
 
-// An index: a table and FAISS's lists; and beside them plain lists of rows, which do what is expected of both.
+// An index, that is a table and FAISS's lists, and plain lists of rows with the expected contents.
 struct Index {
   Shape shape;
   StoredLists lists;
@@ -125,7 +125,7 @@ struct Index {
     return {shape, rows, to};
   }
 
-  // As the extension does: what may fail comes first, and then nothing allocates.
+  // Like the extension: steps that may fail come first, and the others do not allocate.
   void commit(Change& change, const Fresh& fresh) {
     table.make_room(change);
     table.forget_places();
@@ -175,7 +175,7 @@ struct Index {
     return labels;
   }
 
-  // As an index has them: vectors beside product-quantizer codes, or codes of a byte for each component.
+  // As in an index: vectors in addition to product-quantizer codes, or codes of a byte for each component.
   Rows rows() {
     static const std::vector<float> levels(2 * kCodeSize);
     if (shape.d > 0) return table.rows({shape.d, Codec::kFlat, {}});

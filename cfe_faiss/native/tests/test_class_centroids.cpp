@@ -1,4 +1,4 @@
-// The ranking of lists: against plain loops that multiply in the order of kernels/block_products.h.
+// The ranking of lists: against plain loops that multiply in the order of kernels/dot_blocks.h.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>

@@ -1,4 +1,5 @@
-// What must have the same bits at every level: what the first level gave is kept, the others are held against it.
+// Results with the same bits at every level: the results of the first level are kept, and the others compared with
+// them.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -6,8 +7,10 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/graph.h"
@@ -80,10 +83,10 @@ TEST(block_products_have_the_same_bits_alone_and_with_others) {
       const std::size_t nq = 7, width = 16 * blocks;
       const std::vector<float> X = random_numbers(nq * d, 4), Y = random_numbers(width * d, 5);
       std::vector<float> scores(nq * width), alone(width);
-      kernels().block_products({X.data(), nq, d}, Y, {scores.data(), nq, width});
+      kernels().dot_blocks({X.data(), nq, d}, Y, {scores.data(), nq, width});
       CHECK(as_at_the_first_level("products" + std::to_string(d) + "x" + std::to_string(blocks), scores));
       for (std::size_t q = 0; q < nq; ++q) {
-        kernels().block_products({X.data() + q * d, 1, d}, Y, {alone.data(), 1, width});
+        kernels().dot_blocks({X.data() + q * d, 1, d}, Y, {alone.data(), 1, width});
         CHECK(same_bits(alone, std::span(scores).subspan(q * width, width)));
       }
     }
@@ -102,8 +105,8 @@ TEST(means_in_bytes_bound_their_products_with_a_query) {
         numbers[row] = static_cast<std::int64_t>(row);
         for (std::size_t i = 0; i < d; ++i) rows[row * d + i] = means[(row / 16 * d + i) * 16 + row % 16];
       }
-      kernels().block_products({x.data(), 1, d}, means, {exact.data(), 1, width});
-      kernels().product_of_rows(x, {rows.data(), width, d}, numbers, alone);
+      kernels().dot_blocks({x.data(), 1, d}, means, {exact.data(), 1, width});
+      kernels().dot_rows_as_blocks(x, {rows.data(), width, d}, numbers, alone);
       CHECK(same_bits(exact, alone));
       if (!kernels().has_bytes) continue;
       std::vector<std::int32_t> data(blocks * words * 16), statistics(blocks * kMeanStatistics * 16), own(words * 16);
@@ -171,7 +174,7 @@ TEST(scans_find_the_same) {
                     .pq_codes = nullptr,
                     .labels = labels.data()};
       std::vector<float> buffer(2 * d);
-      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, buffer.data(), best);
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
       best.sort();
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
       CHECK(as_at_the_first_level(name, D));
@@ -179,7 +182,7 @@ TEST(scans_find_the_same) {
     }
 }
 
-TEST(near_best_are_found_and_ranked_alike) {
+TEST(near_best_are_found_and_sorted_alike) {
   for (const std::size_t n : {16, 48, 1600})
     for (const std::size_t k : {1, 5, 16}) {
       const std::vector<float> scores = random_numbers(n, 8);
@@ -187,20 +190,45 @@ TEST(near_best_are_found_and_ranked_alike) {
       std::vector<std::int32_t> places(n);
       const std::size_t found = kernels().near_best(scores, scores, k, maxima, places);
       CHECK(found >= k && found <= n);
-      std::vector<float> best(found);
-      std::vector<std::int64_t> ids(found);
-      for (std::size_t place = 0; place < found; ++place) {
-        best[place] = scores[places[place]];
-        ids[place] = places[place];
-      }
-      best.resize((found + 15) / 16 * 16);
-      std::vector<std::int32_t> ranks(best.size());
-      kernels().rank_scores(best, ids, ranks);
-      std::vector<std::int64_t> leading(k);
-      for (std::size_t place = 0; place < found; ++place)
-        if (static_cast<std::size_t>(ranks[place]) < k) leading[ranks[place]] = ids[place];
+      std::vector<float> best(padded(found));
+      std::vector<std::int64_t> ids(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(found));
+      for (std::size_t place = 0; place < found; ++place) best[place] = scores[places[place]];
+      std::vector<std::int64_t> memory(memory_of_best(found)), leading(k);
+      CHECK(kernels().best_scores(best.data(), ids.data(), found, k, 1, memory.data(), nullptr, leading.data()) == k);
       CHECK(as_at_the_first_level("leading" + std::to_string(n) + "," + std::to_string(k), leading));
     }
+}
+
+// Scores with many ties, of rows that occur up to three times, some of them NaN; ids below and above 2**32.
+TEST(best_scores_are_those_of_a_plain_sort) {
+  std::mt19937 generator(5);
+  for (const std::size_t n : {0, 1, 7, 16, 20, 21, 33, 64, 129, 1000, 5000})
+    for (const std::int64_t id_step : {std::int64_t{1}, std::int64_t{1} << 40})
+      for (const std::size_t k : {1, 10, 16, 200, 5000})
+        for (const std::size_t copies : {1, 3}) {
+          std::vector<float> scores;
+          std::vector<std::int64_t> ids;
+          std::vector<std::pair<float, std::int64_t>> all;
+          const std::array<float, 9> values{-1, -0.5F, -0.0F, 0, 0.25F, 0.3F, 0.5F, 1, std::nanf("")};
+          for (std::size_t row = 0; ids.size() + copies <= n; ++row) {
+            const float score = generator() % 3 == 0 ? static_cast<float>(generator() % 1000) : values[generator() % 9];
+            const std::int64_t id = id_step * static_cast<std::int64_t>(row * 7 % 10007);
+            if (score == score) all.emplace_back(-score, id);
+            for (std::size_t copy = 0; copy <= generator() % copies; ++copy) {
+              scores.push_back(score);
+              ids.push_back(id);
+            }
+          }
+          std::sort(all.begin(), all.end());
+          all.resize(std::min(all.size(), k));
+          const std::size_t number = ids.size();
+          scores.resize(padded(number));
+          std::vector<std::int64_t> memory(memory_of_best(number)), I(k, -2);
+          std::vector<float> D(k, -2);
+          CHECK(kernels().best_scores(scores.data(), ids.data(), number, k, copies, memory.data(), D.data(),
+                                      I.data()) == all.size());
+          for (std::size_t i = 0; i < all.size(); ++i) CHECK(D[i] == -all[i].first && I[i] == all[i].second);
+        }
 }
 
 }  // namespace cfe

@@ -28,7 +28,7 @@ void enter_writing(ReadWriteLock& lock) {
   lock.withdraw();
 }
 
-// What a call gives in another thread.
+// The result of a call in another thread.
 template <class Call>
 auto elsewhere(const Call& call) {
   return std::async(std::launch::async, call).get();
@@ -64,7 +64,7 @@ TEST(thread_does_not_wait_for_itself) {
   ReadWriteLock lock;
   CHECK(lock.try_read());
   CHECK(refuses([&] { return lock.try_write(); }) && refuses([&] { return lock.write_within(kLong); }));
-  lock.announce();  // another thread waits: who reads already may read on
+  lock.announce();  // another thread waits; current readers may enter again
   CHECK(lock.try_read() && lock.read_within(kNone));
   lock.withdraw();
   for (int time = 0; time < 3; ++time) lock.leave_reading();
@@ -156,7 +156,7 @@ TEST(who_waits_is_let_in_when_the_other_leaves) {
 TEST(readers_never_see_half_of_what_a_writer_does) {
   constexpr long kChanges = 300;
   ReadWriteLock lock;
-  std::array<long, 2> values{};  // not atomic: TSan would see a reader beside a writer
+  std::array<long, 2> values{};  // not atomic: TSan would report a concurrent reader and writer
   std::atomic<bool> torn{false};
   std::vector<std::thread> threads;
   threads.reserve(5);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
@@ -54,10 +55,55 @@ TEST(top_k_holds_an_id_once_if_asked_to) {
   std::vector<std::int64_t> I(4);
   const TopK best{D.data(), I.data(), 4};
   best.clear();
+  std::vector<std::int64_t> slots(IdTable::size_for(4));
+  IdTable held{slots.data(), slots.size(), 0};
+  held.fill(I.data(), 4);
   for (int round = 0; round < 3; ++round)
-    for (std::int64_t i = 0; i < 3; ++i) best.push_once(static_cast<float>(i), i);
+    for (std::int64_t i = 0; i < 3; ++i) best.push_once(static_cast<float>(i), i, held);
   best.sort();
   CHECK((I == std::vector<std::int64_t>{2, 1, 0, -1}));
+}
+
+TEST(top_k_holds_each_of_many_ids_once) {
+  std::mt19937 generator(2);
+  for (const std::size_t k : {1, 3, 40}) {
+    std::vector<float> D(k);
+    std::vector<std::int64_t> I(k), slots(IdTable::size_for(k));
+    const TopK best{D.data(), I.data(), k};
+    best.clear();
+    IdTable held{slots.data(), slots.size(), 0};
+    held.fill(I.data(), k);
+    Pairs pushed;
+    for (std::int64_t i = 0; i < 500; ++i) {  // more ids than there are slots, the best ones last
+      pushed.emplace_back(static_cast<float>(i / 7), i);
+      for (int time = 0; time < 2; ++time) best.push_once(pushed.back().first, i, held);
+      const std::size_t other = generator() % pushed.size();
+      best.push_once(pushed[other].first, pushed[other].second, held);
+    }
+    best.sort();
+    CHECK(sorted(D, I) == best_of(pushed, k));
+  }
+}
+
+// A table is filled again, which takes as long as the heap is large, only after a quarter of its slots were taken.
+TEST(ids_of_a_large_heap_take_constant_time) {
+  for (const std::size_t k : {10, 1000, 10000}) {
+    std::vector<std::int64_t> I(k), slots(IdTable::size_for(k));
+    std::iota(I.begin(), I.end(), std::int64_t{0});
+    IdTable held{slots.data(), slots.size(), 0};
+    held.fill(I.data(), k);
+    std::size_t fills = 0;
+    const std::size_t added = 10 * slots.size();
+    for (std::size_t i = 0; i < added; ++i) {
+      const std::size_t before = held.used;
+      const auto id = static_cast<std::int64_t>(k + i);
+      CHECK(held.add(id, I.data(), k));
+      I[i % k] = id;
+      CHECK(!held.add(id, I.data(), k));
+      fills += held.used < before;
+    }
+    CHECK(slots.size() <= std::max<std::size_t>(64, 8 * k) && fills <= 4 * added / slots.size());
+  }
 }
 
 TEST(top_k_never_takes_nan) {

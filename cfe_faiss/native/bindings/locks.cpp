@@ -1,4 +1,4 @@
-#include "bindings/read_write_lock.h"
+#include "bindings/locks.h"
 
 #include <optional>
 
@@ -8,9 +8,9 @@ namespace cfe {
 
 namespace {
 
-constexpr ReadWriteLock::Patience kPatience{50};  // until a waiting thread looks for Ctrl-C again
+constexpr ReadWriteLock::Patience kPatience{50};  // interval at which a waiting thread checks for Ctrl-C
 
-// Calls `enter`, without the GIL, until it has entered or Ctrl-C was pressed.
+// Calls `enter` without the GIL until it succeeds. Ctrl-C raises.
 template <class Enter>
 void wait_for(const Enter& enter) {
   for (;;) {
@@ -36,8 +36,8 @@ void enter_writing(ReadWriteLock& lock) {
   wait_for([&lock] { return lock.write_within(kPatience); });
 }
 
-// What `with` holds. The lock is left at the latest when this object goes: an exception between two lines of Python
-// may keep `__exit__` from being called, but it does not keep an object alive.
+// Token for `with`. Its destructor leaves the lock, too: an exception between two lines of Python may skip `__exit__`,
+// but it does not keep an object alive.
 template <void (*enter)(ReadWriteLock&), void (ReadWriteLock::*leave)(const ReadWriteLock::Entered&)>
 class Held {
  public:
@@ -65,7 +65,7 @@ class Held {
   bool held_ = false;
 };
 
-// A section that `with` holds; see core/fork.h.
+// Section for `with`; see core/fork.h.
 class Section {
  public:
   void enter_now() {
@@ -96,7 +96,7 @@ void enter_reading(ReadWriteLock& lock) {
   if (!lock.try_read()) wait_for([&lock] { return lock.read_within(kPatience); });
 }
 
-void bind_read_write_lock(nb::module_& module) {
+void bind_locks(nb::module_& module) {
   module.def("before_fork", [] {
     const nb::gil_scoped_release released;  // a section may wait for the GIL
     before_fork();

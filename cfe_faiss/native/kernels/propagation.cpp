@@ -1,41 +1,40 @@
-// A step of the KS propagation, node by node. All sums are taken in an order that is written down here: a cosine in 16
-// partial sums, then a tree of halves; the sum over neighbours as they come.
-#pragma once
+// A step of the KS propagation, node by node. The order of all sums is fixed: a cosine in 16 partial sums, then a tree
+// of halves; the sum over neighbours in their order.
+#include "core/propagation.h"
 
 #include <cmath>
 #include <span>
 
-#include "core/propagation.h"
 #include "simd/shuffle.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {
 
-// The cosines of this many neighbours are taken together. The rows of later ones are fetched meanwhile where the cache
-// does not hold all: on random graphs the pass is bound by the latency of memory.
+// Cosines taken together. Rows of later neighbours are prefetched if the cache cannot hold all rows: on random graphs
+// the pass is bound by memory latency.
 inline constexpr std::size_t kChunk = 8;
 inline constexpr std::size_t kRun = 128;  // neighbours whose cosines are kept until their rows are added
 inline constexpr std::size_t kAhead = 16;
 inline constexpr std::size_t kBlock = 4;         // vectors of a long row that are summed in registers
 inline constexpr std::size_t kShort = 4;         // vectors of the longest row that is kept in registers
 inline constexpr std::size_t kCacheLine = 64;    // bytes
-inline constexpr std::size_t kCached = 4 << 20;  // bytes of rows that need not be fetched ahead: a cache holds them
+inline constexpr std::size_t kCached = 4 << 20;  // bytes of rows that a cache holds, so that no prefetch is needed
 
-// Smaller of two; std::min would be compiled once for all levels.
+// std::min would be compiled once for all levels.
 CFE_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
 CFE_INLINE std::size_t vectors_of(std::size_t d) { return (d + kLanes - 1) / kLanes; }
 
-// How many numbers of the last vector of 16 belong to a row of d: 1 to 16.
+// Numbers of a row of d in its last vector of 16: 1 to 16.
 CFE_INLINE std::size_t last_of(std::size_t d) { return d - (vectors_of(d) - 1) * kLanes; }
 
-// Has the rows fetched that come kAhead after those of a chunk. `Count` vectors make a row, or any number if it is 0.
+// Prefetches the rows kAhead after a chunk. `Count` vectors make a row, or any number if it is 0.
 template <std::size_t Count>
 CFE_INLINE void fetch(const UnitRows& others, std::span<const std::int32_t> nodes, std::size_t first) {
   const std::size_t d = others.rows.columns;
   if (first + kChunk > nodes.size()) return;
   for (std::size_t j = 0; j < kChunk; ++j) {
-    // Of another block: any row will do.
+    // The row of another block; any row will do.
     const std::size_t row = least(static_cast<std::size_t>(nodes[first + j]) - others.low, others.rows.rows - 1);
     const char* from = reinterpret_cast<const char*>(others.rows.data + row * d);
     const std::size_t end = sizeof(float) * (Count > 0 ? (Count - 1) * kLanes : d);
@@ -44,7 +43,7 @@ CFE_INLINE void fetch(const UnitRows& others, std::span<const std::int32_t> node
   }
 }
 
-// A chunk of neighbours: where their rows lie, the lengths of their vectors, and their cosines.
+// A chunk of neighbours: addresses of their rows, lengths of their vectors, and cosines.
 struct Chunk {
   const float* row[kChunk];
   float length[kChunk];
@@ -57,7 +56,7 @@ struct Chunk {
   }
 };
 
-// How many neighbours may be taken together, at most `most`: within the group, and to the end.
+// Number of neighbours that may be taken together, at most `most`: within the group and the list.
 CFE_INLINE std::size_t run_size(std::size_t most, const Neighbors& neighbors) {
   const std::size_t of_group = kGroup - neighbors.done % kGroup;
   return least(least(most, of_group), neighbors.stop - neighbors.first);
@@ -80,16 +79,16 @@ CFE_INLINE void clear(const Sums& sums) {
   for (float& number : sums.group) number = 0.0f;
 }
 
-// How a row of d numbers is cut: into `Full` vectors of 16, then a rest of 1 to 16 numbers, which is taken as a vector
-// of 4, 8 or 16: the last ones of the row. So after a full vector the rest may hold some numbers a second time (of v's
-// own row, zeros stand there in the products).
+// Layout of a row of d numbers: `Full` vectors of 16, then a rest of 1 to 16 numbers. The rest is a vector of 4, 8 or
+// 16: the last ones of the row. So after a full vector the rest may repeat some numbers; for products, v's own row has
+// zeros there.
 template <std::size_t kFull, std::size_t kRest, bool kMasked>
 struct Shape {
-  static constexpr bool Masked = kMasked;  // whether the rest is less than its vector, and there is none before it
+  static constexpr bool Masked = kMasked;  // whether the row is shorter than its only vector
   static constexpr std::size_t Full = kFull, Rest = kRest, kVectors = kFull + 1;
 };
 
-// Of rows that are not kept in registers.
+// Rows that do not fit into registers.
 struct LongShape {
   static constexpr std::size_t Rest = 0, kVectors = 0;
 };
@@ -110,22 +109,22 @@ struct Row {
       for (std::size_t r = 0; r < kOfRest; ++r)
         row.part[kFirst + r] = load_low<Shape::Rest>(from + rest_of(d) + r * kWidth);
     } else {
-      const F16 rest = load_first(from, d);
+      const F32x16 rest = load_first(from, d);
       for (std::size_t r = 0; r < kOfRest; ++r) row.part[r] = rest.part[r];
     }
     return row;
   }
-  // v's own row: no number twice.
+  // v's own row, without repeated numbers.
   static CFE_INLINE Row load_own(const float* from, std::size_t d) {
     Row row = load(from, d);
     if constexpr (Shape::Full > 0) {
-      const I16 once = lanes_once(d);
+      const I32x16 once = lanes_once(d);
       for (std::size_t r = 0; r < kOfRest; ++r)
         row.part[kFirst + r] = (FloatRegister)((IntRegister)row.part[kFirst + r] & once.part[r]);
     }
     return row;
   }
-  // Of sums, which have room for 16 numbers at least.
+  // From sums, which have room for at least 16 numbers.
   static CFE_INLINE Row load_sums(const float* from, std::size_t d) {
     Row row;
     row.load_full(from);
@@ -144,7 +143,7 @@ struct Row {
   }
   CFE_INLINE void store(float* to, std::size_t d) const {
     if constexpr (!Shape::Masked) return store_sums(to, d);
-    F16 rest = F16::all(0.0f);
+    F32x16 rest = F32x16::all(0.0f);
     for (std::size_t r = 0; r < kOfRest; ++r) rest.part[r] = part[r];
     store_first(rest, to, d);
   }
@@ -153,9 +152,9 @@ struct Row {
     for (std::size_t r = 0; r < kRegisters; ++r) row.part[r] = part[r] + other.part[r];
     return row;
   }
-  // The products of two rows in 16 partial sums: number i goes to lane i % 16, a rest to the first lanes.
-  CFE_INLINE F16 products(const Row& other) const {
-    F16 sum = F16::all(0.0f);
+  // The products of two rows in 16 partial sums: number i in lane i % 16, the rest in the first lanes.
+  CFE_INLINE F32x16 products(const Row& other) const {
+    F32x16 sum = F32x16::all(0.0f);
     for (std::size_t r = 0; r < kRegisters; ++r) {
       const FloatRegister product = part[r] * other.part[r];
       sum.part[r % kParts] = r < kParts ? product : sum.part[r % kParts] + product;
@@ -163,13 +162,13 @@ struct Row {
     return sum;
   }
   CFE_INLINE void add(float weight, const Row& other) {
-    const FloatRegister weights = F16::all(weight).part[0];
+    const FloatRegister weights = F32x16::all(weight).part[0];
     for (std::size_t r = 0; r < kRegisters; ++r) part[r] = part[r] + weights * other.part[r];
   }
 
-  // All ones in the lanes of the rest whose numbers are in no full vector.
-  static CFE_INLINE I16 lanes_once(std::size_t d) {
-    return I16::load(kLane) > I16::all(static_cast<std::int32_t>(Shape::Rest + Shape::Full * kLanes - d) - 1);
+  // All bits set in the lanes of the rest whose numbers are in no full vector.
+  static CFE_INLINE I32x16 lanes_once(std::size_t d) {
+    return I32x16::load(kLane) > I32x16::all(static_cast<std::int32_t>(Shape::Rest + Shape::Full * kLanes - d) - 1);
   }
   static CFE_INLINE std::size_t rest_of(std::size_t d) { return Shape::Full > 0 ? d - Shape::Rest : 0; }
 
@@ -183,7 +182,7 @@ struct Row {
 template <class Shape>
 struct WideRow {
   using Floats = Row<Shape>;
-  static constexpr std::size_t kFirst = 2 * Floats::kFirst, kOfRest = (Shape::Rest + D16::kWide - 1) / D16::kWide;
+  static constexpr std::size_t kFirst = 2 * Floats::kFirst, kOfRest = (Shape::Rest + F64x16::kWide - 1) / F64x16::kWide;
   static constexpr std::size_t kRegisters = kFirst + kOfRest;
   Wide part[kRegisters];
 
@@ -193,13 +192,13 @@ struct WideRow {
       wide.part[r] = r % 2 == 0 ? widened_lower(row.part[r / 2]) : widened_upper(row.part[r / 2]);
     return wide;
   }
-  // Of sums, which have room for 16 numbers at least.
+  // From sums, which have room for at least 16 numbers.
   static CFE_INLINE WideRow load_sums(const double* from, std::size_t d) {
     double rest[kLanes] = {};
     for (std::size_t i = 0; i < Shape::Rest; ++i) rest[i] = from[Floats::rest_of(d) + i];
     WideRow wide;
     for (std::size_t r = 0; r < kRegisters; ++r) {
-      const double* at = r < kFirst ? from + r * D16::kWide : rest + (r - kFirst) * D16::kWide;
+      const double* at = r < kFirst ? from + r * F64x16::kWide : rest + (r - kFirst) * F64x16::kWide;
       std::memcpy(&wide.part[r], at, sizeof(Wide));
     }
     return wide;
@@ -220,41 +219,40 @@ struct WideRow {
     for (std::size_t r = 0; r < kRegisters; ++r) wide.part[r] = part[r] * factor;
     return wide;
   }
-  // The sum of the squares in 16 partial sums, as of products; each number once.
+  // The sum of the squares in 16 partial sums, like `products`; each number once.
   CFE_INLINE double sum_of_squares(std::size_t d) const {
     WideRow once = *this;
     if constexpr (Shape::Full > 0) {
-      const I16 lanes = Floats::lanes_once(d);
+      const I32x16 lanes = Floats::lanes_once(d);
       for (std::size_t r = 0; r < kOfRest; ++r) {
         // 1 or 0 for each number of the rest.
-        const FloatRegister ones = (FloatRegister)(lanes.part[r / 2] & (IntRegister)F16::all(1.0f).part[0]);
+        const FloatRegister ones = (FloatRegister)(lanes.part[r / 2] & (IntRegister)F32x16::all(1.0f).part[0]);
         once.part[kFirst + r] *= r % 2 == 0 ? widened_lower(ones) : widened_upper(ones);
       }
     }
-    D16 squares = {};
-    for (std::size_t r = 0; r < kRegisters; ++r) squares.part[r % D16::kWideParts] += once.part[r] * once.part[r];
+    F64x16 squares = {};
+    for (std::size_t r = 0; r < kRegisters; ++r) squares.part[r % F64x16::kWideParts] += once.part[r] * once.part[r];
     return squares.sum();
   }
 };
 
-// Writes the cosines of kChunk neighbours, from `first` on. A chunk that is not full is filled up with the last
-// neighbour, whose cosine is then written more than once.
+// Writes the cosines of kChunk neighbours from `first` on. An incomplete chunk is filled with the last neighbour, whose
+// cosine is then written several times.
 template <class Shape, bool kFull>
 CFE_INLINE void take_cosines(const UnitRows& others, std::span<const std::int32_t> nodes, std::size_t first,
                              const Row<Shape>& own, float* cosines) {
   const std::size_t d = others.rows.columns;
-  F16 products[kChunk];
+  F32x16 products[kChunk];
   for (std::size_t j = 0; j < kChunk; ++j) {
     const auto u = static_cast<std::size_t>(nodes[kFull ? first + j : least(first + j, nodes.size() - 1)]);
     products[j] = own.products(Row<Shape>::load(others.rows.data + (u - others.low) * d, d));
   }
-  const F16 sums = sums_of_8(products);
+  const F32x16 sums = sums_of_8(products);
   for (std::size_t r = 0; r < (kChunk + kWidth - 1) / kWidth; ++r)
     store_low<kChunk>(sums.part[r], cosines + first + r * kWidth);
 }
 
-// Short rows: v's own row and the group's sum stay in registers. Adds to `group`, and whenever a group is full, that to
-// sums.total.
+// Short rows: v's own row and the group's sum stay in registers. Adds to `group`; a full group is added to sums.total.
 template <class Shape>
 CFE_INLINE void gather_short(const UnitRows& others, Neighbors neighbors, std::span<const float> own_row,
                              const Sums& sums, Row<Shape>& group) {
@@ -287,7 +285,7 @@ CFE_INLINE void gather_short(const UnitRows& others, Neighbors neighbors, std::s
   }
 }
 
-// Makes v's new row out of the sum over its neighbours, writes it and adds it to `aggregate`; returns its length.
+// Computes v's new row from the sum over its neighbours, writes it and adds it to `aggregate`. Returns its length.
 template <class Shape>
 CFE_INLINE float finish_short(std::span<const float> own, const Shares& shares, const WideRow<Shape>& sum,
                               const NewRow& row) {
@@ -303,22 +301,22 @@ CFE_INLINE float finish_short(std::span<const float> own, const Shares& shares, 
 }
 
 // The products of two rows in 16 partial sums.
-CFE_INLINE F16 long_products(const float* x, const float* y, std::size_t d) {
+CFE_INLINE F32x16 long_products(const float* x, const float* y, std::size_t d) {
   const std::size_t full = vectors_of(d) - 1, last = last_of(d);
-  F16 sum = F16::load(x) * F16::load(y);
-  for (std::size_t v = 1; v < full; ++v) sum = sum + F16::load(x + v * kLanes) * F16::load(y + v * kLanes);
+  F32x16 sum = F32x16::load(x) * F32x16::load(y);
+  for (std::size_t v = 1; v < full; ++v) sum = sum + F32x16::load(x + v * kLanes) * F32x16::load(y + v * kLanes);
   return sum + load_first(x + full * kLanes, last) * load_first(y + full * kLanes, last);
 }
 
-// Adds `Count` vectors of the rows of a chunk, from column `first` on; of the last vector `last` numbers.
+// Adds `Count` vectors of the rows of a chunk, from column `first` on; `last` numbers of the last vector.
 template <std::size_t Count>
 CFE_INLINE void add_columns(const Chunk& chunk, std::size_t size, std::size_t first, std::size_t last, float* group) {
-  F16 sum[Count];
-  for (std::size_t v = 0; v < Count; ++v) sum[v] = F16::load(group + first + v * kLanes);
+  F32x16 sum[Count];
+  for (std::size_t v = 0; v < Count; ++v) sum[v] = F32x16::load(group + first + v * kLanes);
   for (std::size_t j = 0; j < size; ++j) {
-    const F16 weight = F16::all(chunk.cosine[j] * chunk.length[j]);
+    const F32x16 weight = F32x16::all(chunk.cosine[j] * chunk.length[j]);
     const float* row = chunk.row[j] + first;
-    for (std::size_t v = 0; v + 1 < Count; ++v) sum[v] += weight * F16::load(row + v * kLanes);
+    for (std::size_t v = 0; v + 1 < Count; ++v) sum[v] += weight * F32x16::load(row + v * kLanes);
     sum[Count - 1] += weight * load_first(row + (Count - 1) * kLanes, last);
   }
   for (std::size_t v = 0; v < Count; ++v) sum[v].store(group + first + v * kLanes);
@@ -331,12 +329,12 @@ CFE_INLINE void gather_long(const UnitRows& others, Neighbors neighbors, std::sp
     const std::size_t size = run_size(kChunk, neighbors);
     fetch<0>(others, neighbors.nodes, neighbors.first + kAhead);
     Chunk chunk;
-    F16 products[kChunk];
+    F32x16 products[kChunk];
     for (std::size_t j = 0; j < size; ++j) {
       chunk.set(j, others, neighbors.nodes[neighbors.first + j]);
       products[j] = long_products(own.data(), chunk.row[j], d);
     }
-    for (std::size_t j = size; j < kChunk; ++j) products[j] = F16::all(0.0f);
+    for (std::size_t j = size; j < kChunk; ++j) products[j] = F32x16::all(0.0f);
     sums_of_8(products).store(chunk.cosine);
     if (!neighbors.weights.empty()) weigh(neighbors, size, chunk.cosine);
     std::size_t i = 0;
@@ -349,15 +347,15 @@ CFE_INLINE void gather_long(const UnitRows& others, Neighbors neighbors, std::sp
   }
 }
 
-// The same of a long row.
+// The same for a long row.
 CFE_INLINE float finish_long(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row) {
   const std::size_t d = own.size(), last = last_of(d), count = vectors_of(d);
-  D16 squares = {};
+  F64x16 squares = {};
   for (std::size_t v = 0; v < count; ++v) {
     const std::size_t i = v * kLanes, size = v + 1 < count ? kLanes : last;
     float* aggregate = row.aggregate.data() + i;
-    const D16 sum = D16::load(sums.total.data() + i) + D16::widened(F16::load(sums.group.data() + i));
-    const D16 value = D16::widened(load_first(own.data() + i, size)) * shares.keep + sum * shares.share;
+    const F64x16 sum = F64x16::load(sums.total.data() + i) + F64x16::widened(F32x16::load(sums.group.data() + i));
+    const F64x16 value = F64x16::widened(load_first(own.data() + i, size)) * shares.keep + sum * shares.share;
     value.store(sums.total.data() + i);
     squares = squares + value * value;
     store_first(load_first(aggregate, size) + value.rounded(), aggregate, size);
@@ -366,13 +364,13 @@ CFE_INLINE float finish_long(std::span<const float> own, const Shares& shares, c
   const double scale = norm > 0.0 ? 1.0 / norm : 0.0;
   for (std::size_t v = 0; v < count; ++v) {
     const std::size_t i = v * kLanes;
-    const D16 value = D16::load(sums.total.data() + i) * scale;
+    const F64x16 value = F64x16::load(sums.total.data() + i) * scale;
     store_first(value.rounded(), row.unit.data() + i, v + 1 < count ? kLanes : last);
   }
   return static_cast<float>(norm);
 }
 
-// Takes the step of node v, whose sums stay in registers unless it has a full group of neighbours.
+// Takes the step of node v. Its sums stay in registers unless it has a full group of neighbours.
 template <class Shape>
 CFE_INLINE float step_node(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own,
                            const Shares& shares, const Sums& sums, const NewRow& row) {
@@ -441,7 +439,7 @@ CFE_INLINE void for_vectors(std::size_t d, const Call& call) {
   return for_rest<Full, 16>(d, call);
 }
 
-// Calls what is made for rows of d numbers.
+// Calls `call` with the layout of rows of d numbers.
 template <class Call>
 CFE_INLINE void for_length(std::size_t d, const Call& call) {
   static_assert(kShort == 4);

@@ -1,4 +1,4 @@
-// The lock of an index, as Python holds it.
+// The lock of an index in Python.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace cfe {
 
-// What Python holds: tokens may outlive it.
+// The Python object. Tokens may outlive it.
 struct SharedLock {
   std::shared_ptr<ReadWriteLock> lock = std::make_shared<ReadWriteLock>();
 };
 
-// Waits for a place among the readers, without the GIL; throws where Ctrl-C is pressed.
+// Enters for reading, without the GIL while it waits. Throws on Ctrl-C.
 void enter_reading(ReadWriteLock& lock);
 
 }  // namespace cfe

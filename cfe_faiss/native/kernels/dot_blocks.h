@@ -1,8 +1,8 @@
 // Products of a few queries with vectors in blocks of 16, dimension-major: number i of all 16, then number i + 1.
 //
-// These are what lists are ranked by, so they have the same bits at every level, and whether a query comes alone or
-// with others: float32, products and sums rounded separately; four partial sums (of the dimensions 0, 4, 8, ..., of 1,
-// 5, 9, ..., and so on), the sum of the first two added to that of the others, then what is left at the end one by one.
+// Lists are ranked by them, so they have the same bits at every level, and for one query or several. Products and sums
+// are rounded separately, in float32: four partial sums (of the dimensions 0, 4, 8, ..., of 1, 5, 9, ..., and so on),
+// the sum of the first two plus that of the others, then the last dimensions one by one.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@
 namespace cfe::CFE_LEVEL {
 
 inline constexpr int kChains = 4;
-inline constexpr int kQueriesAtOnce = kWidth == kLanes ? 4 : 2;  // as many as there are registers for
-inline constexpr int kBlocksAtOnce = kWidth == kLanes ? 4 : 2;   // of one query
+inline constexpr int kQueriesAtOnce = kWidth == kLanes ? 4 : 2;  // limited by registers
+inline constexpr int kBlocksAtOnce = kWidth == kLanes ? 4 : 2;   // for one query
 
-// Q queries with B blocks, `stride` apart in `scores`; a part of each block, as wide as a register.
+// Q queries with B blocks, `stride` apart in `scores`. One register-wide part of each block.
 template <int Q, int B>
 CFE_INLINE void multiply_part(const float* X, std::size_t d, const float* blocks, float* scores, std::size_t stride) {
   FloatRegister sums[kChains][Q][B] = {};
@@ -41,8 +41,8 @@ CFE_INLINE void multiply(const float* X, std::size_t d, const float* blocks, flo
   for (int p = 0; p < kParts; ++p) multiply_part<Q, B>(X, d, blocks + p * kWidth, scores + p * kWidth, stride);
 }
 
-// Writes the product of each row of X with each of the 16 vectors of each block, (nq, 16 * blocks) or wider.
-void block_products(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores) {
+// Writes the products of each row of X with the 16 vectors of each block, (nq, 16 * blocks) or wider.
+void dot_blocks(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores) {
   const std::size_t d = X.columns, number = blocks.size() / (d * kLanes), stride = scores.columns;
   std::size_t q = 0;
   for (; q + kQueriesAtOnce <= X.rows; q += kQueriesAtOnce)
