@@ -305,3 +305,13 @@ def test_texts_that_no_file_can_hold_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"attributes must hold Unicode texts, got the surrogate .* in 'sex'"):
         written(tmp_path, finder, favourable=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_braces_in_names_are_text(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.choice(["{granted!r}", "{0}"], 60)
+    finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(60, 3)), labels, features={"{sex}": ["{f}", "m"] * 30})
+    subject = audit.Subject(title="{title}", people="{people}")
+    report = written(tmp_path, finder, sensitive=["{sex}"], favourable="{granted!r}", subject=subject)
+    text = text_of(report.files[0].read_text())
+    assert all(name in text for name in ("{granted!r}", "{0}", "{sex} = {f}", "{title}", "{people}"))
