@@ -1,0 +1,42 @@
+"""``commands.txt``: each line is the option, group or block that it should be."""
+
+import argparse
+from collections.abc import Iterator
+from importlib import import_module
+
+from cfe_faiss.cli.parser import parser
+
+GROUPS = {
+    *("positional arguments", "options", "own files", "analysis", "conditions on pairs", "output files"),
+    *("names of nodes and classes", "inputs, .npy or .parquet", "settings", "workers"),
+}
+
+
+def commands(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield top
+    for action in below:
+        for command in action.choices.values():
+            yield from commands(command)
+
+
+def test_every_command_has_a_function_and_known_groups() -> None:
+    found = list(commands(parser()))
+    assert len(found) == 15
+    for command in found:
+        assert {group.title for group in command._action_groups} <= GROUPS
+        module, _, function = command.get_default("run").rpartition(".")
+        assert callable(getattr(import_module(f"cfe_faiss.cli.{module}"), function))
+
+
+def test_forms_of_options() -> None:
+    line = "audit --features a.csv --predictions b.csv:c --sensitive x y --require a>=1 --require b>=1 --as-is"
+    arguments = parser().parse_args(line.split())
+    assert arguments.features.name == "a.csv"
+    assert arguments.predictions.columns == ("c",)
+    assert (arguments.sensitive, arguments.require) == (["x", "y"], ["a>=1", "b>=1"])
+    assert (arguments.as_is, arguments.strict, arguments.k, arguments.confidence) == (True, False, 10, 0.95)
+    assert (arguments.outputs, arguments.out.name, arguments.figures) == (("out", "figures"), "report.html", None)
+    assert parser().parse_args(["errors", "i", "--dataset", "german"]).k == [10, 20, 50, 100, 200, 500, 1000]
+    assert parser().parse_args(["plot", "i", "a", "b", "--dataset", "german"]).node == ["a", "b"]
