@@ -528,7 +528,7 @@ class EvidenceStore:
         >>> store.add(["a", "b", "c"], [[1, 0], [0.8, 0.6], [0, 1]], ["spam", "ham", "spam"])
         >>> for pairs in store.pairs(threshold=0.7):
         ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
-        ['b'] ['a'] [0.8]
+        ['a'] ['b'] [0.8]
         """
         return map(self._named_pairs, evidence_pairs(self._contents.index, threshold, block=block))
 
