@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 PHONE = 390
-# The theme's article scrolls within the page: what is too wide for it does not make the page wider.
+# The theme's article scrolls within the page: wide content does not make the page wider.
 WIDTH = """Math.max(...[document.documentElement, ...document.querySelectorAll(".bd-article-container")]
     .map(part => part.scrollWidth))"""
 LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("video", "src")}

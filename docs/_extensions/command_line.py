@@ -17,7 +17,7 @@ def _commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser
 
 
 def _help(command: argparse.ArgumentParser) -> str:
-    # As wide as a page of the site, whatever terminal the site is built in; Python 3.14 would colour it.
+    # As wide as a page of the site, in any terminal of the build; Python 3.14 would colour it.
     with mock.patch.dict(os.environ, {"COLUMNS": "84", "NO_COLOR": "1"}):
         return command.format_help()
 

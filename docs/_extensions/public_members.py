@@ -1,4 +1,4 @@
-"""What the page of a class lists: documented members of ours, without what FAISS's and other base classes bring."""
+"""Members on the page of a class: our documented ones, without members of FAISS's and other base classes."""
 
 import importlib
 from collections.abc import Callable, Iterator
