@@ -33,6 +33,7 @@ ROUNDS = (40, 100, 200)
 """Everything gets so many runs before anything gets more."""
 TESTS = ("direction", "situation")
 ALPHA, HIGHEST_LEVEL, HIGHEST_FAMILY = 0.05, 8.0, 6.0
+PROMISE_RUNS = 80
 MOST_PEOPLE = 6_000  # of a real table, drawn at random
 KINDS = ("independent", "correlated", "rare")
 Results = dict[str, Any]
@@ -144,6 +145,16 @@ def error(share: float, runs: int) -> float:
     return 100 * float(np.sqrt(share / 100 * (1 - share / 100) / runs)) if runs else float("nan")
 
 
+def keeps(promised: float, measured: float, runs: int) -> bool:
+    """Return whether a power in percent is not below the promised one by more than three Monte-Carlo errors.
+
+    The promised power was measured, too, over ``PROMISE_RUNS`` other runs: the error is that of the difference of two
+    shares, with their pooled variance.
+    """
+    pooled = (PROMISE_RUNS * promised + runs * measured) / (PROMISE_RUNS + runs) / 100
+    return promised - measured <= 300 * float(np.sqrt(pooled * (1 - pooled) * (1 / PROMISE_RUNS + 1 / runs)))
+
+
 def alarms(counts: Mapping[str, Any], test: str) -> float:
     of = counts[test]
     return percent(of.get("disadvantaged", 0) + of.get("advantaged", 0), counts["runs"])
@@ -182,8 +193,7 @@ def powers(results: Results) -> str:
         floor, held = "", ""
         if cell.floor:
             floor = "/".join(f"{value:g}" for value in cell.floor)
-            least = [value - 3 * max(error(value, runs), 100 / runs) for value in cell.floor]
-            held = "yes" if all(s >= low for s, low in zip(shares, least, strict=True)) else "**no**"
+            held = "yes" if all(keeps(f, s, runs) for f, s in zip(cell.floor, shares, strict=True)) else "**no**"
         rows.append([cell.title, runs, *(f"{s:.0f}" for s in shares), wrong, told, floor, held])
     head = ["planted effect", "runs", "direction, %", "situation, %", "wrong side", "cannot tell", "promised", "held"]
     return table(head, rows)
@@ -251,6 +261,11 @@ def page(results: Results | None = None) -> str:
         "*caused by the attribute* would be false.",
         levels(results, limits=True),
         "## Power: a planted effect, found on the right side",
+        f"A promise is the power that the prototype of the tests had over {PROMISE_RUNS} runs on other people. It is "
+        "held unless the power here is lower by more than three Monte-Carlo errors of the difference. Two cells were "
+        "tried in pairs, prototype and product on the same 200 populations (seeds from 40,000 on). Score lowered by "
+        ".15 sd, 10 % carry: the situation test of the prototype finds 188, that of the product 187, and they differ "
+        "in one. Border flipped, 50 % carry: 198 and 198, the same ones.",
         powers(results),
         "## Many values: six attributes of five values, no effect",
         f"At most {HIGHEST_FAMILY:g} % of the reports, and three Monte-Carlo errors, may name anything.",

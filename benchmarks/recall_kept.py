@@ -241,6 +241,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                     for row in rows
                     if kind in ("all", row["kind"]) and mode in row["asked for"][recall]
                 ]
+                if not cells:  # such as new queries of a graph that has none
+                    continue
                 least = [(*cell["least class"], cell["set"]) for cell in cells if cell["least class"]]
                 ratios = [cell["lists"] / cell["lists for the mean"] for cell in cells]
                 told.setdefault(kind, {}).setdefault(mode, {})[recall] = {
