@@ -73,7 +73,7 @@ class Blocks {
   std::size_t size() const { return size_; }  // rows in blocks
   std::size_t memory() const;                 // bytes
   Element element() const { return element_; }
-  bool rotated() const { return rotation_.size() > 0; }
+  bool rotated() const { return !rotation_.empty(); }
 
   // Writes the best rows of its group's lists for each query. Throws std::invalid_argument if arguments do not fit.
   void search(const GroupedQueries& queries, int threads, const Watch& watch) const;

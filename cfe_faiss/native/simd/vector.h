@@ -21,7 +21,6 @@ inline constexpr int kParts = kLanes / kWidth;  // registers of 16 floats
 using FloatRegister = float __attribute__((vector_size(4 * kWidth)));
 using IntRegister = std::int32_t __attribute__((vector_size(4 * kWidth)));
 using WordRegister = std::uint32_t __attribute__((vector_size(4 * kWidth)));
-using DoubleRegister = double __attribute__((vector_size(8 * kWidth)));  // of kWidth doubles: one or two registers
 
 // The type in which registers are added and multiplied. Integers wrap around, as intermediate byte products may.
 template <class Register>

@@ -77,7 +77,7 @@ TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
   }
 }
 
-TEST(block_products_have_the_same_bits_alone_and_with_others) {
+TEST(dot_products_have_the_same_bits_alone_and_with_others) {
   for (const std::size_t d : {1, 3, 4, 17, 18, 128})
     for (const std::size_t blocks : {1, 2, 5, 9}) {
       const std::size_t nq = 7, width = 16 * blocks;

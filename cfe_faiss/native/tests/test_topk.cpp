@@ -75,7 +75,8 @@ TEST(top_k_holds_each_of_many_ids_once) {
     held.fill(I.data(), k);
     Pairs pushed;
     for (std::int64_t i = 0; i < 500; ++i) {  // more ids than there are slots, the best ones last
-      pushed.emplace_back(static_cast<float>(i / 7), i);
+      const std::int64_t score = i / 7;
+      pushed.emplace_back(static_cast<float>(score), i);
       for (int time = 0; time < 2; ++time) best.push_once(pushed.back().first, i, held);
       const std::size_t other = generator() % pushed.size();
       best.push_once(pushed[other].first, pushed[other].second, held);
