@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.direct_test import Floats, pair_counts
+from cfe_faiss.audit.direct_test import pair_counts
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.reporting.document import Column, Section, section_of
 from cfe_faiss.audit.reporting.formats import first_of, group_name, plain, rows_of, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.sample import Sample, attribute_groups, sample, tested_rows
+from cfe_faiss.audit.sample import Sample, attribute_groups, known_rows, sample
+from cfe_faiss.audit.tables import Floats
 from cfe_faiss.base.checks import UNKNOWN, as_dense
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
@@ -238,7 +239,7 @@ def _tests(
     inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
 ) -> list[list[_Answer]]:
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
-    rows = tested_rows(finder, None)
+    rows = known_rows(finder, None)
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
     groups = {group.name: group for group in attribute_groups(finder, rows, attributes, inputs.settings.bins)}
     bad = finder.class_numbers("unfavourable", inputs.unfavourable)
