@@ -231,8 +231,7 @@ class SearchingMixin(Searches):
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            effort = Effort(recall=recall, complete=self.complete, routing=self.routing)
-            nprobe = answers.known_nprobe(state, k, effort, labels_q.item())
+            nprobe = answers.known_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
         # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.

@@ -144,10 +144,13 @@ def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> boo
     return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
 
 
-def known_nprobe(snapshot: Snapshot, k: int, effort: Effort, label: int) -> int | None:
-    """Return the number of lists that a single query has to probe for a recall@k, if it was measured before."""
-    derived = Derived.of(snapshot)
-    found = derived.calibrations.get(derived.calibration_key(min(k, snapshot.n), effort, batched=False))
+def known_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
+    """Return the number of lists that a single query has to probe for a recall@k, if it was measured before.
+
+    The key is that of ``Derived.calibration_key``: to build an ``Effort`` takes a tenth of the time of such a query.
+    """
+    key = (min(k, snapshot.n), recall, False, complete, "evidence", None)
+    found = Derived.of(snapshot).calibrations.get(key)
     return None if found is None else found.nprobe.get(label, found.other)
 
 

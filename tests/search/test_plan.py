@@ -57,11 +57,13 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     assert plan(snapshot, 1, arguments()).nprobe == 16
     assert plan(snapshot, 1, arguments(exact=True)).nprobe == 20
     effort = arguments(recall=0.9).over(OWN)
-    assert known_nprobe(snapshot, 10, effort, 0) is None
+    assert known_nprobe(snapshot, 10, 0.9, 0, complete=True) is None
     found = plan(snapshot, 1, effort).calibration
     assert found is recall.calibration(snapshot, 10, effort, batched=False)
-    assert [known_nprobe(snapshot, 10, effort, label) for label in range(3)] == list(found.nprobe.values())
-    assert known_nprobe(snapshot, 10, effort, 7) == found.other == found.most  # nothing is known of this class
+    assert [known_nprobe(snapshot, 10, 0.9, label, complete=True) for label in range(3)] == list(found.nprobe.values())
+    assert (
+        known_nprobe(snapshot, 10, 0.9, 7, complete=True) == found.other == found.most
+    )  # nothing is known of this class
 
 
 def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:
