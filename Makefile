@@ -29,13 +29,13 @@ NATIVE := cfe_faiss/native
 SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print)
 CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
 # Tests of numerical code, which depends on the instruction set.
-CORE_TESTS = $(wildcard tests/native) tests/lists tests/coarse tests/search tests/index tests/files \
+CORE_TESTS = $(wildcard tests/native) tests/rows tests/coarse tests/search tests/index tests/files \
 	tests/graph/test_ks.py tests/graph/test_csr.py tests/test_pairs.py
 # Interrupts occur between lines of Python, and no kernel reads files.
 LEVEL_TESTS = $(filter-out tests/index tests/files,$(CORE_TESTS)) \
 	$(filter-out tests/index/test_interrupted_changes.py,$(wildcard tests/index/test_*.py))
 # Without leak checks: CPython keeps memory until the end.
-ASAN_TESTS = $(wildcard tests/native) tests/lists tests/search tests/index
+ASAN_TESTS = $(wildcard tests/native) tests/rows tests/search tests/index
 WHEEL_TESTS = $(filter-out tests/graph/test_ks.py tests/graph/test_csr.py,$(CORE_TESTS)) tests/test_package.py tests/base/test_versions.py
 # Disables the usage reports of Haystack.
 export HAYSTACK_TELEMETRY_ENABLED := False

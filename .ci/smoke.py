@@ -27,11 +27,11 @@ def core() -> None:
     ivf = cfe.index_factory(8, "EvidenceIVF10,Flat")
     ivf.train(X)
     ivf.add_with_labels(X, labels)
-    I = exact.search_members(k=5)[1]
+    I = exact.search_stored(k=5)[1]
     assert (labels[I] != labels[:, None]).all()
     cfe.write_index(ivf, "evidence.index")
     for found in (ivf, cfe.read_index("evidence.index")):
-        assert (found.search_members(k=5, exact=True)[1] == I).all()
+        assert (found.search_stored(k=5, exact=True)[1] == I).all()
     assert (cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors(return_distance=False) == I).all()
     command = [Path(sys.executable).with_name("cfe-faiss"), "info", "evidence.index"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

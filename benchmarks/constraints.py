@@ -95,7 +95,7 @@ def check(name: str, found: cfe.finder.LocalEvidence, peer: Row) -> None:
 def compared(name: str, finder: cfe.EvidenceFinder, arguments: dict[str, Any]) -> dict[str, Any]:
     where = cfe.Constraints(**arguments)
     functions: dict[str, Callable[[], Any]] = {
-        "unconstrained": lambda: finder.index.search_members(k=K),
+        "unconstrained": lambda: finder.index.search_stored(k=K),
         "constrained": lambda: finder.local(k=K, where=where),
     }
     if finder.attributes is None:

@@ -32,11 +32,11 @@ def main() -> None:
         graph = graphs.graph(name)
         index = cfe.IndexEvidenceFlat(graph.X.shape[1])
         index.add_with_labels(graph.X, graph.labels)
-        D, I = index.search_members(k=K)
+        D, I = index.search_stored(k=K)
         peer_D, peer_I = by_class(graph.X, graph.labels)
         medians, times = paired_times(
             {
-                "ours": lambda index=index: index.search_members(k=K),  # type: ignore[misc]
+                "ours": lambda index=index: index.search_stored(k=K),  # type: ignore[misc]
                 "faiss_knn_by_class": lambda graph=graph: by_class(graph.X, graph.labels),  # type: ignore[misc]
             },
             REPEATS,

@@ -44,12 +44,12 @@ def steps(arrays: dict[str, Any]) -> dict[str, float]:
     flat = cfe.IndexEvidenceFlat(X.shape[1])
     timed("train", lambda: index.train(X))
     timed("add", lambda: index.add_with_labels(X, labels))
-    timed("all nodes", lambda: index.search_members(k=K, nprobe=NPROBE))
+    timed("all nodes", lambda: index.search_stored(k=K, nprobe=NPROBE))
     timed("one query", lambda: index.search_evidence(X[:1], labels[:1], K, NPROBE))
 
     def exact() -> None:
         flat.add_with_labels(X, labels)
-        flat.search_members(k=K)
+        flat.search_stored(k=K)
 
     timed("exact", exact)
     timed("pairs", lambda: cfe.global_evidence(flat, PAIRS))

@@ -186,12 +186,12 @@ def filled(job: Job) -> Any:
 def search(job: Job) -> dict[str, Any]:
     index = filled(job)
     warm_up()
-    index.search_members([0], K, nprobe=job.nprobe)  # makes what searches keep
+    index.search_stored([0], K, nprobe=job.nprobe)  # makes what searches keep
     queries = sampled(job)
     exact = exact_evidence(job, queries)
     settings = []
     for nprobe in (job.nprobe, 2 * job.nprobe, 4 * job.nprobe, 8 * job.nprobe):
-        (D, I), seconds = timed(lambda nprobe=nprobe: index.search_members(k=K, nprobe=nprobe, progress="all nodes"))
+        (D, I), seconds = timed(lambda nprobe=nprobe: index.search_stored(k=K, nprobe=nprobe, progress="all nodes"))
         recall = cfe.metrics.recall(I[queries], exact[1], D[queries], exact[0])
         settings.append(
             {
@@ -215,7 +215,7 @@ def warm_up() -> None:
     index = cfe.IndexEvidenceIVF(8, 20)
     index.train(X)
     index.add_with_labels(X, np.arange(4000) % 3)
-    index.search_members(k=K, nprobe=4)
+    index.search_stored(k=K, nprobe=4)
 
 
 def sampled(job: Job) -> NDArray[np.int64]:

@@ -89,7 +89,7 @@ def results(found: Any) -> list[np.ndarray]:
     return [
         *stock,
         *found.search_evidence(xq, labels, 5),
-        *found.search_members(k=4),
+        *found.search_stored(k=4),
         *found.range_search_evidence(xq, labels, 0.3),
         found.members().ids,
         found.members().labels,

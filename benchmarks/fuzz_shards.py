@@ -38,8 +38,8 @@ def results(index: ShardedEvidenceIndex, order: int) -> list[np.ndarray]:
     searches = [
         lambda: index.search_evidence(xq[:1], labels[:1], 5, nprobe=NLIST),
         lambda: index.search_evidence(xq, labels, 5, nprobe=3),
-        lambda: index.search_members(k=4, nprobe=2),
-        lambda: index.search_members(k=4, exact=True),
+        lambda: index.search_stored(k=4, nprobe=2),
+        lambda: index.search_stored(k=4, exact=True),
         lambda: index.search_certified(k=3, nprobe=4),
         lambda: index.search(xq, 5),
         lambda: index.search(xq, 5, params=all_lists),

@@ -45,7 +45,7 @@ def child(path: str, settings: list[tuple[int, int]]) -> list[dict[str, Any]]:
         times, digest = [], ""
         for _ in range(REPEATS + 1):
             start = time.perf_counter()
-            D, I = index.search_members(k=K, nprobe=nprobe)
+            D, I = index.search_stored(k=K, nprobe=nprobe)
             times.append(time.perf_counter() - start)
             digest = hashlib.sha256(D.tobytes() + I.tobytes()).hexdigest()[:16]
         found.append({"nlist": nlist, "nprobe": nprobe, "seconds": min(times[1:]), "digest": digest})

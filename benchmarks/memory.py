@@ -58,9 +58,9 @@ def single(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> Non
 
 def all_nodes(index: Any) -> None:
     if hasattr(index, "nlist"):
-        index.search_members(k=min(K, index.ntotal), nprobe=min(NPROBE, index.nlist))
+        index.search_stored(k=min(K, index.ntotal), nprobe=min(NPROBE, index.nlist))
     else:
-        index.search_members(np.arange(min(EXACT, index.ntotal)), min(K, index.ntotal))
+        index.search_stored(np.arange(min(EXACT, index.ntotal)), min(K, index.ntotal))
 
 
 def use(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> None:

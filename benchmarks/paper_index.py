@@ -46,7 +46,7 @@ def measure(variant: str, seed: int, graph: graphs.Graph, D: Any, I: Any) -> dic
     index.train(graph.X)
     index.add_with_labels(graph.X, graph.labels)
     built = time.perf_counter()
-    found_D, found_I = index.search_members(k=K)
+    found_D, found_I = index.search_stored(k=K)
     searched = time.perf_counter()
     return {
         "variant": variant,
@@ -67,9 +67,9 @@ def main() -> None:
         graph = graphs.graph(name)
         flat = cfe.IndexEvidenceFlat(graph.X.shape[1])
         flat.add_with_labels(graph.X, graph.labels)
-        flat.search_members(k=K)  # the first time is slower
+        flat.search_stored(k=K)  # the first time is slower
         start = time.perf_counter()
-        D, I = flat.search_members(k=K)
+        D, I = flat.search_stored(k=K)
         exact = {"search_seconds": time.perf_counter() - start, "average_similarity": cfe.metrics.average_similarity(D)}
         print(
             f"{name}: {graph.X.shape[0]:,} x {graph.X.shape[1]}, test accuracy {graph.test_accuracy:.3f}, "

@@ -174,10 +174,10 @@ def smallest_for_mean(index: Any, exact: Results, recall: float, batched: bool) 
 
     def reaches(nprobe: int) -> bool:
         if batched:
-            D, I = index.search_members(k=K, nprobe=nprobe)
+            D, I = index.search_stored(k=K, nprobe=nprobe)
             D, I = D[ids], I[ids]
         else:
-            D, I = joined(index.search_members(few, K, nprobe) for few in np.array_split(ids, -(-len(ids) // _ALONE)))
+            D, I = joined(index.search_stored(few, K, nprobe) for few in np.array_split(ids, -(-len(ids) // _ALONE)))
         values = recalls((D, I), best)
         return bool(values.mean() - _MEAN_CERTAIN * values.std() / len(values) ** 0.5 >= recall)
 
@@ -203,12 +203,12 @@ def measured(one: Set) -> dict[str, Any]:
     index.train(one.X)
     index.add_with_labels(one.X, one.labels)
     classes, counts = np.unique(one.labels, return_counts=True)
-    exact = index.search_members(k=K, exact=True)
+    exact = index.search_stored(k=K, exact=True)
     exact_new = index.search_evidence(one.new, one.new_labels, K, exact=True)
     row: dict[str, Any] = {"kind": one.kind, "set": one.name, "rows": len(one.X), "dimension": one.X.shape[1]}
     row |= {"index": one.index, "classes": len(classes), "new queries": len(one.new), "asked for": {}}
     for recall in RECALLS:
-        reached = {MODES[0]: Reached(recalls(index.search_members(k=K, recall=recall), exact), one.labels, False)}
+        reached = {MODES[0]: Reached(recalls(index.search_stored(k=K, recall=recall), exact), one.labels, False)}
         if len(one.new):
             queries = [(one.new[i : i + 1], one.new_labels[i : i + 1].astype(np.int32)) for i in range(len(one.new))]
             batch = index.search_evidence(one.new, one.new_labels, K, recall=recall)

@@ -454,7 +454,7 @@ def store() -> str:
         f"{content['rows']:,} rows of {content['dimension']} dimensions with ids, classes, three keys of metadata and "
         f"a text, k = {content['k']}. Evidence of one query through a store over an inverted file of {single['nlist']} "
         f"lists (nprobe = {single['nprobe']}): {single['us_more']:.1f} us more than `search_evidence` of its index for "
-        f"a vector, {single['us_more_by_id']:+.1f} us next to `search_members` for an id. Wanted: at most "
+        f"a vector, {single['us_more_by_id']:+.1f} us next to `search_stored` for an id. Wanted: at most "
         f"{content['wanted_us']:g} us more.\n\n"
         + table(("one query", "median"), queries)
         + "\n\nOne query among the rows that a filter leaves, next to stock IndexFlatIP with the ready bitmap of these "

@@ -239,7 +239,7 @@ def in_memory(inputs: Path) -> dict[str, Any]:
     now = timed("train", now)
     index.add_with_labels(X, labels)
     now = timed("add", now)
-    _, I = index.search_members(k=K, recall=RECALL)
+    _, I = index.search_stored(k=K, recall=RECALL)
     now = timed("evidence", now)
     cfe.global_evidence(index, PAIRS)
     timed("pairs", now)
@@ -303,7 +303,7 @@ def evidence(arguments: argparse.Namespace) -> None:
         chosen = rng.choice(len(of_shard), QUERIES * EVERY // len(index.shards), replace=False)
         for all_of, some in ((ids, of_shard), (D, similarities), (I, neighbors)):
             all_of.append(some[chosen])
-    best_D, best_I = index.search_members(np.concatenate(ids), k=K, exact=True)
+    best_D, best_I = index.search_stored(np.concatenate(ids), k=K, exact=True)
     found["recall"] = cfe.metrics.recall(np.concatenate(I), best_I, np.concatenate(D), best_D)
     keep(f"scale_evidence_{index.ntotal}", found)
 

@@ -60,7 +60,7 @@ def compare(name: str, X: NDArray[np.float32], labels: NDArray[np.int64]) -> dic
     nlist = 4 * int(n**0.5)
     flat = cfe.IndexEvidenceFlat(d)
     flat.add_with_labels(X, labels)
-    D, I = flat.search_members(queries, K)
+    D, I = flat.search_stored(queries, K)
     ours = cfe.IndexEvidenceIVF(d, nlist)
     ours.train(X)
     ours.add_with_labels(X, labels)

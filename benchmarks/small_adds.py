@@ -132,7 +132,7 @@ def measure(stored: int, adds: int, d: int) -> dict[str, Any]:
         seconds = in_turns(adders, X, labels, stored)
         found, settled = first_search(lambda index=ours, search=search: search(index))  # type: ignore[misc]
         at_once.add_with_labels(X, labels, ids)
-        equal = same(ours, at_once, search) and same(ours, at_once, lambda index: index.search_members(pick, K))
+        equal = same(ours, at_once, search) and same(ours, at_once, lambda index: index.search_stored(pick, K))
         result[kind] = {
             "seconds": seconds,
             "us_per_add": {name: 1e6 * value / adds for name, value in seconds.items()},

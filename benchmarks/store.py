@@ -1,7 +1,7 @@
 """What does an EvidenceStore cost on top of the index below it?
 
 Evidence of one query at a time through a store over an inverted file, next to the same search of its index by
-``search_evidence`` (the vector is at hand) and by ``search_members`` (the index looks it up): wanted is at most 50 us
+``search_evidence`` (the vector is at hand) and by ``search_stored`` (the index looks it up): wanted is at most 50 us
 more a query. Searches among the rows that a filter leaves, next to a stock IndexFlatIP whose search takes the ready
 bitmap of these rows. Then adding, saving and loading, next to the index alone. All in turns; single queries by the
 processor's clock, as the machine may be shared.
@@ -63,7 +63,7 @@ def single_queries(rows: Rows, nlist: int, queries: int) -> dict[str, Any]:
     keys, numbers = np.arange(len(rows.X))[:, None], rows.numbers[:, None]
     ways: dict[str, Callable[[int], Any]] = {
         "index.search_evidence": lambda i: index.search_evidence(rows.X[i : i + 1], numbers[i], K),
-        "index.search_members": lambda i: index.search_members(keys[i], K),
+        "index.search_stored": lambda i: index.search_stored(keys[i], K),
         "store.evidence, a vector": lambda i: store.evidence(rows.X[i], K, label=rows.labels[i]),
         "store.evidence, an id": lambda i: store.evidence(rows.ids[i], K),
     }
@@ -81,7 +81,7 @@ def single_queries(rows: Rows, nlist: int, queries: int) -> dict[str, Any]:
         "nprobe": index.nprobe,
         "us_per_query": us,
         "us_more": us["store.evidence, a vector"] - us["index.search_evidence"],
-        "us_more_by_id": us["store.evidence, an id"] - us["index.search_members"],
+        "us_more_by_id": us["store.evidence, an id"] - us["index.search_stored"],
         "complete": found == K * (20 + queries),
     }
 

@@ -70,7 +70,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, full = least(lambda: scanned(np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64), resume=True))
     D, I = np.empty((len(X), K), np.float32), np.empty((len(X), K), np.int64)
     _, scan = least(lambda: scanned(D, I, resume=False))
-    _, whole = least(lambda: index.search_members(k=K, nprobe=nprobe))
+    _, whole = least(lambda: index.search_stored(k=K, nprobe=nprobe))
     told = {
         "groups": grouped + routed - routing,
         "routing": routing,
@@ -90,12 +90,12 @@ def main() -> None:
             index.train(graph.X)
             index.add_with_labels(graph.X, graph.labels)
             index.complete = False
-            exact_D, exact_I = index.search_members(k=K, exact=True)
-            D, I = index.search_members(k=K, nprobe=nprobe)
+            exact_D, exact_I = index.search_stored(k=K, exact=True)
+            D, I = index.search_stored(k=K, nprobe=nprobe)
             recall = cfe.metrics.recall(I, exact_I, D, exact_D)
             faiss.omp_set_num_threads(1)
             with threadpool_limits(1):
-                index.search_members(k=K, nprobe=nprobe)  # makes what searches keep
+                index.search_stored(k=K, nprobe=nprobe)  # makes what searches keep
                 seconds = parts(index, nprobe)
             rows = {part: 1e6 * value / len(graph.X) for part, value in seconds.items()}
             results.append({"graph": name, "recall": recall, "nlist": nlist, "nprobe": nprobe, "us": rows})

@@ -215,7 +215,7 @@ class Rows:
     d
         Length of a vector.
     codec, levels
-        How vectors are kept, see :mod:`cfe_faiss.lists.codecs`; levels flat, (2 * d,) or (0,).
+        How vectors are kept, see :mod:`cfe_faiss.rows.codecs`; levels flat, (2 * d,) or (0,).
     codes, ids
         Codes of each list, one after the other, flat, and ids: nlist arrays each.
     labels

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.base.checks import as_array
-from cfe_faiss.lists.topk import PADDING
+from cfe_faiss.rows.topk import PADDING
 
 
 def average_similarity(D: ArrayLike) -> float:

@@ -257,7 +257,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         options: dict[str, Any] = {"nprobe": self.nprobe}
         if X is None:
             _check_no_labels(labels)
-            D, I = self.index_.search_members(None, k, **options)
+            D, I = self.index_.search_stored(None, k, **options)
         else:
             found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
             D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))

@@ -13,7 +13,7 @@ from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
 from cfe_faiss.search.conditions import Bools, Conditions, conditions
 from cfe_faiss.search.exact import (

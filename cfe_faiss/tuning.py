@@ -158,7 +158,7 @@ def tune(
             index.train(vectors)
             index.add_with_labels(vectors, known)
             if exact is None:
-                exact = index.search_members(None, k, exact=True)
+                exact = index.search_stored(None, k, exact=True)
             settings += _tried(index, k, wanted, exact, first)
     reaching = [setting for setting in settings if setting.recall >= wanted]
     return Tuning(min(reaching, key=lambda one: one.seconds), _pareto(settings), len(vectors), k, wanted)
@@ -181,7 +181,7 @@ def _measured(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, firs
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()
-        D, I = index.search_members(None, k, nprobe)
+        D, I = index.search_stored(None, k, nprobe)
         times.append(time.perf_counter() - start)
     seen, unseen = (metrics.recall(I[half], exact[1][half], D[half], exact[0][half]) for half in (first, ~first))
     return Setting(index.nlist, index.partitions, nprobe, seen, unseen, min(times) / len(first))

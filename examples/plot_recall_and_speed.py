@@ -31,7 +31,7 @@ queries = rng.permutation(n)[:1000]
 
 exact = cfe.IndexEvidenceFlat(d)
 exact.add_with_labels(X, labels)
-D_exact, I_exact = exact.search_members(queries, k)
+D_exact, I_exact = exact.search_stored(queries, k)
 
 # %%
 # Both indexes have the same number of lists. The stock one needs a selector for each class; its queries go class by
@@ -59,7 +59,7 @@ def search_stock(nprobe):
 
 def search_ours(nprobe):
     """Return the evidence of the queries as the evidence index finds it."""
-    return ours.search_members(queries, k, nprobe)
+    return ours.search_stored(queries, k, nprobe)
 
 
 # %%

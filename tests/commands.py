@@ -51,7 +51,7 @@ def assert_same(path: Path, index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF)
     assert type(read) is type(index)
     np.testing.assert_array_equal(read.members().ids, index.members().ids)
     np.testing.assert_array_equal(read.members().labels, index.members().labels)
-    for one, other in zip(read.search_members(None, 5), index.search_members(None, 5), strict=True):
+    for one, other in zip(read.search_stored(None, 5), index.search_stored(None, 5), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

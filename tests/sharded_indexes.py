@@ -34,7 +34,7 @@ def results(index: Any) -> list[Any]:
     found = [index.ntotal, known.ids, known.labels, index.reconstruct_batch(known.ids)]
     for how in ({"nprobe": 2}, {"nprobe": 5}, {"exact": True}, {"recall": 0.9}):
         if index.ntotal or "recall" not in how:
-            found += index.search_members(k=4, **how)
+            found += index.search_stored(k=4, **how)
             found += index.search_evidence(X[:20] + np.float32(0.01), LABELS[:20], 4, **how)
             found += index.search_evidence(X[:1], LABELS[:1], 4, **how)
     if index.ntotal:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ListScan, Rows
-from cfe_faiss.lists.codecs import FLAT, NO_LEVELS
+from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
 
 NO_REFERENCES = np.empty(0, np.int32), np.zeros(1, np.int64)
 

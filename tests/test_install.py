@@ -34,7 +34,7 @@ X = cfe.ks_vectors(rng.normal(size=(300, 8)), rng.integers(300, size=(2, 900)))
 index = cfe.IndexEvidenceIVF(8, 10)
 index.train(X)
 index.add_with_labels(X, rng.integers(2, size=300))
-print(*index.search_members([5], 2, nprobe=4)[1][0])
+print(*index.search_stored([5], 2, nprobe=4)[1][0])
 """
 
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1

@@ -31,7 +31,7 @@ def test_nothing_is_compiled_at_first_use() -> None:
         "index = cfe.IndexEvidenceIVF(8, 10)\n"
         "index.train(X)\n"
         "index.add_with_labels(X, rng.integers(2, size=300))\n"
-        "index.search_members(k=3, recall=0.9), index.search_evidence(X[:1], [0], 3), cfe.global_evidence(index, 5)\n"
+        "index.search_stored(k=3, recall=0.9), index.search_evidence(X[:1], [0], 3), cfe.global_evidence(index, 5)\n"
         "compilers = {'numba', 'llvmlite', 'cffi', 'cppyy', 'torch'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {compilers}' if compilers else 0)"
     )

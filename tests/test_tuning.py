@@ -33,8 +33,8 @@ def test_the_recall_of_a_setting_is_that_of_a_search(tuning: cfe.Tuning) -> None
     index = cfe.IndexEvidenceIVF(16, tuning.best.nlist, tuning.best.partitions)
     index.train(X[chosen])
     index.add_with_labels(X[chosen], labels[chosen])
-    D, I = index.search_members(None, 10, tuning.best.nprobe)
-    exact_D, exact_I = index.search_members(None, 10, exact=True)
+    D, I = index.search_stored(None, 10, tuning.best.nprobe)
+    exact_D, exact_I = index.search_stored(None, 10, exact=True)
     both = (tuning.best.recall + tuning.best.unseen_recall) / 2
     assert cfe.metrics.recall(I, exact_I, D, exact_D) == pytest.approx(both, abs=0.003)
 
@@ -49,8 +49,8 @@ def test_the_curve_rises_in_recall_and_in_time(tuning: cfe.Tuning) -> None:
 def test_the_index_built_keeps_the_promise_on_more_vectors_than_were_tried(tuning: cfe.Tuning) -> None:
     X, labels = mixture(6000)
     index = tuning.build(X, labels)
-    D, I = index.search_members(None, 10)
-    exact_D, exact_I = index.search_members(None, 10, exact=True)
+    D, I = index.search_stored(None, 10)
+    exact_D, exact_I = index.search_stored(None, 10, exact=True)
     assert cfe.metrics.recall(I, exact_I, D, exact_D) >= 0.9
     assert index.nlist == round(tuning.best.nlist * 2**0.5)
 

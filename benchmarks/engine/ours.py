@@ -50,7 +50,7 @@ def searcher(index: Any, graph: Graph) -> Searcher:
 
     def on(queries: NDArray[np.int64]) -> Callable[[int], Results]:
         ids = None if len(queries) == graph.n else queries
-        return lambda nprobe: index.search_members(ids, K, nprobe=nprobe)
+        return lambda nprobe: index.search_stored(ids, K, nprobe=nprobe)
 
     def one(query: int, nprobe: int) -> Results:
         return index.search_evidence(graph.X[query : query + 1], graph.labels[query : query + 1], K, nprobe)
@@ -61,7 +61,7 @@ def searcher(index: Any, graph: Graph) -> Searcher:
 def exact_searcher(index: Any, graph: Graph) -> Searcher:
     def on(queries: NDArray[np.int64]) -> Callable[[int], Results]:
         ids = None if len(queries) == graph.n else queries
-        return lambda _: index.search_members(ids, K)
+        return lambda _: index.search_stored(ids, K)
 
     def one(query: int, _: int) -> Results:
         return index.search_evidence(graph.X[query : query + 1], graph.labels[query : query + 1], K)
@@ -73,7 +73,7 @@ def paper_searcher(index: Any, graph: Graph) -> Searcher:
     """Algorithm 2: one cluster, whatever is asked."""
 
     def on(queries: NDArray[np.int64]) -> Callable[[int], Results]:
-        return lambda _: index.search_members(queries, K, nprobe=1)
+        return lambda _: index.search_stored(queries, K, nprobe=1)
 
     def one(query: int, _: int) -> Results:
         return index.search_evidence(graph.X[query : query + 1], graph.labels[query : query + 1], K, 1)

@@ -87,7 +87,7 @@ def explained(bench: Bench, name: str, model: Any, node: int, column: int) -> di
         )[node]
         nearest = float((X @ changed).max())
         proposal = {"deleted": len(deleted), "similarity": float(X[node] @ changed), "nearest_real": nearest}
-    D, I = flat_index(bench, name, model).search_members([node], 1)
+    D, I = flat_index(bench, name, model).search_stored([node], 1)
     return {
         "node": node,
         "degree": int((data.edge_index[0] == node).sum()),
@@ -128,7 +128,7 @@ def figure_1(bench: Bench) -> dict[str, Any]:
     for seed in bench.seeds:
         model = trained(bench, name, "gcn", seed)
         n = len(model.labels)
-        D, I = flat_index(bench, name, model, np.arange(n)).search_members([source], n - 1)
+        D, I = flat_index(bench, name, model, np.arange(n)).search_stored([source], n - 1)
         I, D = I[0][I[0] >= 0], D[0][I[0] >= 0]
         place = np.flatnonzero(np.equal(I, paper))
         rows.append(

@@ -66,7 +66,7 @@ def one(bench: Bench, name: str, seed: int) -> list[dict[str, Any]]:
         index.add_with_labels(X, labels, ids=nodes)
         local = []
         for k in LOCAL_KS:
-            D, I = index.search_members(k=k)
+            D, I = index.search_stored(k=k)
             if variant == "LocalCE-B":
                 exact[k] = D, I
             local.append(

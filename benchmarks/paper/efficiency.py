@@ -60,7 +60,7 @@ def timed(X: Any, labels: Any, seed: int, ks: Any, queries: int, variants: Any =
             index.add_with_labels(X, labels)
             built[variant] = time.perf_counter() - start
             indexes[variant] = index
-            index.search_members([0, 1], k=2)  # makes what is made once
+            index.search_stored([0, 1], k=2)  # makes what is made once
         chosen = np.random.default_rng(seed).choice(len(X), min(queries, len(X)), replace=False)
         seconds: dict[str, list[float]] = {variant: [] for variant in indexes}
         for k in ks:

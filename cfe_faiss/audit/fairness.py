@@ -17,7 +17,7 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.index.parameters import EvidenceParameters
-from cfe_faiss.lists.snapshot import Members
+from cfe_faiss.rows.snapshot import Members
 
 _MOST_TIES = 16
 

@@ -42,7 +42,7 @@ def run_local(arguments: argparse.Namespace) -> None:
         found = finder.local(nodes, arguments.k, where=where, progress=True)
         D, I = found.similarity, found.evidence
     else:
-        D, I = index.search_members(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
+        D, I = index.search_stored(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:

@@ -20,7 +20,7 @@ from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 
 # A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
 # centroids for all shares and for these only differed by at most 0.002. There are at most 8 of them for a list.

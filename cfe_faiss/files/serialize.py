@@ -43,7 +43,7 @@ def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
     >>> index = cfe.IndexEvidenceFlat(2)
     >>> index.add_with_labels(np.eye(2), [0, 1])
     >>> data = cfe.serialize_index(index)
-    >>> cfe.deserialize_index(data).search_members(k=1)[1]
+    >>> cfe.deserialize_index(data).search_stored(k=1)[1]
     array([[1],
            [0]])
     >>> faiss.deserialize_index(data).ntotal
@@ -105,7 +105,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     >>> index.add_with_labels(np.eye(2), [0, 1])
     >>> copy = cfe.clone_index(index)
     >>> index.relabel([1, 1])
-    >>> copy.search_members(k=1)[1]
+    >>> copy.search_stored(k=1)[1]
     array([[1],
            [0]])
     """

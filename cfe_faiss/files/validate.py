@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_ids
 from cfe_faiss.files.faiss_payload import DamageError, Payload
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max

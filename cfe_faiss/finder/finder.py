@@ -571,7 +571,7 @@ class EvidenceFinder:
                 D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True), title)
             return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
         effort = effort.over(self.index.own_effort())
-        D, I = self.index.search_members(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
+        D, I = self.index.search_stored(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
         if not effort.exact:
             of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall

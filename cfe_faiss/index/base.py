@@ -17,10 +17,10 @@ from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_unit
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.lists import codecs, id_map
-from cfe_faiss.lists.faiss_functions import Step, raw, setting
-from cfe_faiss.lists.mapped import in_memory
-from cfe_faiss.lists.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
+from cfe_faiss.rows import codecs, id_map
+from cfe_faiss.rows.faiss_functions import Step, raw, setting
+from cfe_faiss.rows.mapped import in_memory
+from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected
 
@@ -31,7 +31,7 @@ class EvidenceMixin(SearchingMixin):
     """What every evidence index does, over the FAISS class that it is.
 
     FAISS's lists hold vectors and ids, and ``_table`` what they do not hold: these two are the index. All else is
-    derived from them when it is needed, and kept until the next change: :class:`cfe_faiss.lists.snapshot.Snapshot`.
+    derived from them when it is needed, and kept until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
     Whoever reads is inside of :meth:`reading` and asks :meth:`snapshot` once. Whoever changes the index is inside of
     :meth:`changing`, and hands the change to a :class:`cfe_faiss.index.transaction.Transaction`, which prepares it

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.checks import as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
-from cfe_faiss.lists.faiss_functions import Step, list_of, raw, setting, total
-from cfe_faiss.lists.layout import stable_order
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.faiss_functions import Step, list_of, raw, setting, total
+from cfe_faiss.rows.layout import stable_order
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 
 _UNSORTED = 8

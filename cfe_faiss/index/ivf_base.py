@@ -21,11 +21,11 @@ from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
-from cfe_faiss.lists.layout import Bytes, codes_of, list_sizes, stock_codes
-from cfe_faiss.lists.mapped import in_memory, is_mapped
-from cfe_faiss.lists.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
+from cfe_faiss.rows.layout import Bytes, codes_of, list_sizes, stock_codes
+from cfe_faiss.rows.mapped import in_memory, is_mapped
+from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
 from cfe_faiss.search.derived import Carried, Derived
 
 _NPROBE = 16
@@ -112,7 +112,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # --- what depends on the codec ----------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, NDArray[np.float32]]:
-        """Return how vectors are coded, and the levels of that; see :mod:`cfe_faiss.lists.codecs`."""
+        """Return how vectors are coded, and the levels of that; see :mod:`cfe_faiss.rows.codecs`."""
         return codecs.FLAT, codecs.NO_LEVELS
 
     def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:

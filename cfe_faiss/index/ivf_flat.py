@@ -13,8 +13,8 @@ from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.lists import id_map
-from cfe_faiss.lists.layout import list_sizes
+from cfe_faiss.rows import id_map
+from cfe_faiss.rows.layout import list_sizes
 
 
 class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]
@@ -54,7 +54,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
     >>> index = cfe.IndexEvidenceIVF(8, nlist=20)
     >>> index.train(X)
     >>> index.add_with_labels(X, labels)
-    >>> D, I = index.search_members([7], k=5, nprobe=20)
+    >>> D, I = index.search_stored([7], k=5, nprobe=20)
     >>> I.shape, bool((labels[I] != labels[7]).all())
     ((1, 5), True)
     """

@@ -16,8 +16,8 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.lists.faiss_functions import Step, raw, total
-from cfe_faiss.lists.layout import stock_codes
+from cfe_faiss.rows.faiss_functions import Step, raw, total
+from cfe_faiss.rows.layout import stock_codes
 from cfe_faiss.search.query import Effort
 
 _BITS = 8
@@ -53,7 +53,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     >>> index = cfe.IndexEvidenceIVFPQ(8, nlist=20, M=4)
     >>> index.train(X)
     >>> index.add_with_labels(X, np.arange(500) % 3)
-    >>> D, I = index.search_members([7], k=5)
+    >>> D, I = index.search_stored([7], k=5)
     >>> index.code_size, bool((I % 3 != 7 % 3).all())
     (4, True)
     """

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.faiss_functions import Step, raw, total
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.faiss_functions import Step, raw, total
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
 _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
@@ -42,7 +42,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
     >>> index = cfe.IndexEvidenceIVFScalarQuantizer(8, nlist=20)
     >>> index.train(X)
     >>> index.add_with_labels(X, np.arange(500) % 3)
-    >>> D, I = index.search_members([7], k=5)
+    >>> D, I = index.search_stored([7], k=5)
     >>> index.code_size, bool((I % 3 != 7 % 3).all())
     (8, True)
     """

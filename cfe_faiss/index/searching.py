@@ -13,8 +13,8 @@ from cfe_faiss._native import ListChecks, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.stock import like, reading, written
-from cfe_faiss.lists.faiss_functions import raw
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.faiss_functions import raw
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.answer import Ranges
 from cfe_faiss.search.derived import Derived
@@ -110,7 +110,7 @@ class Searches:
         query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
         return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
 
-    def search_members(  # noqa: PLR0913
+    def search_stored(  # noqa: PLR0913
         self,
         ids: ArrayLike | None = None,
         k: int = 10,
@@ -413,7 +413,7 @@ class ListSearchingMixin(SearchingMixin):
     def nprobe_for(self, recall: float, k: int = 10) -> int:
         """Return the smallest ``nprobe`` at which the evidence of all stored vectors has a wanted recall@k.
 
-        It is measured for each class, see :meth:`recall_by_class`. ``search_members(k=k, recall=recall)`` probes this
+        It is measured for each class, see :meth:`recall_by_class`. ``search_stored(k=k, recall=recall)`` probes this
         number of lists for the class that needs the most, and fewer for others.
 
         Parameters
@@ -432,7 +432,7 @@ class ListSearchingMixin(SearchingMixin):
         return number if found is None else found.most
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
-        """Return the recall@k of each class that was measured for ``search_members(k=k, recall=recall)``.
+        """Return the recall@k of each class that was measured for ``search_stored(k=k, recall=recall)``.
 
         A sample of each class, about 250 to 1,000 of its stored vectors, is searched exactly and in more and more
         lists, until a lower 99.5 % confidence bound of the recall reaches ``recall - 0.01`` for this class, and the
@@ -510,17 +510,17 @@ class ListSearchingMixin(SearchingMixin):
         memory: int | None = None,
         progress: str | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the evidence of stored vectors, as :meth:`search_members` does, and which rows are provably exact.
+        """Return the evidence of stored vectors, as :meth:`search_stored` does, and which rows are provably exact.
 
         Parameters
         ----------
         ids, k, nprobe, sel, memory, progress
-            As in :meth:`search_members`.
+            As in :meth:`search_stored`.
 
         Returns
         -------
         D, I
-            As from :meth:`search_members`.
+            As from :meth:`search_stored`.
         certified
             Whether no list that was left out can hold anything that belongs into the row, (nq,) bool. Rows that are
             exact without a proof are many, above all where vectors have many dimensions.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.lists import id_map
-from cfe_faiss.lists.faiss_functions import Step
-from cfe_faiss.lists.layout import Bytes
+from cfe_faiss.rows import id_map
+from cfe_faiss.rows.faiss_functions import Step
+from cfe_faiss.rows.layout import Bytes
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int32]

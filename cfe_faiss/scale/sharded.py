@@ -21,9 +21,9 @@ from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.lists import id_map
-from cfe_faiss.lists.faiss_functions import Step, pointer_to, raw, setting, total
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows import id_map
+from cfe_faiss.rows.faiss_functions import Step, pointer_to, raw, setting, total
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
 from cfe_faiss.scale.shards import NewVectors, Rows, Shards
 from cfe_faiss.search.answer import search
@@ -61,8 +61,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_shards(index, folder, 4)
     ...     sharded = ShardedEvidenceIndex.open(folder)
-    ...     D, I = sharded.search_members([7], k=5, nprobe=3)
-    >>> bool((I == index.search_members([7], k=5, nprobe=3)[1]).all())
+    ...     D, I = sharded.search_stored([7], k=5, nprobe=3)
+    >>> bool((I == index.search_stored([7], k=5, nprobe=3)[1]).all())
     True
     """
 
@@ -161,7 +161,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         number
             Number of the shard, from 0.
         k, nprobe, memory
-            As in :meth:`search_members`.
+            As in :meth:`search_stored`.
 
         Returns
         -------

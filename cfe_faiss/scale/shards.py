@@ -32,8 +32,8 @@ from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.lists import id_map
-from cfe_faiss.lists.snapshot import Members
+from cfe_faiss.rows import id_map
+from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, recall, single
 from cfe_faiss.search.certify import certified as certify
 from cfe_faiss.search.derived import Derived

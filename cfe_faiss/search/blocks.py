@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import Blocks
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import MEMORY
 
 Element = Literal["float", "byte"]

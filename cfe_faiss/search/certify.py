@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import grouped, grouping
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import slices

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
-from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
 from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, padded, slices

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import SMALL_SHARE, WORTH_CLUSTERS, Routes
-from cfe_faiss.lists.codecs import FLAT
-from cfe_faiss.lists.snapshot import Snapshot, read_only
+from cfe_faiss.rows.codecs import FLAT
+from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_blocks

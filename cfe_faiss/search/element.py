@@ -18,7 +18,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ClassCentroids, Searcher
 from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.coarse.class_centroids import ranked
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.blocks import Element
 
 _GROUPS, _QUERIES, _K = 6, 16, 10

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, product, run
-from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.lists.topk import PADDING, empty_heaps
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.topk import PADDING, empty_heaps
 from cfe_faiss.search.query import Plan, Queries, Results
 
 CHUNK = 768

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from cfe_faiss.base.threads import run
-from cfe_faiss.lists.snapshot import Snapshot, rows_by_id
-from cfe_faiss.lists.topk import PADDING, empty_heaps
+from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
+from cfe_faiss.rows.topk import PADDING, empty_heaps
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints
 from cfe_faiss.search.exact import NOTHING, Found, Scan

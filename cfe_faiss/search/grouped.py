@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import Blocks, GroupedSearcher
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import native_progress, num_native_threads, run
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import grouping, single
 from cfe_faiss.search.blocks import ROWS_OF_BLOCK, blocks_of, bytes_of_block
 from cfe_faiss.search.derived import Derived

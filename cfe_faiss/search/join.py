@@ -31,8 +31,8 @@ from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import product, run
-from cfe_faiss.lists.codecs import screening_error
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.codecs import screening_error
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
 
 COARSE = 16

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import scan_tile, sort_heaps
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import run
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search.conditions import Ints
 from cfe_faiss.search.exact import CHUNK, TILE, slices, work_of
 from cfe_faiss.search.query import Plan, Queries, Results, Rules

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, product, run
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search.exact import CHUNK, TILE, padded, slices, work_of
 from cfe_faiss.search.query import Results
 

@@ -14,8 +14,8 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_labels, as_number
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.lists.snapshot import Snapshot, lists_of
-from cfe_faiss.lists.topk import PADDING
+from cfe_faiss.rows.snapshot import Snapshot, lists_of
+from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, conditions, with_queries
 from cfe_faiss.search.selection import selected
 

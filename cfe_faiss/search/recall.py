@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.base.derived import once
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.lists.snapshot import Snapshot, lists_of
+from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouped, single
 from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.derived import Derived

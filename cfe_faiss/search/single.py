@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
 

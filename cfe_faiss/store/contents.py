@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.lists.faiss_functions import setting
-from cfe_faiss.lists.id_map import relabelled
-from cfe_faiss.lists.snapshot import UnknownIdError
+from cfe_faiss.rows.faiss_functions import setting
+from cfe_faiss.rows.id_map import relabelled
+from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.store.results import Metadata
 from cfe_faiss.store.table import Table
 

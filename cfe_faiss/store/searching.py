@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.lists.snapshot import Snapshot
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search import nearest
 from cfe_faiss.search.exact import padded
 from cfe_faiss.search.query import Effort, Query, Results

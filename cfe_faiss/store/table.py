@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
-from cfe_faiss.lists.faiss_functions import Step
+from cfe_faiss.rows.faiss_functions import Step
 from cfe_faiss.store.columns import GONE, Column, Values, appended, objects, values_of
 from cfe_faiss.store.results import Label, Metadata
 from cfe_faiss.store.values import copied

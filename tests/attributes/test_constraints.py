@@ -231,7 +231,7 @@ def test_every_kind_of_index(description: str) -> None:
     index.add_with_labels(X, labels)
     finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, attributes=as_attributes({"a": np.zeros(600)}))
     for nodes in (None, np.arange(50)):
-        D, I = index.search_members(nodes, 7, exact=True)
+        D, I = index.search_stored(nodes, 7, exact=True)
         found = finder.local(nodes, 7, where=Constraints(exact="a"))
         assert_array_equal(found.similarity, D)
         assert_array_equal(found.evidence, I)

@@ -104,7 +104,7 @@ def test_an_intersection_is_the_attribute_of_both(graph) -> None:
 def test_options_reach_the_search(graph) -> None:
     index, frame = graph
     nodes = np.arange(0, 400, 3)
-    _, I = index.search_members(nodes, 4, 1)
+    _, I = index.search_stored(nodes, 4, 1)
     sex = frame["sex"].to_numpy()
     lacking = (sex[I] != sex[nodes][:, None]).mean(axis=1)
     options = {"columns": ["sex"], "nprobe": 1}

@@ -16,7 +16,7 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes
-from cfe_faiss.lists import snapshot
+from cfe_faiss.rows import snapshot
 from cfe_faiss.search import blocks, element, recall
 
 
@@ -106,9 +106,9 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
 
     def search() -> None:
         index.search_evidence(X[:1], labels[:1], 5)
-        index.search_members(k=3)
+        index.search_stored(k=3)
         if isinstance(index, faiss.IndexIVF):
-            index.search_members([5], k=3, recall=0.9)
+            index.search_stored([5], k=3, recall=0.9)
 
     at_once(search)
     most = {"cfe_faiss.search.blocks.all_blocks": 2, "Sample.seconds_alone": 2}  # floats and bytes; with and without
@@ -127,7 +127,7 @@ def test_an_index_that_was_searched_is_freed_at_once() -> None:
                 index.train(X)
             index.add_with_labels(X, labels)
             index.search_evidence(X[:1], labels[:1], 5)
-            index.search_members(k=2)
+            index.search_stored(k=2)
             freed = weakref.ref(index), weakref.ref(index._state)
             del index
             assert [one() for one in freed] == [None, None]

@@ -42,8 +42,8 @@ def test_every_vector_is_added_in_its_block(folder):
     assert index.ntotal == NODES
     flat = cfe.IndexEvidenceFlat(X.shape[1])
     flat.add_with_labels(X, labels)
-    D, _ = index.search_members(k=10, nprobe=index.nlist)
-    np.testing.assert_allclose(D, flat.search_members(k=10)[0], atol=1e-6)
+    D, _ = index.search_stored(k=10, nprobe=index.nlist)
+    np.testing.assert_allclose(D, flat.search_stored(k=10)[0], atol=1e-6)
 
 
 def test_pairs_are_the_best(folder):

@@ -37,7 +37,7 @@ def test_a_job_is_run_looked_at_and_resumed(
     assert_array_equal(X, cfe.ks_vectors(features, edges, edge_weight=weights))
     flat = cfe.IndexEvidenceFlat(6)
     flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
-    assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_members(k=3)[1].ravel()))
+    assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_stored(k=3)[1].ravel()))
     assert main(["scale", "status", folder, "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in stages][-5:] == ["evidence", "groups", "sketch", "pairs", "top"]

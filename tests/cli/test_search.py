@@ -23,7 +23,7 @@ def test_local_writes_the_results_of_the_api(folder: Path, output, name: str, op
     text = output("local", folder / f"{name}.cfe", "--nodes", *nodes, "-k", k, *flags)
     rows = records(text, style)
     index = cfe.read_index(folder / f"{name}.cfe")
-    _, I = index.search_members(nodes, k, **options)
+    _, I = index.search_stored(nodes, k, **options)
     known = dict(zip(index.members().ids.tolist(), index.members().labels.tolist(), strict=True))
     assert list(rows[0]) == LOCAL
     np.testing.assert_array_equal(column(rows, "node", int), np.repeat(nodes, k))
@@ -37,7 +37,7 @@ def test_local_writes_the_results_of_the_api(folder: Path, output, name: str, op
 def test_local_without_nodes_searches_all(folder: Path, output) -> None:
     rows = records(output("local", folder / "flat.cfe", "-k", 2, "--csv"), "csv")
     index = cfe.read_index(folder / "flat.cfe")
-    _, I = index.search_members(None, 2)
+    _, I = index.search_stored(None, 2)
     np.testing.assert_array_equal(column(rows, "node", int), np.repeat(np.arange(N) * 10, 2))
     np.testing.assert_array_equal(column(rows, "evidence", int), I.ravel())
     assert_similarities(rows, "csv", index, np.repeat(np.arange(N) * 10, 2), I.ravel())

@@ -132,9 +132,9 @@ def test_a_small_share_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_few_and_many_queries_take_the_same_routes() -> None:
     X, labels = clustered(2000, 16, 4)
     index = built(Stored(X, labels, np.arange(2000), X, labels, 1), 40, 2)
-    together = index.search_members(np.arange(100), 10, nprobe=5)
+    together = index.search_stored(np.arange(100), 10, nprobe=5)
     for q in range(100):
-        one = index.search_members([q], 10, nprobe=5)
+        one = index.search_stored([q], 10, nprobe=5)
         for a, b in zip(one, together, strict=True):
             assert_array_equal(a[0], b[q])
 
@@ -143,11 +143,11 @@ def test_evidence_routing_finds_more_than_the_nearest_lists() -> None:
     X, labels = clustered(4000, 16, 3, seed=2)
     index = built(Stored(X, labels, np.arange(4000), X, labels, 1), 120, 1)
     few = np.arange(0, 4000, 10)  # too few to be routed together
-    exact_D, exact_I = index.search_members(few, 10, nprobe=120)
+    exact_D, exact_I = index.search_stored(few, 10, nprobe=120)
     recalls = {}
     for way in ("nearest", "evidence"):
         index.routing = way
-        D, I = index.search_members(few, 10, nprobe=6)
+        D, I = index.search_stored(few, 10, nprobe=6)
         recalls[way] = cfe.metrics.recall(I, exact_I, D, exact_D)
     assert recalls["evidence"] > recalls["nearest"]
 

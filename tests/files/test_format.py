@@ -62,7 +62,7 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     assert repr(again) == repr(index)
     xq, labels_q = clustered(40, 12, 3, seed=1)
     for one, two in (
-        (index.search_members(k=7), again.search_members(k=7)),
+        (index.search_stored(k=7), again.search_stored(k=7)),
         (index.search_evidence(xq, labels_q, 5), again.search_evidence(xq, labels_q, 5)),
         (index.range_search_evidence(xq, labels_q, 0.6), again.range_search_evidence(xq, labels_q, 0.6)),
     ):
@@ -72,7 +72,7 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     index.relabel(np.arange(600) % 5)
     again.add_with_labels(xq, labels_q, np.arange(5000, 5040))
     index.add_with_labels(xq, labels_q, np.arange(5000, 5040))
-    for a, b in zip(index.search_members(k=7), again.search_members(k=7), strict=True):
+    for a, b in zip(index.search_stored(k=7), again.search_stored(k=7), strict=True):
         assert_array_equal(a, b)
 
 
@@ -87,7 +87,7 @@ def test_round_trip_of_anything(tmp_path: Path, stored: Stored) -> None:
         index.relabel(stored.labels, stored.ids)
         cfe.write_index(index, tmp_path / "a.index")
         again = cfe.read_index(tmp_path / "a.index")
-        for a, b in zip(index.search_members(k=stored.k), again.search_members(k=stored.k), strict=True):
+        for a, b in zip(index.search_stored(k=stored.k), again.search_stored(k=stored.k), strict=True):
             assert_array_equal(a, b)
 
 
@@ -103,7 +103,7 @@ def test_empty_indexes_round_trip(kind: str, tmp_path: Path) -> None:
     if kind != "flat":
         again.train(np.eye(3).repeat(100, axis=0))
     again.add_with_labels(np.eye(3), [0, 1, 1])
-    assert_array_equal(again.search_members([0], k=2)[1], [[1, 2]])
+    assert_array_equal(again.search_stored([0], k=2)[1], [[1, 2]])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
         except ValueError:
             pass
         else:  # a bit of the padding between two sections
-            assert_array_equal(again.search_members(k=3)[1], built(kind).search_members(k=3)[1])
+            assert_array_equal(again.search_stored(k=3)[1], built(kind).search_stored(k=3)[1])
 
 
 def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_rows_that_were_added_one_by_one_are_written_in_order(tmp_path: Path) ->
     again = cfe.read_index(tmp_path / "a.index")
     assert len(again.storage().starts) == 2
     for one in (index, again, pickle.loads(pickle.dumps(index))):
-        for a, b in zip(one.search_members(k=5), whole.search_members(k=5), strict=True):
+        for a, b in zip(one.search_stored(k=5), whole.search_stored(k=5), strict=True):
             assert_array_equal(a, b)
 
 
@@ -261,7 +261,7 @@ def searches(index: Index) -> list[Any]:
     return [
         *index.search(unit(xq), 4),
         *index.search_evidence(xq, labels_q, 5),
-        *index.search_members(k=7),
+        *index.search_stored(k=7),
         *index.range_search_evidence(xq, labels_q, 0.6),
         index.reconstruct_batch([1000, 1003]),
     ]
@@ -381,12 +381,12 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
         mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
         for _ in range(2):
             with pytest.raises(ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"):
-                mapped.search_members(k=3)
+                mapped.search_stored(k=3)
     flipped(header["payload"]["size"] - 50)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     for _ in range(2):
         with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list 4 does not match"):
-            mapped.search_members(k=3)
+            mapped.search_stored(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its vectors"):
         verify_index(path)
 
@@ -403,7 +403,7 @@ def test_the_vectors_beside_codes_are_checked_as_those_in_lists(tmp_path: Path) 
     whole[place + 5000] ^= 1
     path.write_bytes(whole)
     with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"):
-        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, exact=True)
+        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, exact=True)
     for read in (cfe.read_index, verify_index):
         with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"):
             read(path)
@@ -433,7 +433,7 @@ def test_files_of_version_2_are_read(kind: str, flags: int, tmp_path: Path) -> N
     cfe.write_index(index, path)
     as_version_2(path)
     assert read_header(path)["version"] == 2
-    assert_array_equal(cfe.read_index(path, flags).search_members(k=3)[1], index.search_members(k=3)[1])
+    assert_array_equal(cfe.read_index(path, flags).search_stored(k=3)[1], index.search_stored(k=3)[1])
     verify_index(path)
 
 
@@ -610,7 +610,7 @@ def test_forged_footers_are_an_error(forge: Forge, message: str, flags: int, tmp
     cfe.write_index(built("paper"), path)
     forged(path, forge)
     with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
-        cfe.read_index(path, flags).search_members(k=3)
+        cfe.read_index(path, flags).search_stored(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged"):
         verify_index(path)
 
@@ -635,7 +635,7 @@ def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, tmp_
     cfe.write_index(built("ivf"), path)
     forged(path, forge)
     with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
-        cfe.read_index(path, flags).search_members(k=3)
+        cfe.read_index(path, flags).search_stored(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged"):
         verify_index(path)
 

@@ -148,10 +148,10 @@ def test_a_mapped_index_is_replaced_by_itself_only(flags: int, graph: tuple[np.n
         cfe.write_index(other, path, overwrite=True)
     assert path.read_bytes() == before
     cfe.write_index(mapped, path)
-    _, I = mapped.search_members(k=3)
+    _, I = mapped.search_stored(k=3)
     del mapped
     cfe.write_index(other, path)
-    np.testing.assert_array_equal(cfe.read_index(path).search_members(k=3)[1], I)
+    np.testing.assert_array_equal(cfe.read_index(path).search_stored(k=3)[1], I)
 
 
 @linux

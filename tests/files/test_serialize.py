@@ -28,7 +28,7 @@ def built(kind: str) -> EvidenceIndex:
 
 def answers(index: EvidenceIndex) -> list[Any]:
     members = index.members()
-    found = [members.ids, members.labels, *index.search_members(k=4), *index.search_evidence(RAW[:1], [0], 5)]
+    found = [members.ids, members.labels, *index.search_stored(k=4), *index.search_evidence(RAW[:1], [0], 5)]
     found += [*index.search(RAW[:30], 3), *index.range_search_evidence(RAW[:30], LABELS[:30], 0.5)]
     if not isinstance(index, cfe.IndexEvidenceFlat):
         found += [index.centroids(), index.routes().means, *index.search_certified(k=3)]
@@ -65,7 +65,7 @@ def test_what_was_read_from_bytes_is_its_own(kind: str) -> None:
     again.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
     again.relabel(np.zeros(605, int))
     assert_same(index, built(kind))
-    assert (again.search_members(k=2)[1] == -1).all()  # of one class only
+    assert (again.search_stored(k=2)[1] == -1).all()  # of one class only
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,7 +90,7 @@ def test_empty_indexes_are_cloned_and_written_with_their_settings(kind: str) -> 
         if kind != "EvidenceFlat":
             again.train(RAW)
         again.add_with_labels(RAW, LABELS)
-        assert again.search_members(k=3)[1].min() >= 0
+        assert again.search_stored(k=3)[1].min() >= 0
 
 
 def test_a_clone_trains_as_the_index_would() -> None:
@@ -115,7 +115,7 @@ def test_a_clone_of_a_mapped_index_is_in_memory_and_can_be_changed(kind: str, fl
     (tmp_path / "a.index").unlink()
     clone.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
     clone.relabel(np.arange(605) % 4)
-    assert clone.search_members(k=2)[1].min() >= 0
+    assert clone.search_stored(k=2)[1].min() >= 0
     with pytest.raises(RuntimeError, match="cannot be changed"):
         mapped.reset()
 

@@ -51,7 +51,7 @@ def test_local_and_pairs_equal_the_index_by_hand(data: Data, model: GCN) -> None
     assert_array_equal(finder.vectors, X)
     index = cfe.IndexEvidenceFlat(10)
     index.add_with_labels(X, labels)
-    D, I = index.search_members([97, 5], k=4)
+    D, I = index.search_stored([97, 5], k=4)
     found = finder.local([97, 5], k=4)
     assert_array_equal(found.evidence, I)
     assert_array_equal(found.similarity, D)
@@ -117,17 +117,17 @@ def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPa
     assert_array_equal(exact.similarity, flat.similarity)
     assert repr(finder.local([3], k=5)) == "LocalEvidence(1 node, k=5, exact)"
     few_lists = finder.local(k=5, nprobe=1)
-    assert_array_equal(few_lists.similarity, finder.index.search_members(k=5, nprobe=1)[0])
+    assert_array_equal(few_lists.similarity, finder.index.search_stored(k=5, nprobe=1)[0])
     assert cfe.metrics.recall(few_lists.evidence, exact.evidence, few_lists.similarity, exact.similarity) < 1
     assert repr(few_lists) == "LocalEvidence(300 nodes, k=5, nprobe=1)"
     assert finder.local(k=5, exact=False).nprobe == 1
     some = finder.local(k=5, recall=0.9)
-    assert_array_equal(some.similarity, finder.index.search_members(k=5, recall=0.9)[0])
+    assert_array_equal(some.similarity, finder.index.search_stored(k=5, recall=0.9)[0])
     assert (some.recall, some.nprobe, repr(some)) == (0.9, None, "LocalEvidence(300 nodes, k=5, recall=0.9)")
     monkeypatch.setattr("cfe_faiss.finder.finder.EXACT_UP_TO", 299)
     many = finder.local(k=5)
     assert (many.recall, repr(many)) == (0.99, "LocalEvidence(300 nodes, k=5, recall=0.99)")
-    assert_array_equal(many.similarity, finder.index.search_members(k=5, recall=0.99)[0])
+    assert_array_equal(many.similarity, finder.index.search_stored(k=5, recall=0.99)[0])
     assert cfe.metrics.recall(many.evidence, exact.evidence, many.similarity, exact.similarity) > 0.97
 
 
@@ -151,13 +151,13 @@ def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None
 def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
     asked: list[object] = []
-    search = type(finder.index).search_members
+    search = type(finder.index).search_stored
 
     def spy(index: Any, ids: Any = None, *args: Any, **options: Any) -> Any:
         asked.append(ids)
         return search(index, ids, *args, **options)
 
-    monkeypatch.setattr(type(finder.index), "search_members", spy)
+    monkeypatch.setattr(type(finder.index), "search_stored", spy)
     finder.local(k=5)
     assert asked == [None]  # explicit ids would be looked up, and searched one by one
 
@@ -613,7 +613,7 @@ def test_own_vectors_need_neither_graph_nor_model(data: Data) -> None:
     by_hand = cfe.IndexEvidenceFlat(10)
     by_hand.add_with_labels(X, labels)
     found = finder.local([3, 5], k=4)
-    assert_array_equal(found.evidence, by_hand.search_members([3, 5], 4)[1])
+    assert_array_equal(found.evidence, by_hand.search_stored([3, 5], 4)[1])
     pairs = finder.top_pairs(7)
     assert_array_equal(pairs.source, cfe.global_evidence(by_hand, 7).source)
     shown = found.to_frame(attributes=True)
@@ -651,7 +651,7 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
     assert named.local(k=2).nodes.max() == 39
     cfe.write_index(named.index, tmp_path / "own.index")
     again = cfe.read_index(tmp_path / "own.index")
-    assert_array_equal(again.search_members(k=3)[1], named.index.search_members(k=3)[1])
+    assert_array_equal(again.search_stored(k=3)[1], named.index.search_stored(k=3)[1])
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def filled(kind: str) -> Index:
 
 
 def assert_same_results(one: Index, two: Index) -> None:
-    for a, b in zip(one.search_members(k=6), two.search_members(k=6), strict=True):
+    for a, b in zip(one.search_stored(k=6), two.search_stored(k=6), strict=True):
         assert_array_equal(a, b)
 
 
@@ -127,7 +127,7 @@ def test_merging_moves_vectors_and_labels(kind: str, other_kind: str) -> None:
         assert (index.members().labels == -1).sum() == N - half
         index.relabel(LABELS[half:], IDS[half:])
     if other_kind == "stock fp16":  # rounded before it came
-        assert_allclose(index.search_members(k=6)[0], filled(kind).search_members(k=6)[0], atol=1e-3)
+        assert_allclose(index.search_stored(k=6)[0], filled(kind).search_stored(k=6)[0], atol=1e-3)
         return
     assert_same_results(index, filled(kind))
 
@@ -169,8 +169,8 @@ def test_a_stock_index_becomes_an_evidence_index_and_back() -> None:
     stock.nprobe = 3
     index = cfe.IndexEvidenceIVF.from_stock(stock, LABELS[np.argsort(IDS)])
     assert (index.ntotal, index.nlist, index.nprobe) == (N, 6, 3)
-    found = index.search_members(k=5, nprobe=6)[1]
-    assert_array_equal(found, filled("flat").search_members(k=5)[1])
+    found = index.search_stored(k=5, nprobe=6)[1]
+    assert_array_equal(found, filled("flat").search_stored(k=5)[1])
     for j in range(6):
         ids = [faiss.rev_swig_ptr(ivf.invlists.get_ids(j), ivf.invlists.list_size(j)) for ivf in (stock, index)]
         assert_array_equal(np.sort(ids[0]), np.sort(ids[1]))
@@ -238,11 +238,11 @@ def test_copy_subset_to_a_stock_index() -> None:
 @pytest.mark.parametrize("duplicate", [lambda index: index, copy.copy])
 def test_lists_that_were_permuted_cannot_be_changed_or_copied(duplicate: object, kind: str) -> None:
     index: Index = duplicate(filled(kind))  # type: ignore[operator]
-    expected = index.search_members(k=3, nprobe=12)[1]
+    expected = index.search_stored(k=3, nprobe=12)[1]
     order = np.roll(np.arange(6), 1)
     faiss.downcast_index(index.quantizer).permute_entries(order)
     faiss.downcast_InvertedLists(index.invlists).permute_invlists(faiss.swig_ptr(order))
-    assert_array_equal(index.search_members(k=3, nprobe=12)[1], expected)
+    assert_array_equal(index.search_stored(k=3, nprobe=12)[1], expected)
     for change in (
         lambda: index.add_with_labels(X[:1], [0], [10**7]),
         lambda: index.relabel(LABELS),
@@ -261,7 +261,7 @@ def test_supplementary_partitions_that_faiss_cannot_train() -> None:
         index.add_with_labels(X, LABELS)
     index.train(X)
     index.add_with_labels(X, LABELS, IDS)
-    assert_array_equal(index.search_members(k=3, nprobe=12)[1], filled("flat").search_members(k=3)[1])
+    assert_array_equal(index.search_stored(k=3, nprobe=12)[1], filled("flat").search_stored(k=3)[1])
 
 
 def test_an_index_trained_on_zero_vectors_goes_on_after_a_round_trip() -> None:
@@ -269,4 +269,4 @@ def test_an_index_trained_on_zero_vectors_goes_on_after_a_round_trip() -> None:
     index.train(np.zeros((6, 3)))
     again = pickle.loads(pickle.dumps(index))
     again.add_with_labels(np.eye(3), [0, 1, 1])
-    assert_array_equal(again.search_members([0], k=2)[1], [[1, 2]])
+    assert_array_equal(again.search_stored([0], k=2)[1], [[1, 2]])

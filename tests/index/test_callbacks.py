@@ -51,7 +51,7 @@ def evidence(sel: Any) -> cfe.EvidenceParameters:
 # Each returns ids.
 CALLS: dict[str, Call] = {
     "search_evidence": lambda index, sel: index.search_evidence(X[:3], LABELS[:3], 4, sel=sel)[1],
-    "search_members": lambda index, sel: index.search_members([1, 2], 4, sel=sel)[1],
+    "search_stored": lambda index, sel: index.search_stored([1, 2], 4, sel=sel)[1],
     "range_search_evidence": lambda index, sel: index.range_search_evidence(X[:3], LABELS[:3], 0.2, sel=sel)[2],
     "search, evidence": lambda index, sel: index.search(X[:3], 4, params=evidence(sel))[1],
     "search": lambda index, sel: index.search(X[:3], 4, params=of_faiss(index, sel))[1],
@@ -129,7 +129,7 @@ for kind in here["KINDS"]:
         except here["OwnError"]:
             continue
         raise AssertionError((kind, call))
-    assert index.search_members(k=1)[0].shape == (index.ntotal, 1)
+    assert index.search_stored(k=1)[0].shape == (index.ntotal, 1)
 """
 
 

@@ -29,7 +29,7 @@ def test_search_evidence_equals_brute_force(stored: Stored) -> None:
 
 
 @given(stored_vectors(lowest_label=-1))
-def test_search_members_equals_searching_their_vectors(stored: Stored) -> None:
+def test_search_stored_equals_searching_their_vectors(stored: Stored) -> None:
     index = flat_of(stored)
     ascending = np.argsort(stored.ids)
     members = stored._replace(
@@ -38,11 +38,11 @@ def test_search_members_equals_searching_their_vectors(stored: Stored) -> None:
     expected_D, expected_I = evidence(members)
     unknown = stored.labels[ascending] < 0
     expected_D[unknown], expected_I[unknown] = PADDING, -1
-    D, I = index.search_members(k=stored.k)
+    D, I = index.search_stored(k=stored.k)
     assert_array_equal(I, expected_I)
     assert_array_equal(D, expected_D)
     some = ascending[::-2]
-    D, I = index.search_members(stored.ids[some], stored.k)
+    D, I = index.search_stored(stored.ids[some], stored.k)
     assert_array_equal(I, expected_I[::-1][::2])
     assert_array_equal(D, expected_D[::-1][::2])
 
@@ -77,7 +77,7 @@ def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> Non
     stored = Stored(X, labels, np.arange(1000), X, labels, 7)
     index = flat_of(stored)
     expected_D, expected_I = evidence(stored)
-    for D, I in (index.search_members(k=7), index.search_evidence(X, labels, 7)):
+    for D, I in (index.search_stored(k=7), index.search_evidence(X, labels, 7)):
         assert_array_equal(I, expected_I)
         assert_array_equal(D, expected_D)
     lims, _, ids = index.range_search_evidence(X, labels, 0.5)
@@ -125,20 +125,20 @@ def test_adding_later_relabelling_and_resetting() -> None:
     two.add(X[:150])
     two.add_with_labels(X[150:300], labels[150:300])
     two.add_with_ids(X[300:], np.arange(300, 400))
-    D, I = two.search_members(k=3)
+    D, I = two.search_stored(k=3)
     assert (I[:150] == -1).all()
     assert (I[150:300] >= 150).all()
     two.relabel(labels[:150], np.arange(150))
     two.relabel(labels[300:], np.arange(300, 400))
-    for a, b in zip(one.search_members(k=3), two.search_members(k=3), strict=True):
+    for a, b in zip(one.search_stored(k=3), two.search_stored(k=3), strict=True):
         assert_array_equal(a, b)
     two.relabel(np.zeros(400, int))
-    D, I = two.search_members(k=3)
+    D, I = two.search_stored(k=3)
     assert (I == -1).all()
     assert (D == PADDING).all()
     two.reset()
     assert two.ntotal == 0
-    assert two.search_members(k=3)[0].shape == (0, 3)
+    assert two.search_stored(k=3)[0].shape == (0, 3)
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
@@ -169,7 +169,7 @@ def test_a_change_behind_our_back_is_noticed() -> None:
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
     faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(10, 14))
     with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
-        index.search_members(k=1)
+        index.search_stored(k=1)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_a_change_behind_our_back_is_noticed() -> None:
         (lambda index: index.search_evidence(np.zeros((1, 4)), [0.5], 1), TypeError, "labels_q .*integers"),
         (lambda index: index.search_evidence(np.zeros((1, 4)), [0], 0), ValueError, "k must be at least 1, got 0"),
         (lambda index: index.search_evidence(np.zeros((1, 4)), [0], 1.5), TypeError, "k must be an integer, got 1.5"),
-        (lambda index: index.search_members([99], 1), ValueError, "ids must be in the index, got 99"),
-        (lambda index: index.search_members([-1], 1), ValueError, "ids .*got -1"),
+        (lambda index: index.search_stored([99], 1), ValueError, "ids must be in the index, got 99"),
+        (lambda index: index.search_stored([-1], 1), ValueError, "ids .*got -1"),
         (lambda index: index.range_search_evidence(np.zeros((1, 4)), [0], np.nan), ValueError, "threshold .*nan"),
         (lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [1]), ValueError, "ids must not be in .*got 1"),
         (lambda index: index.add_with_labels(np.zeros((2, 4)), [0, 0], [7, 7]), ValueError, "distinct, got 7"),
@@ -199,11 +199,11 @@ def test_a_change_behind_our_back_is_noticed() -> None:
 def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Exception], message: str) -> None:
     index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
-    before = index.search_members(k=4)
+    before = index.search_stored(k=4)
     with pytest.raises(error, match=message):
         call(index)  # type: ignore[operator]
     assert index.ntotal == 4
-    for a, b in zip(before, index.search_members(k=4), strict=True):
+    for a, b in zip(before, index.search_stored(k=4), strict=True):
         assert_array_equal(a, b)
 
 

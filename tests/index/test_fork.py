@@ -39,7 +39,7 @@ index.search(X[:100], 5)
 def search():
     while not stop.is_set():
         index.search_evidence(X[:100], y[:100], 5)
-        index.search_members(k=3)
+        index.search_stored(k=3)
         index.search(X[:100], 5)
 
 
@@ -53,7 +53,7 @@ def write():
 
 def prepare():
     while others and not stop.is_set():
-        others[-1].search_members(k=3)
+        others[-1].search_stored(k=3)
         others.pop()
 
 
@@ -68,18 +68,18 @@ def check_child():
     assert len(ids) in (n, n - 100)
     found = index.search_evidence(X[:20], y[:20], 5)[1]
     assert (found >= 0).all()
-    index.search_members(k=3)
+    index.search_stored(k=3)
     index.search(X[:100], 5)
     if others:
-        others[-1].search_members(k=3)
+        others[-1].search_stored(k=3)
     index.add_with_labels(X[:10], y[:10], np.arange(n, n + 10))
     index.remove_ids(np.arange(200, 210))
     index.relabel(np.arange(index.ntotal) % 2)
-    D, I = index.search_members(k=2)
+    D, I = index.search_stored(k=2)
     labels = np.full(n + 10, -1)
     labels[index.members().ids] = index.members().labels
     assert (labels[I[:, 0]] == 1 - index.members().labels).all()
-    thread = threading.Thread(target=lambda: (index.search_members(k=2), index.relabel(np.arange(index.ntotal) % 3)))
+    thread = threading.Thread(target=lambda: (index.search_stored(k=2), index.relabel(np.arange(index.ntotal) % 3)))
     thread.start()
     thread.join()
     assert index.members().labels.max() == 2
@@ -109,7 +109,7 @@ for number in range(3):
 stop.set()
 for thread in threads:
     thread.join()
-index.search_members(k=3)  # the parent goes on
+index.search_stored(k=3)  # the parent goes on
 sys.exit(f"children ended with {status}" if any(status) else 0)
 """
 

@@ -113,7 +113,7 @@ def contents(index: Any) -> list[Any]:
         seen += [np.array([stock.reconstruct(index, i) for i in known.ids.tolist()])]
     if index.is_trained:
         seen += [*index.search_evidence(X[:6], LABELS[:6], 4), *index.search(X[:6], 4)]
-        seen += index.search_members(known.ids[:5], 3)
+        seen += index.search_stored(known.ids[:5], 3)
     return seen
 
 
@@ -258,10 +258,10 @@ more_like.add_with_labels(X[:1500], labels[:1500])
 searches = (
     lambda: [index.search_evidence(X[i : i + 1], labels[i : i + 1], 5) for i in range(30)],
     lambda: index.search_evidence(X[:2000], labels[:2000], 5),
-    lambda: index.search_members(k=5),
+    lambda: index.search_stored(k=5),
     lambda: index.search_evidence(X[:3], labels[:3], 5, recall=0.9),
     lambda: index.range_search_evidence(X[:50], labels[:50], 0.5),
-    lambda: index.search_members(k=5, exact=True),
+    lambda: index.search_stored(k=5, exact=True),
     lambda: cfe.global_evidence(more_like, 9),
     lambda: cfe.ks_vectors(X[:5000], edges, num_layers=2),
 )
@@ -326,7 +326,7 @@ def test_every_reader_beside_changes(kind: str) -> None:
         labels = np.append(LABELS[:N], [7] * MORE)
         I = index.search_evidence(X[:1], LABELS[:1], 5)[1]
         assert (labels[I] != LABELS[0]).all()
-        I = index.search_members(np.arange(9), 4)[1]
+        I = index.search_stored(np.arange(9), 4)[1]
         assert (labels[I] != LABELS[:9, None]).all()
 
     def members() -> None:

@@ -59,7 +59,7 @@ def test_members_equal_their_vectors_and_the_order_of_rows_does_not_matter(
     other = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
     other.train(stored.X)
     other.add_with_labels(stored.X[order], stored.labels[order], stored.ids[order])
-    for found in (index.search_members(k=stored.k, nprobe=nprobe), other.search_members(k=stored.k, nprobe=nprobe)):
+    for found in (index.search_stored(k=stored.k, nprobe=nprobe), other.search_stored(k=stored.k, nprobe=nprobe)):
         for a, b in zip(found, expected, strict=True):
             assert_array_equal(a, b)
 
@@ -103,10 +103,10 @@ def test_more_probes_find_more() -> None:
     index = cfe.IndexEvidenceIVF(24, 40)
     index.train(X)
     index.add_with_labels(X, labels)
-    exact_D, exact_I = index.search_members(k=10, nprobe=40)
+    exact_D, exact_I = index.search_stored(k=10, nprobe=40)
     recalls = []
     for nprobe in (1, 4, 16, 40):
-        D, I = index.search_members(k=10, nprobe=nprobe)
+        D, I = index.search_stored(k=10, nprobe=nprobe)
         recalls.append(cfe.metrics.recall(I, exact_I, D, exact_D))
     assert recalls == sorted(recalls)
     assert recalls[-1] == 1
@@ -118,7 +118,7 @@ def test_search_takes_the_index_nprobe_by_default() -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     index.nprobe = 2
-    for a, b in zip(index.search_members(k=5), index.search_members(k=5, nprobe=2), strict=True):
+    for a, b in zip(index.search_stored(k=5), index.search_stored(k=5, nprobe=2), strict=True):
         assert_array_equal(a, b)
 
 
@@ -135,7 +135,7 @@ class TestPaper:
         index = cfe.IndexEvidenceIVF.paper(8, partitions=5, clusters=6)
         index.train(X)
         index.add_with_labels(X, labels)
-        D, I = index.search_members(k=20)
+        D, I = index.search_stored(k=20)
         cosines = unit(X) @ index.centroids().reshape(-1, 8).T
         partition, cluster = np.divmod(cosines.argmax(axis=1), 6)
         lists = lists_of_rows(index)[:, index.members().rows]
@@ -179,31 +179,31 @@ def trained() -> cfe.IndexEvidenceIVF:
         (lambda index: cfe.IndexEvidenceIVF(4, 0), ValueError, "nlist must be at least 1, got 0"),
         (lambda index: cfe.IndexEvidenceIVF(4, 5, 0), ValueError, "partitions must be at least 1, got 0"),
         (lambda index: cfe.IndexEvidenceIVF(4, 5, theta=2.0), ValueError, "theta must lie in .* got 2.0"),
-        (lambda index: index.search_members(k=1, nprobe=0), ValueError, "nprobe must be at least 1, got 0"),
-        (lambda index: index.search_members([5], k=1), ValueError, "ids must be in the index, got 5"),
+        (lambda index: index.search_stored(k=1, nprobe=0), ValueError, "nprobe must be at least 1, got 0"),
+        (lambda index: index.search_stored([5], k=1), ValueError, "ids must be in the index, got 5"),
         (lambda index: index.search_evidence(np.zeros((1, 3)), [0], 1), ValueError, r"xq .*got \(1, 3\)"),
         (lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [3]), ValueError, "ids must not be in .*got 3"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Exception], message: str) -> None:
     index = trained()
-    before = index.search_members(k=3)
+    before = index.search_stored(k=3)
     with pytest.raises(error, match=message):
         call(index)  # type: ignore[operator]
     assert index.ntotal == 4
-    for a, b in zip(before, index.search_members(k=3), strict=True):
+    for a, b in zip(before, index.search_stored(k=3), strict=True):
         assert_array_equal(a, b)
 
 
 def test_one_class_and_empty_indexes_give_padding() -> None:
     index = trained()
     index.relabel([1, 1, 1, 1])
-    assert (index.search_members(k=2)[1] == -1).all()
+    assert (index.search_stored(k=2)[1] == -1).all()
     index.reset()
-    assert index.search_members(k=2)[1].shape == (0, 2)
+    assert index.search_stored(k=2)[1].shape == (0, 2)
     assert_array_equal(index.search_evidence(np.eye(4), [0] * 4, 2)[1], np.full((4, 2), -1))
     index.add_with_labels(np.eye(4), [0, 1, 2, 3])
-    assert (index.search_members(k=2)[1] >= 0).all()
+    assert (index.search_stored(k=2)[1] >= 0).all()
 
 
 @pytest.mark.parametrize("kind", ["ivf", "sq", "pq"])
@@ -222,11 +222,11 @@ def test_the_number_of_lists_may_be_left_to_training(kind: str, tmp_path: Path) 
         assert index.nlist == 4 * 30
         assert index.centroids().shape == (2, 120, 8)
         index.add_with_labels(X, labels)
-        I = index.search_members(None, 5, exact=True)[1]
+        I = index.search_stored(None, 5, exact=True)[1]
         flat = cfe.IndexEvidenceFlat(8)
         flat.add_with_labels(index.reconstruct_n(0, 900), labels)
         if kind != "sq":
-            assert_array_equal(I, flat.search_members(None, 5)[1])
+            assert_array_equal(I, flat.search_stored(None, 5)[1])
         assert (labels[I] != labels[:, None]).all()
 
 
@@ -247,7 +247,7 @@ def test_an_index_trained_on_zero_or_equal_rows_takes_them(kind: str, rows: str,
     read = cfe.read_index(tmp_path / "a.index")
     for one in (index, read):
         one.add_with_labels(X[15:], labels[15:])
-        D, I = one.search_members(k=10, nprobe=6)
+        D, I = one.search_stored(k=10, nprobe=6)
         assert (labels[I] != labels[:, None]).all()
         expected = -np.sort(-(unit(X) @ unit(X).T)[:, labels == 0], axis=1)[labels == 1]
         np.testing.assert_allclose(D[labels == 1], expected, atol=0.02 if "SQ8" in kind else 1e-6)

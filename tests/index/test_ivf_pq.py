@@ -75,11 +75,11 @@ def test_a_search_looks_at_the_best_by_their_codes(empty: bytes) -> None:
 
 def test_more_looks_find_more(empty: bytes) -> None:
     index = filled(empty)
-    exact = index.search_members(k=10, nprobe=2 * LISTS)
+    exact = index.search_stored(k=10, nprobe=2 * LISTS)
     recalls = []
     for k_factor in (1, 2, 8, 150):
         index.k_factor = k_factor
-        D, I = index.search_members(k=10, nprobe=2 * LISTS - 1)
+        D, I = index.search_stored(k=10, nprobe=2 * LISTS - 1)
         recalls.append(cfe.metrics.recall(I, exact[1], D, exact[0]))
     assert recalls == sorted(recalls)
     assert recalls[0] < 0.9
@@ -100,7 +100,7 @@ def test_results_do_not_depend_on_how_the_index_came_about(empty: bytes) -> None
         index.k_factor = 1.5
     for nprobe in (1, 3, 2 * LISTS - 1):
         for a, b in zip(
-            plain.search_members(k=7, nprobe=nprobe), changed.search_members(k=7, nprobe=nprobe), strict=True
+            plain.search_stored(k=7, nprobe=nprobe), changed.search_stored(k=7, nprobe=nprobe), strict=True
         ):
             assert_array_equal(a, b)
     assert_array_equal(changed.reconstruct_batch(np.arange(len(X))), unit(X)[rows])
@@ -145,7 +145,7 @@ def test_a_stock_index_that_refines_becomes_an_evidence_index() -> None:
         assert_array_equal(a, b)
     flat = cfe.IndexEvidenceFlat(16)
     flat.add_with_labels(X, LABELS)
-    for a, b in zip(index.search_members(k=5, nprobe=8), flat.search_members(k=5), strict=True):
+    for a, b in zip(index.search_stored(k=5, nprobe=8), flat.search_stored(k=5), strict=True):
         assert_array_equal(a, b)
 
 
@@ -217,4 +217,4 @@ def test_a_bad_factor_is_an_error_of_the_search(empty: bytes) -> None:
     index = filled(empty)
     index.k_factor = 0
     with pytest.raises(ValueError, match="k_factor must lie in"):
-        index.search_members([3], k=2, nprobe=3)
+        index.search_stored([3], k=2, nprobe=3)

@@ -67,7 +67,7 @@ def test_stored_vectors_search_with_their_decoded_rows(qtype: int) -> None:
     rows = as_kept(index, stored).X
     S = (rows.astype(np.float64) @ rows.astype(np.float64).T).astype(np.float32)
     S[labels[:, None] == labels] = -9
-    D, I = index.search_members(k=6, nprobe=18)
+    D, I = index.search_stored(k=6, nprobe=18)
     for v in range(400):
         best = np.lexsort((np.arange(400), -S[v]))[:6]
         assert_array_equal(I[v], best)
@@ -117,7 +117,7 @@ def test_a_stock_index_becomes_an_evidence_index_code_by_code(qtype: int) -> Non
     for a, b in zip(index.search(unit(X), 4), stock.search(unit(X), 4), strict=True):
         assert_array_equal(a, b)
     again = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(index.to_stock(), labels[np.argsort(ids)])
-    for a, b in zip(again.search_members(k=5), index.search_members(k=5), strict=True):
+    for a, b in zip(again.search_stored(k=5), index.search_stored(k=5), strict=True):
         assert_array_equal(a, b)
 
 
@@ -163,7 +163,7 @@ def test_vectors_that_are_all_alike() -> None:
     index = cfe.IndexEvidenceIVFScalarQuantizer(3, 2)
     index.train(np.ones((5, 3)))
     index.add_with_labels([[1, 1, 1], [-1, 2, 0], [0, 0, 0]], [0, 1, 2])
-    D, I = index.search_members(k=2)
+    D, I = index.search_stored(k=2)
     assert_array_equal(I, [[1, 2], [0, 2], [0, 1]])
     assert np.ptp(D) < 1e-6
 

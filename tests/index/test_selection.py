@@ -135,8 +135,8 @@ def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
         index.range_search(X[:40], 0.5, params=cfe.EvidenceParameters(LABELS[:40], sel=sel)),
         index.search_evidence(X[:40], LABELS[:40], 5, sel=sel, **exact),
         index.search_evidence(X[:1], LABELS[:1], 5, sel=sel, **exact),
-        index.search_members(IDS[:40], 5, sel=sel, **exact),
-        index.search_members(k=5, sel=sel, **exact),
+        index.search_stored(IDS[:40], 5, sel=sel, **exact),
+        index.search_stored(k=5, sel=sel, **exact),
         index.range_search_evidence(X[:40], LABELS[:40], 0.5, sel=sel),
     ]
     if not isinstance(index, cfe.IndexEvidenceFlat):
@@ -173,7 +173,7 @@ def test_every_search_is_exact_among_what_is_selected(kind: str) -> None:
 def test_nothing_selected_gives_padding(kind: str) -> None:
     index = filled(kind)
     for sel in ([], np.zeros(N, bool), np.array([10**7])):
-        assert (index.search_members(k=3, sel=sel)[1] == -1).all()
+        assert (index.search_stored(k=3, sel=sel)[1] == -1).all()
         assert (index.search_evidence(X[:1], LABELS[:1], 3, sel=sel)[1] == -1).all()
         assert len(index.range_search_evidence(X[:9], LABELS[:9], -1.0, sel=sel)[2]) == 0
 
@@ -181,14 +181,14 @@ def test_nothing_selected_gives_padding(kind: str) -> None:
 @pytest.mark.parametrize("nprobe", [1, 2, 4])
 def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> None:
     index = filled("EvidenceIVF8,Flat")
-    _, exact = index.search_members(k=5, exact=True, sel=MASK)
+    _, exact = index.search_stored(k=5, exact=True, sel=MASK)
     _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=MASK)
     assert (I >= 0).all()
     assert np.isin(I, CHOSEN).all()
     assert_array_equal(I[certified], exact[certified])
     few = CHOSEN[:3]
     _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=few)
-    _, exact = index.search_members(k=5, exact=True, sel=few)
+    _, exact = index.search_stored(k=5, exact=True, sel=few)
     assert_array_equal(I, exact)
     assert certified.all()  # a row that holds all there is
 
@@ -198,11 +198,11 @@ def test_a_recall_is_reached_among_what_is_selected(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(recall, "SAMPLE", 100)  # so that 400 queries are worth measuring
     index = filled("EvidenceIVF8,Flat")
-    index.search_members(k=5, recall=0.8)
+    index.search_stored(k=5, recall=0.8)
     known = dict(Derived.of(index.storage()).calibrations)
-    D, I = index.search_members(k=5, recall=0.8, sel=MASK)
+    D, I = index.search_stored(k=5, recall=0.8, sel=MASK)
     assert Derived.of(index.storage()).calibrations == known  # what holds for one mask is not taken for all
-    D_exact, I_exact = index.search_members(k=5, exact=True, sel=MASK)
+    D_exact, I_exact = index.search_stored(k=5, exact=True, sel=MASK)
     assert cfe.metrics.recall(I, I_exact, D, D_exact) >= 0.8
 
 

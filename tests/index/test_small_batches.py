@@ -35,8 +35,8 @@ def test_one_by_one_is_as_at_once(kind: str, own_ids: bool) -> None:
     for i in range(90, N):
         one_by_one.add_with_labels(X[i : i + 1], LABELS[i : i + 1], ids[i : i + 1] if own_ids else None)
         if i % 50 == 0:  # what readers keep does not get into the way
-            assert len(one_by_one.search_members(k=3)[0]) == i + 1
-    for a, b in zip(one_by_one.search_members(k=6), at_once.search_members(k=6), strict=True):
+            assert len(one_by_one.search_stored(k=3)[0]) == i + 1
+    for a, b in zip(one_by_one.search_stored(k=6), at_once.search_stored(k=6), strict=True):
         assert_array_equal(a, b)
     for name in ("ids", "labels"):
         assert_array_equal(getattr(one_by_one.members(), name), getattr(at_once.members(), name))
@@ -70,10 +70,10 @@ def test_labels_that_stay_sort_rows_that_lie_where_they_were_added() -> None:
     index.add_with_labels(X[:200], LABELS[:200])
     index.add_with_labels(X[200:205], [0, 1, 0, 1, 0])
     assert len(index.storage().starts) > 2
-    before = index.search_members(k=4)
+    before = index.search_stored(k=4)
     index.relabel(index.members().labels)
     assert len(index.storage().starts) == 2
-    for a, b in zip(before, index.search_members(k=4), strict=True):
+    for a, b in zip(before, index.search_stored(k=4), strict=True):
         assert_array_equal(a, b)
 
 

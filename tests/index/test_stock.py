@@ -130,7 +130,7 @@ def test_vectors_of_any_type_and_layout(kind: str, dtype: Any) -> None:
     expected = filled_with(kind, given.astype(np.float32))
     for x in (given, np.asfortranarray(given), np.repeat(given, 2, axis=0)[::2], given.tolist()):
         index = filled_with(kind, x)
-        for one, other in zip(index.search_members(k=3), expected.search_members(k=3), strict=True):
+        for one, other in zip(index.search_stored(k=3), expected.search_stored(k=3), strict=True):
             assert_array_equal(one, other)
     names = {np.float16: faiss.Float16, np.float32: faiss.Float32, np.int8: faiss.Int8}
     if dtype in names:
@@ -139,7 +139,7 @@ def test_vectors_of_any_type_and_layout(kind: str, dtype: Any) -> None:
             index.train(RAW * 8, numeric_type=names[dtype])
         index.add_with_ids(RAW * 8, np.arange(N), numeric_type=names[dtype])
         index.relabel(LABELS)
-        assert_array_equal(index.search_members(k=3)[1], expected.search_members(k=3)[1])
+        assert_array_equal(index.search_stored(k=3)[1], expected.search_stored(k=3)[1])
         index.reset()
         index.add(RAW * 8, numeric_type=names[dtype])
         assert index.ntotal == N

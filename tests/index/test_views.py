@@ -42,11 +42,11 @@ def handed_out(index: Any) -> list[Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_are_read_only(kind: str) -> None:
     index = filled(kind)
-    before = index.search_members(k=3)
+    before = index.search_stored(k=3)
     for array in handed_out(index):
         with pytest.raises(ValueError, match=r"read-only|cannot set WRITEABLE"):
             array[:] = 0
-    for one, two in zip(index.search_members(k=3), before, strict=True):
+    for one, two in zip(index.search_stored(k=3), before, strict=True):
         assert_array_equal(one, two)
 
 

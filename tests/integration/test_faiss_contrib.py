@@ -123,9 +123,9 @@ def test_servers_of_their_own_answer_evidence(client: client_server.ClientIndex)
         np.testing.assert_allclose(D_best, expected[0], atol=1e-6)
     one = client.sub_indexes[1]
     one.relabel(np.zeros(N // 2, int))
-    assert (one.search_members(None, 3)[1] == -1).all()
+    assert (one.search_stored(None, 3)[1] == -1).all()
     with pytest.raises(rpc.ServerException, match="ids must be in the index, got 5, which is not"):
-        one.search_members(np.array([5]), 3)
+        one.search_stored(np.array([5]), 3)
     assert client.get_ntotal() == N  # and goes on
 
 

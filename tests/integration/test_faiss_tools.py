@@ -43,7 +43,7 @@ def filled(kind: str, ids: NDArray[np.int64] = IDS, rows: slice = slice(None)) -
 def assert_refuses_to_answer(index: Index) -> None:
     """Assert that an index that was changed behind its back says so wherever labels matter."""
     for use in (
-        lambda: index.search_members(k=2),
+        lambda: index.search_stored(k=2),
         lambda: index.search_evidence(X[:1], [0], 2),
         lambda: index.excluding(0).search(X[:1], 2),
         lambda: index.range_search_evidence(X[:1], [0], 0.5),
@@ -127,8 +127,8 @@ def test_the_exact_index_has_nothing_to_tune() -> None:
 @pytest.mark.filterwarnings("ignore:unclosed running multiprocessing pool:ResourceWarning")
 def test_evaluation_of_evidence() -> None:
     flat, ivf = filled("flat"), filled("ivf")
-    D_exact, I_exact = flat.search_members(k=5)
-    D_all, I_all = ivf.search_members(k=5, nprobe=2 * NLIST)
+    D_exact, I_exact = flat.search_stored(k=5)
+    D_all, I_all = ivf.search_stored(k=5, nprobe=2 * NLIST)
     evaluation.check_ref_knn_with_draws(D_exact, I_exact, D_all, I_all)
     assert evaluation.knn_intersection_measure(I_exact, I_all) == 1.0
     lims, D, I = flat.range_search_evidence(X[:40], LABELS[:40], 0.6)
@@ -143,13 +143,13 @@ def test_evaluation_of_evidence() -> None:
 
 def test_operating_points_of_evidence() -> None:
     flat, ivf = filled("flat"), filled("ivf")
-    exact = flat.search_members(k=5)[1]
+    exact = flat.search_stored(k=5)[1]
     points = evaluation.OperatingPointsWithRanges()
     points.add_range("nprobe", [1, 2, 4, 8, 2 * NLIST])
     for number in range(points.num_experiments()):
         key = points.cno_to_key(number)
         nprobe = points.get_parameters(key)["nprobe"]
-        found = ivf.search_members(k=5, nprobe=nprobe)[1]
+        found = ivf.search_stored(k=5, nprobe=nprobe)[1]
         # The lists probed stand in for the time: tests measure none.
         points.add_operating_point(key, evaluation.knn_intersection_measure(exact, found), float(nprobe))
     performance = [point[1] for point in points.operating_points]
@@ -220,13 +220,13 @@ def test_ivf_tools_add_to_given_lists_is_refused() -> None:
     lists, ids = np.zeros(5, np.int64), np.arange(5) + 10**7
     with pytest.raises(NotImplementedError, match="add_core would lose labels: use add_with_labels"):
         ivf_tools.add_preassigned(index, X[:5], lists, ids)
-    assert_array_equal(index.search_members(k=3)[1], filled("ivf").search_members(k=3)[1])
+    assert_array_equal(index.search_stored(k=3)[1], filled("ivf").search_stored(k=3)[1])
 
 
 def test_ivf_tools_with_another_quantizer_of_the_same_centroids(tmp_path: Path) -> None:
-    index, expected = filled("ivf"), filled("ivf").search_members(k=3, nprobe=2 * NLIST)[1]
+    index, expected = filled("ivf"), filled("ivf").search_stored(k=3, nprobe=2 * NLIST)[1]
     ivf_tools.replace_ivf_quantizer(index, faiss.IndexHNSWFlat(D, 16, faiss.METRIC_INNER_PRODUCT))
-    assert_array_equal(index.search_members(k=3, nprobe=2 * NLIST)[1], expected)
+    assert_array_equal(index.search_stored(k=3, nprobe=2 * NLIST)[1], expected)
     index.add_with_labels(-X[:5], LABELS[:5], np.arange(5) + 10**7)
     assert_array_equal(index.search(-X[:5], 1)[1][:, 0], np.arange(5) + 10**7)
     with pytest.raises(ValueError, match="the index is not as evidence indexes must be"):
@@ -236,12 +236,12 @@ def test_ivf_tools_with_another_quantizer_of_the_same_centroids(tmp_path: Path) 
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(copied: bool, tmp_path: Path) -> None:
-    index, expected = filled("ivf"), filled("ivf").search_members(k=3, nprobe=2 * NLIST)
+    index, expected = filled("ivf"), filled("ivf").search_stored(k=3, nprobe=2 * NLIST)
     if copied:
         cfe.write_index(index, tmp_path / "index.cfe")
         index = cfe.read_index(tmp_path / "index.cfe")
     ivf_tools.sort_invlists_by_size(index)
-    for found, wanted in zip(index.search_members(k=3, nprobe=2 * NLIST), expected, strict=True):
+    for found, wanted in zip(index.search_stored(k=3, nprobe=2 * NLIST), expected, strict=True):
         assert_array_equal(found, wanted)
     assert_array_equal(index.search(X[:9], 1)[1][:, 0], IDS[:9])
     for use in (
@@ -255,7 +255,7 @@ def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(copied
             use()
     assert not (tmp_path / "other.cfe").exists()
     again = cfe.IndexEvidenceIVF.from_stock(faiss.clone_index(index), LABELS[np.argsort(IDS)])
-    assert_array_equal(again.search_members(k=3, nprobe=NLIST)[1], expected[1])
+    assert_array_equal(again.search_stored(k=3, nprobe=NLIST)[1], expected[1])
 
 
 # --- indexes that hold others -----------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_a_pca_in_front(kind: str) -> None:
     assert_array_equal(restored.search(wide[:30], 4)[1], wrapped.search(wide[:30], 4)[1])
     if kind == "ivf":
         again = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(restored.index), LABELS)
-        assert_array_equal(again.search_members(k=3, nprobe=NLIST)[1], index.search_members(k=3, nprobe=NLIST)[1])
+        assert_array_equal(again.search_stored(k=3, nprobe=NLIST)[1], index.search_stored(k=3, nprobe=NLIST)[1])
 
 
 # IndexReplicas has no add_with_ids, and an id map no add.
@@ -304,10 +304,10 @@ def test_a_change_through_a_wrapper_is_noticed(
     assert index.search(X[:1], 2)[0][0, 0] == pytest.approx(1.0)  # what stock FAISS answers is still right
     if (kind, wrap) == ("ivf", "transform"):  # the vectors can be had back, if one knows the labels
         again = cfe.IndexEvidenceIVF.from_stock(index.to_stock(), np.append(LABELS[np.argsort(IDS)], [0, 1, 2, 0]))
-        assert again.search_members([10**7 + 3], 3)[1].min() >= 0
+        assert again.search_stored([10**7 + 3], 3)[1].min() >= 0
     index.reset()
     index.add_with_labels(X, LABELS, IDS)
-    assert_array_equal(index.search_members(k=3)[1], filled(kind).search_members(k=3)[1])
+    assert_array_equal(index.search_stored(k=3)[1], filled(kind).search_stored(k=3)[1])
 
 
 def test_training_through_a_wrapper() -> None:
@@ -317,7 +317,7 @@ def test_training_through_a_wrapper() -> None:
     index.add_with_labels(X, LABELS)
     exact = empty("flat")
     exact.add_with_labels(X, LABELS)
-    assert_array_equal(index.search_members(k=3, nprobe=NLIST)[1], exact.search_members(k=3)[1])
+    assert_array_equal(index.search_stored(k=3, nprobe=NLIST)[1], exact.search_stored(k=3)[1])
 
     two = empty("ivf", partitions=2)
     faiss.IndexPreTransform(two).train(X)
@@ -326,7 +326,7 @@ def test_training_through_a_wrapper() -> None:
     two.reset()
     two.train(X)
     two.add_with_labels(X, LABELS)
-    assert_array_equal(two.search_members(k=3, nprobe=2 * NLIST)[1], exact.search_members(k=3)[1])
+    assert_array_equal(two.search_stored(k=3, nprobe=2 * NLIST)[1], exact.search_stored(k=3)[1])
 
 
 def test_an_evidence_index_as_a_quantizer() -> None:
@@ -343,7 +343,7 @@ def test_vectors_go_to_a_stock_index_and_labels_stay_right() -> None:
     faiss.merge_into(target, index, False)
     assert (target.ntotal, index.ntotal) == (N, 0)
     with pytest.raises(RuntimeError, match=CHANGED):
-        index.search_members(k=2)
+        index.search_stored(k=2)
 
 
 def test_the_view_is_no_index_for_cpp() -> None:

@@ -112,11 +112,11 @@ def test_an_id_map_may_fill_an_index_of_which_only_plain_searches_are_then_asked
     mapped.add_with_ids(X, ids)
     assert_array_equal(mapped.search(X[:30], 3)[1], ids[filled(kind).search(X[:30], 3)[1]])
     with pytest.raises(RuntimeError, match=CHANGED):
-        index.search_members(k=2)
+        index.search_stored(k=2)
     if kind == "EvidenceIVF12,Flat":  # what FAISS has filled becomes an evidence index, with the labels
         index = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(mapped.index), LABELS)
-        expected = filled("EvidenceFlat").search_members(k=3)
-        assert_same(index.search_members(k=3, exact=True), expected)
+        expected = filled("EvidenceFlat").search_stored(k=3)
+        assert_same(index.search_stored(k=3, exact=True), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

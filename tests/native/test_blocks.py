@@ -13,7 +13,7 @@ from reference import PADDING, unit
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, Rows
-from cfe_faiss.lists.codecs import FLAT, FP16
+from cfe_faiss.rows.codecs import FLAT, FP16
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
 RowsOf = Callable[[np.random.Generator, int, int], NDArray[np.float32]]

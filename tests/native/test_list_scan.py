@@ -9,8 +9,8 @@ from reference import PADDING, similarity
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.topk import empty_heaps
 
 EVERYTHING = np.empty(0, bool)
 

@@ -4,7 +4,7 @@ from numpy.testing import assert_array_equal
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.lists import codecs
+from cfe_faiss.rows import codecs
 
 X = np.arange(24, dtype=np.float32).reshape(6, 4)
 LABELS = np.array([-1, 0, 2, 0, 1, 1], np.int32)

@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from reference import similarity, unit
 
 from cfe_faiss._native import pair_similarities
-from cfe_faiss.lists.codecs import screening_error
+from cfe_faiss.rows.codecs import screening_error
 
 
 def scored(x: np.ndarray, y: np.ndarray) -> np.float32:

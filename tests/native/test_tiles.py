@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from reference import PADDING, similarity
 
 from cfe_faiss import _native
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.topk import empty_heaps
 
 
 class Sides:

@@ -65,10 +65,10 @@ def damage(path: Path, number: int = 0) -> int:
 READS: dict[str, Callable[[Any], Any]] = {
     "one query": lambda ix: ix.search_evidence(X[:1], LABELS[:1], 3, nprobe=NLIST),
     "queries": lambda ix: ix.search_evidence(X[:300], LABELS[:300], 3, nprobe=NLIST - 1),
-    "stored rows": lambda ix: ix.search_members(k=3, nprobe=NLIST),
-    "exact": lambda ix: ix.search_members(k=3, exact=True),
-    "selected": lambda ix: ix.search_members(k=3, nprobe=NLIST, sel=np.arange(N)),
-    "at a recall": lambda ix: ix.search_members(k=3, recall=0.9),
+    "stored rows": lambda ix: ix.search_stored(k=3, nprobe=NLIST),
+    "exact": lambda ix: ix.search_stored(k=3, exact=True),
+    "selected": lambda ix: ix.search_stored(k=3, nprobe=NLIST, sel=np.arange(N)),
+    "at a recall": lambda ix: ix.search_stored(k=3, recall=0.9),
     "certified": lambda ix: ix.search_certified(k=3, nprobe=NLIST),
     "range": lambda ix: ix.range_search_evidence(X[:5], LABELS[:5], 0.1),
     "pairs": lambda ix: cfe.global_evidence(ix, 9),
@@ -137,10 +137,8 @@ def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path:
     path = tmp_path / "a.index"
     cfe.write_index(made, path)
     header = read_header(path)
-    expected = made.search_members(k=3, nprobe=2)
-    for one, other in zip(
-        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_members(k=3, nprobe=2), expected, strict=True
-    ):
+    expected = made.search_stored(k=3, nprobe=2)
+    for one, other in zip(cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected, strict=True):
         assert_array_equal(one, other)
     content = path.read_bytes()
     sections = [section for section in header["sections"] if section["name"] == "vectors"]
@@ -149,7 +147,7 @@ def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path:
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
         mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
         with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"):
-            mapped.search_members(k=3, exact=True)
+            mapped.search_stored(k=3, exact=True)
 
 
 def as_written_before(path: Path) -> None:
@@ -171,13 +169,13 @@ def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(folder: Path,
     (folder / "shards.json").write_text(json.dumps(manifest))
     with pytest.warns(UserWarning, match=r"3 shards in .* are not checked when they are read: shard-.*write_shards"):
         old = ShardedEvidenceIndex.open(folder)
-    for one, other in zip(old.search_members(k=3), index.search_members(k=3), strict=True):
+    for one, other in zip(old.search_stored(k=3), index.search_stored(k=3), strict=True):
         assert_array_equal(one, other)
     write_shards(old, folder, 3)
     path = sorted(folder.glob("*.index"))[2]
     damage(path)
     with pytest.raises(ValueError, match=path.name):
-        ShardedEvidenceIndex.open(folder).search_members(k=3)
+        ShardedEvidenceIndex.open(folder).search_stored(k=3)
 
 
 def test_a_sample_of_damaged_files_gives_no_other_result() -> None:

@@ -34,7 +34,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 def seen(index: Any) -> list[Any]:
     """Return enough to tell an index from one that is not the same."""
     known = index.members()
-    return [index.ntotal, known.ids, known.labels, *index.search_members(k=3, nprobe=3)]
+    return [index.ntotal, known.ids, known.labels, *index.search_stored(k=3, nprobe=3)]
 
 
 def same(one: list[Any], two: list[Any]) -> bool:
@@ -221,7 +221,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
     while any(thread.is_alive() for thread in threads) or any(process.poll() is None for process in processes):
         opened = ShardedEvidenceIndex.open(tmp_path)  # of files that are replaced meanwhile
         assert opened.ntotal == len(opened.members().ids) >= N
-        assert len(sharded.search_members(k=2, nprobe=2)[0]) >= N
+        assert len(sharded.search_stored(k=2, nprobe=2)[0]) >= N
     for process in processes:
         with process:
             assert process.wait() == 0
@@ -231,7 +231,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
     assert_tidy(tmp_path, sharded)
     index.add_with_labels(X[rows], LABELS[rows], 1000 + rows)
     index.relabel([3], [1])
-    assert_array_equal(index.search_members(k=3, exact=True)[1], sharded.search_members(k=3, exact=True)[1])
+    assert_array_equal(index.search_stored(k=3, exact=True)[1], sharded.search_stored(k=3, exact=True)[1])
 
 
 def test_who_has_the_old_shards_open_reads_them_until_it_opens_them_again(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ for _ in range(20):
     sharded = ShardedEvidenceIndex.open(sys.argv[1])
     labels = sharded.members().labels
     assert (labels == labels[0]).all(), labels
-    D, I = sharded.search_members(k=2, nprobe=2)
+    D, I = sharded.search_stored(k=2, nprobe=2)
     assert (I < 0).all()
 print("read")
 """

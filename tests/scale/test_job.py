@@ -71,7 +71,7 @@ def evidence_of(job: Job) -> tuple[NDArray[Any], NDArray[Any]]:
 def assert_results(folder: Path, index: cfe.IndexEvidenceIVF, **how: Any) -> None:
     job = Job(folder)
     assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES))
-    for found, expected in zip(evidence_of(job), index.search_members(k=K, **(how or {"recall": 0.9})), strict=True):
+    for found, expected in zip(evidence_of(job), index.search_stored(k=K, **(how or {"recall": 0.9})), strict=True):
         assert_array_equal(found, expected)
     pairs, expected_pairs = job.top_pairs(), cfe.global_evidence(index, 30)
     assert_array_equal(pairs.source, expected_pairs.source)
@@ -94,7 +94,7 @@ def test_the_index_of_a_job_is_opened_by_the_folder_of_the_job(
     finished: Path, index: cfe.IndexEvidenceIVF, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     opened = ShardedEvidenceIndex.open(finished)
-    for one, other in zip(opened.search_members(k=K), index.search_members(k=K), strict=True):
+    for one, other in zip(opened.search_stored(k=K), index.search_stored(k=K), strict=True):
         assert_array_equal(one, other)
     Job(tmp_path / "new", **inputs, **SETTINGS)
     with pytest.raises(FileNotFoundError, match=r"index/shards\.json"):  # it has none yet
@@ -158,7 +158,7 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     assert_array_equal(np.concatenate([*job.vectors()]), X)
     flat = cfe.IndexEvidenceFlat(D)
     flat.add_with_labels(X, LABELS)
-    for found, expected in zip(evidence_of(job), flat.search_members(k=K), strict=True):
+    for found, expected in zip(evidence_of(job), flat.search_stored(k=K), strict=True):
         assert_array_equal(found, expected)
     with pytest.raises(RuntimeError, match="has not finished the stage 'top'"):
         job.top_pairs()

@@ -47,7 +47,7 @@ def task_in(
     given = Settings(index.ntotal, index.d, 0, 0.5, False, K, None, index.nlist, shards, index.ntotal, 1000, None)
     task = Task(folder, replace(given, **changed), dict[str, Input](), 1, "evidence", 0)
     ids = np.sort(index.storage().row_ids)[:searched]
-    D, I = index.search_members(ids, k=task.settings.k, nprobe=1)
+    D, I = index.search_stored(ids, k=task.settings.k, nprobe=1)
     for number, rows in enumerate(np.array_split(np.arange(len(ids)), shards)):
         batches = tables.evidence_batches(ids[rows], D[rows], I[rows])
         replace(task, block=number).write_table(tables.evidence_schema(), batches)
@@ -323,7 +323,7 @@ folder, n, d, shards = Path(sys.argv[1]), *map(int, sys.argv[2:])
 settings = Settings(n, d, 0, 0.5, False, 3, None, 60, shards, n, 1000, 0.999)
 pair_stages.GROUP_ROWS = 1 << 14
 index = ShardedEvidenceIndex.open(folder / "index")
-index.search_members([0], k=1, nprobe=1)  # what is loaded once is not counted
+index.search_stored([0], k=1, nprobe=1)  # what is loaded once is not counted
 [*tables.pairs_in(folder / "evidence" / "000000.parquet", ("node", "evidence", "similarity"), lambda: 2.0)]
 def task(stage, block):
     return Task(folder, settings, {}, 8 << 20, stage, block)

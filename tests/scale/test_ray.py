@@ -163,7 +163,7 @@ def test_a_job_on_a_cluster_has_the_files_of_a_local_one(cluster: None, tmp_path
         job.run(executor, workers=2)
         results.append(job.evidence().to_table().sort_by([("node", "ascending"), ("rank", "ascending")]))
     assert results[0].equals(results[1])
-    expected = index().search_members(k=K, recall=0.9)
+    expected = index().search_stored(k=K, recall=0.9)
     assert_array_equal(results[1]["evidence"].to_numpy().reshape(N, K), expected[1])
     assert_array_equal(results[1]["similarity"].to_numpy().reshape(N, K), expected[0])
 
@@ -181,13 +181,11 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
                 assert_array_equal(found, expected)
         for pid in served.processes():
             os.kill(pid, signal.SIGKILL)
-        assert_array_equal(
-            served.search_members([5, 7], K, exact=True)[1], made.search_members([5, 7], K, exact=True)[1]
-        )
+        assert_array_equal(served.search_stored([5, 7], K, exact=True)[1], made.search_stored([5, 7], K, exact=True)[1])
         with pytest.raises(ValueError, match="k must be at least 1"):
-            served.search_members([5], 0)
+            served.search_stored([5], 0)
     with pytest.raises(RuntimeError, match="was closed"):
-        served.search_members([5])
+        served.search_stored([5])
     with pytest.raises(FileNotFoundError):
         ServedEvidenceIndex(tmp_path / "nothing")
     assert isinstance(ShardedEvidenceIndex.open(tmp_path), ShardedEvidenceIndex)

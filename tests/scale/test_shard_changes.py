@@ -194,7 +194,7 @@ def test_lists_with_clusters_of_their_own_are_routed_as_in_memory(tmp_path: Path
         one.add_with_labels(many[1500:], labels[1500:])
         one.remove_ids(np.arange(0, 900, 7))
     for how in ({"nprobe": 3}, {"recall": 0.95}):
-        for found, expected in zip(sharded.search_members(k=3, **how), index.search_members(k=3, **how), strict=True):
+        for found, expected in zip(sharded.search_stored(k=3, **how), index.search_stored(k=3, **how), strict=True):
             assert_array_equal(found, expected)
 
 

@@ -56,7 +56,7 @@ def assert_same(found: tuple[NDArray[Any], ...], expected: tuple[NDArray[Any], .
 def test_all_members_are_searched_alike(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, how: dict[str, Any]
 ) -> None:
-    assert_same(sharded.search_members(k=10, **how), index.search_members(k=10, **how))
+    assert_same(sharded.search_stored(k=10, **how), index.search_stored(k=10, **how))
 
 
 def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_certificates_pairs_selectors_and_plain_searches_are_those_of_the_index(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex
 ) -> None:
     assert_same(sharded.search_certified(k=5, nprobe=20), index.search_certified(k=5, nprobe=20))
-    assert_same(sharded.search_members(k=5, sel=IDS[:50]), index.search_members(k=5, sel=IDS[:50]))
+    assert_same(sharded.search_stored(k=5, sel=IDS[:50]), index.search_stored(k=5, sel=IDS[:50]))
     assert_same(sharded.search(X[:30], 5), index.search(X[:30], 5))
     pairs, expected = cfe.global_evidence(sharded, 40), cfe.global_evidence(index, 40)
     assert_same((pairs.source, pairs.target, pairs.similarity), (expected.source, expected.target, expected.similarity))
@@ -101,7 +101,7 @@ def test_shards_together_give_the_evidence_of_all(
     parts = [sharded.search_shard(number, 6, nprobe) for number in range(SHARDS)]
     ids, D_found, I_found = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(ids)
-    assert_same((D_found[order], I_found[order]), index.search_members(k=6, nprobe=nprobe))
+    assert_same((D_found[order], I_found[order]), index.search_stored(k=6, nprobe=nprobe))
 
 
 def test_a_shard_is_an_ordinary_file(folder: Path, sharded: ShardedEvidenceIndex) -> None:
@@ -120,7 +120,7 @@ def test_it_is_written_into_one_file_and_pickled_as_a_path(
     cfe.write_index(sharded, tmp_path / "one.index")
     one = cfe.read_index(tmp_path / "one.index")
     assert type(one) is cfe.IndexEvidenceIVF
-    assert_same(one.search_members(k=5, nprobe=3), index.search_members(k=5, nprobe=3))
+    assert_same(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
     again = pickle.loads(pickle.dumps(sharded))
     assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=16, ntotal={N})"
 
@@ -137,7 +137,7 @@ def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path
     write_shards(index, tmp_path, 3)
     assert len(list(tmp_path.glob("*.index"))) == 3
     for one in (old, ShardedEvidenceIndex.open(tmp_path)):  # the old files are mapped still
-        assert_same(one.search_members(k=5, nprobe=3), index.search_members(k=5, nprobe=3))
+        assert_same(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
 
 
 def test_a_write_that_fails_leaves_the_old_shards_and_no_others(

@@ -89,7 +89,7 @@ def test_screening_loses_nothing_where_vectors_are_nearly_alike(element: str, no
     flat = cfe.IndexEvidenceFlat(d)
     flat.add_with_labels(X, labels)
     D, I = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
-    expected_D, expected_I = flat.search_members(None, 7)
+    expected_D, expected_I = flat.search_stored(None, 7)
     assert_array_equal(I, expected_I)
     assert_array_equal(D, expected_D)
 
@@ -124,11 +124,11 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     index = cfe.IndexEvidenceIVF(20, 12, partitions)
     index.train(X)
     index.add_with_labels(X, labels)
-    expected = index.search_members(None, 10, nprobe=5)
+    expected = index.search_stored(None, 10, nprobe=5)
     passes = len(engine.shards(index.storage(), np.ones(12 * partitions, bool), 1000, 1))
     assert passes == 12 * partitions
     for memory in (1, 20_000):
-        D, I = index.search_members(None, 10, nprobe=5, memory=memory)
+        D, I = index.search_stored(None, 10, nprobe=5, memory=memory)
         assert_array_equal(D, expected[0])
         assert_array_equal(I, expected[1])
 
@@ -156,8 +156,8 @@ def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) ->
     flat = cfe.IndexEvidenceFlat(16)
     held = index.reconstruct_n(0, 1200)
     flat.add_with_labels(held, labels)
-    D, I = index.search_members(None, 6, exact=True)
-    expected_D, expected_I = flat.search_members(None, 6)
+    D, I = index.search_stored(None, 6, exact=True)
+    expected_D, expected_I = flat.search_stored(None, 6)
     # The rows of the exact index are normalised, those of the codecs are what they decode to.
     assert np.abs(D - expected_D).max() < 0.02
     overlap = np.mean([len(set(a) & set(b)) / 6 for a, b in zip(I.tolist(), expected_I.tolist(), strict=True)])
@@ -173,15 +173,15 @@ def test_recall_is_reached_on_all_nodes_and_on_few() -> None:
     index = cfe.IndexEvidenceIVF(24, 90)
     index.train(X)
     index.add_with_labels(X, labels)
-    exact_D, exact_I = index.search_members(None, 10, exact=True)
+    exact_D, exact_I = index.search_stored(None, 10, exact=True)
     for recall in (0.8, 0.95, 0.99):
-        D, I = index.search_members(None, 10, recall=recall)
+        D, I = index.search_stored(None, 10, recall=recall)
         reached = cfe.metrics.recall(I, exact_I, D, exact_D)
         assert recall <= reached < 1
         few = rng.choice(9000, 200, replace=False)
-        D, I = index.search_members(few, 10, recall=recall)
+        D, I = index.search_stored(few, 10, recall=recall)
         assert cfe.metrics.recall(I, exact_I[few], D, exact_D[few]) >= recall - 0.02
-    assert_array_equal(index.search_members(None, 10, recall=1)[1], exact_I)
+    assert_array_equal(index.search_stored(None, 10, recall=1)[1], exact_I)
 
 
 def test_only_one_measure_of_effort_may_be_given() -> None:
@@ -190,11 +190,11 @@ def test_only_one_measure_of_effort_may_be_given() -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     with pytest.raises(ValueError, match=r"only one of .* may be given, got nprobe=3, recall=0\.5"):
-        index.search_members(None, 5, 3, recall=0.5)
+        index.search_stored(None, 5, 3, recall=0.5)
     with pytest.raises(ValueError, match=r"recall must lie in \[.*, 1\], got 1\.5"):
         index.search_evidence(X, labels, 5, recall=1.5)
     with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
-        index.search_members(None, 5, memory=0)
+        index.search_stored(None, 5, memory=0)
 
 
 def test_damaged_vectors_are_passed_over(element: str) -> None:
@@ -208,7 +208,7 @@ def test_damaged_vectors_are_passed_over(element: str) -> None:
         rows[:: j + 1] = value
     sound = index.members().ids[np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)]
     with np.errstate(invalid="ignore"):
-        I = index.search_members(None, 5, exact=True)[1]
+        I = index.search_stored(None, 5, exact=True)[1]
     assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
     assert (labels[I[sound]] != labels[sound, None])[I[sound] >= 0].all()
 
@@ -221,8 +221,8 @@ def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> No
     index.train(X)
     for each in (index, flat):
         each.add_with_labels(X, labels)
-    D, I = index.search_members(None, 3, exact=True)
-    expected_D, expected_I = flat.search_members(None, 3)
+    D, I = index.search_stored(None, 3, exact=True)
+    expected_D, expected_I = flat.search_stored(None, 3)
     assert_array_equal(I, expected_I)
     assert_array_equal(D, expected_D)
 
@@ -239,9 +239,9 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     original = exact.search_all
     monkeypatch.setattr(exact, "search_all", lambda *some, **more: searched.append(1) or original(*some, **more))
     assert index.nprobe_for(0.999, 5) == 12
-    D, I = index.search_members(None, 5, recall=0.999)
+    D, I = index.search_stored(None, 5, recall=0.999)
     assert searched
-    expected_D, expected_I = flat.search_members(None, 5)
+    expected_D, expected_I = flat.search_stored(None, 5)
     assert_array_equal(I, expected_I)
     assert_array_equal(D, expected_D)
 
@@ -275,8 +275,8 @@ def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.
         assert kept is not None
         assert kept.element == "byte"
         assert kept.rotated == rotated
-        results = [index.search_members(k=10, nprobe=nprobe) for nprobe in (1, 4, 12)]
-        results += [index.search_members(k=10, nprobe=4, memory=1)]
+        results = [index.search_stored(k=10, nprobe=nprobe) for nprobe in (1, 4, 12)]
+        results += [index.search_stored(k=10, nprobe=4, memory=1)]
         found.append(results)
     for before, after in zip(*found, strict=True):
         for expected, result in zip(before, after, strict=True):

@@ -17,10 +17,10 @@ def test_certified_rows_are_exact(stored: Stored, nlist: int, partitions: int, n
     index.add_with_ids(stored.X, stored.ids)
     index.relabel(stored.labels, stored.ids)
     D, I, certified = index.search_certified(None, stored.k, nprobe)
-    exact_D, _ = index.search_members(None, stored.k, exact=True)
+    exact_D, _ = index.search_stored(None, stored.k, exact=True)
     assert_array_equal(D[certified], exact_D[certified])
     assert certified[(exact_D == D).all(axis=1) & (stored.labels[np.argsort(stored.ids)] == -1)].all()
-    assert_array_equal(I, index.search_members(None, stored.k, nprobe)[1])
+    assert_array_equal(I, index.search_stored(None, stored.k, nprobe)[1])
 
 
 @pytest.mark.parametrize("make", ["EvidenceIVF40,Flat", "EvidenceIVF40,SQ8", "EvidenceIVF40,PQ3,RFlat"])
@@ -29,7 +29,7 @@ def test_many_rows_are_certified_in_few_dimensions_and_more_with_more_lists(make
     index = cfe.index_factory(3, make)
     index.train(X)
     index.add_with_labels(X, labels)
-    exact_D, _ = index.search_members(None, 5, exact=True)
+    exact_D, _ = index.search_stored(None, 5, exact=True)
     shares = []
     for nprobe in (4, 12, 40):
         D, _, certified = index.search_certified(None, 5, nprobe)

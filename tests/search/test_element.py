@@ -65,7 +65,7 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     index = built(X, labels, 4)
     assert Derived.of(index.storage()).element in ("float", "byte")
     assert Derived.of(index.storage()).alone_by_blocks in (True, False)
-    assert (index.search_members(k=3, exact=True)[1] == -1).all()
+    assert (index.search_stored(k=3, exact=True)[1] == -1).all()
 
 
 @pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
@@ -93,7 +93,7 @@ def test_single_queries_have_blocks_of_bytes_where_these_are_faster(
     index.search_evidence(X[:1], labels[:1], 3)
     lists = Derived.of(index.storage())
     assert list(lists.kept) == (["byte"] if seconds_with < 1 else [])
-    index.search_members(k=3, nprobe=4)
+    index.search_stored(k=3, nprobe=4)
     assert lists.blocks is not None
     assert lists.blocks.element == element_of_many
     assert set(lists.kept) == {element_of_many, *(["byte"] if seconds_with < 1 else [])}

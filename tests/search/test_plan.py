@@ -7,7 +7,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
-from cfe_faiss.lists.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer, exact, grouped, recall, single
 from cfe_faiss.search.answer import is_batched, known_nprobe
 from cfe_faiss.search.query import Effort, Plan
@@ -104,4 +104,4 @@ def test_nearest_lists_are_never_searched_in_groups() -> None:
     index.add_with_labels(X, labels)
     effort = arguments(exact=True).over(index.own_effort())
     assert answer.plan(index.storage(), 900, 10, effort, every=True).engine is single.search
-    assert np.array_equal(index.search_members(k=3, exact=True)[1], index.search_members(k=3, nprobe=20)[1])
+    assert np.array_equal(index.search_stored(k=3, exact=True)[1], index.search_stored(k=3, nprobe=20)[1])

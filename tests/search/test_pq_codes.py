@@ -6,7 +6,7 @@ from reference import PADDING, unit
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows.topk import empty_heaps
 
 
 @given(

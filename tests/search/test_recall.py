@@ -145,14 +145,14 @@ def skewed() -> cfe.IndexEvidenceIVF:
 @pytest.mark.parametrize("wanted", [0.9, 0.95, 0.99])
 def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidenceIVF, wanted: float) -> None:
     members = skewed.members()
-    exact = skewed.search_members(k=10, exact=True)
+    exact = skewed.search_stored(k=10, exact=True)
     few = members.ids[members.labels == 1]
-    exact_few = skewed.search_members(few, 10, exact=True)
+    exact_few = skewed.search_stored(few, 10, exact=True)
     every = np.ones(len(members.ids), np.bool_)
-    found = skewed.search_members(k=10, recall=wanted)
+    found = skewed.search_stored(k=10, recall=wanted)
     assert reached(found, exact, every) >= wanted
     assert reached(found, exact, members.labels == 1) >= wanted - 0.01
-    assert reached(skewed.search_members(few, 10, recall=wanted), exact_few, every[: len(few)]) >= wanted - 0.01
+    assert reached(skewed.search_stored(few, 10, recall=wanted), exact_few, every[: len(few)]) >= wanted - 0.01
     X, labels = rare(1, 60_000)
     X, labels = np.concatenate([X[labels == 0][:4000], X[labels == 1]]), np.repeat([0, 1], (4000, (labels == 1).sum()))
     exact = skewed.search_evidence(X, labels, 10, exact=True)
@@ -167,7 +167,7 @@ def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidence
 
 def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -> None:
     members = skewed.members()
-    exact, found = skewed.search_members(k=10, exact=True), skewed.search_members(k=10, recall=0.95)
+    exact, found = skewed.search_stored(k=10, exact=True), skewed.search_stored(k=10, recall=0.95)
     of_all, of_few = skewed.recall_by_class(0.95), skewed.recall_by_class(0.95, queries=1)
     assert list(of_all) == [0, 1]
     assert of_all[1] == pytest.approx(reached(found, exact, members.labels == 1))  # all of its rows are in the sample
@@ -191,15 +191,15 @@ def test_a_calibration_is_the_same_again_and_ends_with_a_change() -> None:
     assert Derived.of(first.storage()).calibrations == Derived.of(second.storage()).calibrations
     first.relabel(1 - labels)
     assert list(Derived.of(first.storage()).calibrations) == []
-    first.search_members(k=10, recall=0.9)
+    first.search_stored(k=10, recall=0.9)
 
 
 def test_the_recall_is_kept_where_rows_are_not_completed() -> None:
     X, labels = rare(0, 6000)
     index = made(X, labels, 120)
-    index.search_members(k=10, recall=0.95)
+    index.search_stored(k=10, recall=0.95)
     index.complete = False
-    exact, found = index.search_members(k=10, exact=True), index.search_members(k=10, recall=0.95)
+    exact, found = index.search_stored(k=10, exact=True), index.search_stored(k=10, recall=0.95)
     for label in (0, 1):
         assert reached(found, exact, labels == label) >= 0.94
 
@@ -225,7 +225,7 @@ def test_every_kind_of_index_keeps_the_recall_of_each_class(kind: str) -> None:
     index = cfe.index_factory(32, kind)
     index.train(X[:4000])
     index.add_with_labels(X, labels)
-    exact, found = index.search_members(k=10, exact=True), index.search_members(k=10, recall=0.95)
+    exact, found = index.search_stored(k=10, exact=True), index.search_stored(k=10, recall=0.95)
     for label in range(3):
         assert reached(found, exact, labels == label) >= 0.94
     assert reached(found, exact, labels >= 0) >= 0.95
@@ -240,6 +240,6 @@ def test_recall_is_kept_where_lists_are_long_and_differ() -> None:
     place = rng.integers(0, nlist, n)
     X = (centres[place] + spread[place, None] * rng.normal(size=(n, 16))).astype(np.float32)
     index = made(X, rng.integers(0, 2, n).astype(np.int32), nlist)
-    D, I = index.search_members(k=10, recall=0.9)
-    best_D, best_I = index.search_members(k=10, exact=True)
+    D, I = index.search_stored(k=10, recall=0.9)
+    best_D, best_I = index.search_stored(k=10, exact=True)
     assert 0.9 <= cfe.metrics.recall(I, best_I, D, best_D) < 0.95

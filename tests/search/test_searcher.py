@@ -230,9 +230,9 @@ def test_a_search_of_all_rows_sees_every_change() -> None:
     ]
     for change in changes:
         change()
-        found = index.search_members(None, K, nprobe=NPROBE)
-        assert_equal_results(index.search_members(None, K, nprobe=NPROBE), found)
-        assert_equal_results(pickle.loads(pickle.dumps(index)).search_members(None, K, nprobe=NPROBE), found)
+        found = index.search_stored(None, K, nprobe=NPROBE)
+        assert_equal_results(index.search_stored(None, K, nprobe=NPROBE), found)
+        assert_equal_results(pickle.loads(pickle.dumps(index)).search_stored(None, K, nprobe=NPROBE), found)
         unknown = index.members().labels == -1
         assert (found[0][unknown] == PADDING).all()
         assert (found[1][unknown] == -1).all()

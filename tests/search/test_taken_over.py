@@ -62,7 +62,7 @@ def test_results_are_those_of_an_index_made_anew(d: int, element: str, monkeypat
     assert taken_over(index) is not None
     assert_as_made_anew(index, rng)
     fresh = pickle.loads(pickle.dumps(index))
-    assert_array_equal(index.search_members(k=K, nprobe=20)[1], fresh.search_members(k=K, nprobe=20)[1])
+    assert_array_equal(index.search_stored(k=K, nprobe=20)[1], fresh.search_stored(k=K, nprobe=20)[1])
     index.add_with_labels(new[7:], labels[7:], np.arange(33) + 2 * N)
     assert_as_made_anew(index, rng)
 
@@ -117,7 +117,7 @@ def test_old_blocks_are_let_go_once_there_are_new_ones(monkeypatch: pytest.Monke
     index.add_with_labels(X[:1], labels[:1])
     index.search_evidence(X[:1], labels[:1], K)
     old = taken_over(index).blocks
-    index.search_members(k=K, nprobe=10)
+    index.search_stored(k=K, nprobe=10)
     assert taken_over(index) is None
     assert Derived.of(index.storage()).blocks is not old
     assert_as_made_anew(index, np.random.default_rng(1))
@@ -131,7 +131,7 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
         old = taken_over(index).blocks
         assert old.element == "byte"
-        index.search_members(k=K, nprobe=10)
+        index.search_stored(k=K, nprobe=10)
         assert Derived.of(index.storage()).blocks.element == "float"
         assert taken_over(index).blocks is old
         assert_as_made_anew(index, np.random.default_rng(i))
@@ -143,7 +143,7 @@ def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: p
     fresh = pickle.loads(pickle.dumps(index))  # has not chosen yet
     monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: False)
     X, labels = clustered(1, 40, 4)
-    fresh.search_members(k=K, nprobe=10)
+    fresh.search_stored(k=K, nprobe=10)
     fresh.search_evidence(X, labels, K)
     assert Derived.of(fresh.storage()).kept["byte"] is not None
     fresh.add_with_labels(X, labels)
@@ -155,7 +155,7 @@ def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: p
 def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     X, labels = clustered(3, 40, 4)
-    index.search_members(k=K, nprobe=10)
+    index.search_stored(k=K, nprobe=10)
 
     def refused(*_: object) -> bool:
         raise AssertionError("measured again")
@@ -166,7 +166,7 @@ def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
         if i != 1:
             index.search_evidence(X[:1], labels[:1], K)
-            index.search_members(k=K, nprobe=10)
+            index.search_stored(k=K, nprobe=10)
 
 
 def test_an_index_of_several_partitions_makes_all_anew() -> None:

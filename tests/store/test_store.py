@@ -9,7 +9,7 @@ from reference import similarity, unit
 from stores import INDEXES, filled, made, nearest
 
 import cfe_faiss as cfe
-from cfe_faiss.lists.snapshot import UnknownIdError
+from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.store import Hit, Hits, Rows
 
 

@@ -10,7 +10,7 @@ namespace cfe {
 
 inline constexpr std::int32_t kUnknown = -1;  // label of a row without a class
 
-// Storage format of a vector: float32, float16, or one byte per component (see cfe_faiss/lists/codecs.py).
+// Storage format of a vector: float32, float16, or one byte per component (see cfe_faiss/rows/codecs.py).
 enum class Codec : int { kFlat = 0, kFp16 = 1, kSq8 = 2 };
 
 // FAISS decodes 8 components at once, with one rounding, if d is a multiple of 8, else with two.

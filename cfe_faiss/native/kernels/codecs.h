@@ -1,4 +1,4 @@
-// Rows of each codec: decoding, screening and scoring; see cfe_faiss/lists/codecs.py.
+// Rows of each codec: decoding, screening and scoring; see cfe_faiss/rows/codecs.py.
 #pragma once
 
 #include <span>

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
-from cfe_faiss.lists.layout import stock_codes
-from cfe_faiss.lists.snapshot import Members, Snapshot
+from cfe_faiss.rows.layout import stock_codes
+from cfe_faiss.rows.snapshot import Members, Snapshot
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:

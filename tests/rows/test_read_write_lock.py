@@ -108,7 +108,7 @@ def test_searches_and_changes_side_by_side(kind: str) -> None:
             try:
                 found = index.search_evidence(X[:50], labels[:50], 5)[1]
                 assert (found == few).all() or (found == many).all()
-                index.search_members(k=3)
+                index.search_stored(k=3)
                 index.search(X[:5], 3)
                 index.reconstruct(7)
             except BaseException as error:

@@ -8,8 +8,8 @@ from reference import similarity, unit
 from stored_rows import StoredRows
 
 from cfe_faiss._native import sort_heaps
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.topk import empty_heaps
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.topk import empty_heaps
 
 CODECS = {codecs.FP16: faiss.ScalarQuantizer.QT_fp16, codecs.SQ8: faiss.ScalarQuantizer.QT_8bit}
 

@@ -15,8 +15,8 @@ from cfe_faiss._native import PqCodes, Rows
 from cfe_faiss.base.checks import UNKNOWN, as_ids
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import summary
-from cfe_faiss.lists import codecs
-from cfe_faiss.lists.layout import stable_order
+from cfe_faiss.rows import codecs
+from cfe_faiss.rows.layout import stable_order
 
 _UNIT_TOLERANCE = 1e-4  # of norms summed in float32
 _ROWS = 1 << 14
@@ -73,7 +73,7 @@ class Snapshot:
     d
         Length of a vector.
     codec, levels
-        How vectors are coded, see :mod:`cfe_faiss.lists.codecs`.
+        How vectors are coded, see :mod:`cfe_faiss.rows.codecs`.
     centroids
         Of all partitions, (partitions, nlist, d); (0, 0, 0) for an exact index, which has none.
     references, reference_starts

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.lists.snapshot import lists_of
+from cfe_faiss.rows.snapshot import lists_of
 
 
 def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:

@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.lists.faiss_functions import pointer_to, raw
+from cfe_faiss.rows.faiss_functions import pointer_to, raw
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.lists import id_map, snapshot
+from cfe_faiss.rows import id_map, snapshot
 
 
 def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:

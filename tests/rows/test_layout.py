@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.lists.layout import sorted_order, stable_order
+from cfe_faiss.rows.layout import sorted_order, stable_order
 
 
 @given(hnp.arrays(np.int32, st.integers(0, 50), elements=st.sampled_from([-1, 0, 3, 65534, 65535, 2**31 - 2])))
