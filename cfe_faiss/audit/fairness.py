@@ -75,8 +75,9 @@ def consistency(  # noqa: PLR0913
 
     Notes
     -----
-    A node without evidence or alone in its class is left out. Two exact searches of all nodes, and n_c**2 * d
-    multiplications for each class of n_c nodes.
+    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in the expectation and in
+    the clusters of the interval: with more copies than that, the interval is too narrow. Two exact searches of all
+    nodes, and n_c**2 * d multiplications for each class of n_c nodes.
 
     Examples
     --------

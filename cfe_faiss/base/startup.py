@@ -6,6 +6,9 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+# NumPy imports it at the first call of np.unique. A fork at that moment would leave the child waiting for the import.
+import numpy.ma  # noqa: F401
+
 _FAISS = re.compile(r"(faiss(?:[-_][cg]pu\w*)?)-\d.*\.(?:dist|egg)-info")
 
 

@@ -552,6 +552,8 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
+        if where is not None:
+            _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
         effort = self.index.effort_of(nprobe, recall, bool(exact))
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
@@ -563,7 +565,6 @@ class EvidenceFinder:
             np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
         )
         if where is not None:
-            _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             conditions = _numbered(where, self.class_names)
             query = Query(as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph)
             with self.index.reading():

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import Stored, clustered, similarities, stored_vectors
 
@@ -70,6 +70,7 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     frame = pd.DataFrame({"group": groups}, index=pd.Index(stored.ids, dtype=np.int64))
     found = shares(index, frame, nodes=nodes, nprobe=nlist, confidence=0.9)
     nearest = nearest_by_hand(stored)
+    assume(all(len(own) <= 16 for own in nearest.values()))  # more equally near nodes are left out, see Notes
     judged = judged_by_hand(stored, stored.ids.tolist() if nodes is None else nodes)
     clusters = clusters_by_hand(nearest, judged)
     values = sorted(set(groups.tolist()))

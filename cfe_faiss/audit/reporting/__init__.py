@@ -79,8 +79,7 @@ def report(  # noqa: PLR0913
     sensitive
         Names of attributes to compare, to cross in pairs and to test; by default the finder's.
     favourable
-        The predicted class that counts as selected, number or name. None: each class in turn, without impact ratios in
-        conditions.
+        The class that counts as selected, number or name. None: each in turn, without impact ratios in conditions.
     require
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
