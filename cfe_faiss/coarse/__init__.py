@@ -1,1 +1,1 @@
-"""Which lists a query probes."""
+"""Coarse quantizer: clustering, list assignment and list ranking."""

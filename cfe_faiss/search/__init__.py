@@ -1,1 +1,1 @@
-"""Searches: single and batched, exact and in some lists."""
+"""Search engines: exact or within the probed lists, single or batched queries."""

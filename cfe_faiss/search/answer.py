@@ -1,7 +1,8 @@
-"""The one place where the engine of a search is chosen: by numbers only, so that every machine gives the same results.
+"""Choice of the search engine. No other module chooses one.
 
-A group of queries probes other lists than its queries would alone. What blocks hold, floats or bytes, changes the time
-alone, and is measured (:mod:`cfe_faiss.search.element`).
+The choice depends on sizes and never on timings, because engines may return different results: a group of queries
+probes other lists than its queries would on their own. So every machine gives the same results. The element type of
+the blocks (float or byte) affects speed only, and is chosen by timing (:mod:`cfe_faiss.search.element`).
 """
 
 import numpy as np
@@ -20,28 +21,29 @@ from cfe_faiss.search.query import Calibration, Effort, Plan, Queries, Query, Re
 Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
 
 _QUERIES_PER_LIST = 4
-_FEW = 4  # queries that are compared with each row where it lies; for more, rows are multiplied
-_FEW_TO_CALIBRATE = 2000  # queries; to search them exactly takes about as long as to calibrate
-_PASSES = 8  # of a query over all rows take about as long as to make blocks of them
+_FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
+_FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
+_PASSES = 8  # passes of one query over all rows take about as long as building their blocks
 
 
 def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None) -> Results:
-    """Return the evidence D, I of queries, (nq, k) both, best first; the effort says everything.
+    """Return the evidence D, I of the queries, both (nq, k), best first.
 
-    Where these are a part of ``nq`` queries, they are searched as all of them would be.
+    ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part of a larger set,
+    ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
-    if queries.snapshot.n == 0:  # and perhaps not trained
+    if queries.snapshot.n == 0:  # an empty index may be untrained
         return padded(*empty_heaps(len(queries), 0), queries.k)
     plan = plan_of(queries, effort, nq)
     return padded(*_carry_out(plan, queries, progress), queries.k)
 
 
 def _carry_out(plan: Plan, queries: Queries, progress: str | None) -> Results:
-    """Return D, I from the planned engine; queries that probe the same number of lists are searched together."""
+    """Run the planned engine, once for each number of probed lists, and return D, I."""
     if plan.calibration is None:
         return plan.engine(queries, plan, progress)
     probes = plan.calibration.of(queries.labels)
-    if plan.engine is grouped.search:  # a group probes the largest number of its queries
+    if plan.engine is grouped.search:  # a group probes the maximum nprobe of its queries
         groups = grouped.groups_of(queries)
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
         probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
@@ -56,7 +58,7 @@ def _carry_out(plan: Plan, queries: Queries, progress: str | None) -> Results:
 
 
 def certified(queries: Queries, effort: Effort, progress: str | None = None) -> tuple[*Results, NDArray[np.bool_]]:
-    """Return D, I and which of their rows are provably exact, (nq,)."""
+    """Return D, I and a mask, (nq,), of the result rows that are provably exact."""
     if queries.snapshot.n == 0:
         return *padded(*empty_heaps(0, 0), queries.k), np.ones(0, np.bool_)
     plan = plan_of(queries, effort)
@@ -65,7 +67,7 @@ def certified(queries: Queries, effort: Effort, progress: str | None = None) -> 
 
 
 def within(snapshot: Snapshot, query: Query) -> Ranges:
-    """Return lims, D, I: all evidence of query q with similarity >= the query's threshold is at lims[q]:lims[q + 1]."""
+    """Return lims, D, I: the evidence of query q at or above the query's threshold is at lims[q]:lims[q + 1]."""
     queries, threshold = query.on(snapshot), float(query.threshold or 0)
     if queries.conditions is None:
         return exact.range_search(snapshot, queries.X, queries.labels, threshold, allowed=queries.allowed)
@@ -75,7 +77,7 @@ def within(snapshot: Snapshot, query: Query) -> Ranges:
 
 
 def plan_of(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
-    """Decide how to search for the k best of each query, in an index that is not empty."""
+    """Choose the engine for a search of the k best results per query. The index must not be empty."""
     if queries.conditions is not None:
         engine = constrained.search_queries if queries.conditions.uses is None else greedy.search_queries
         return Plan(engine, queries.snapshot.lists, effort)
@@ -96,9 +98,9 @@ def plan(
     every: bool = False,
     stored: bool = True,
 ) -> Plan:
-    """Decide how to search for the k best of each of ``nq`` queries among the allowed rows, (n,).
+    """Choose the engine for the k best results of each of ``nq`` queries among the allowed rows, (n,).
 
-    The queries are all rows (``every``), other stored rows, or vectors that are not stored.
+    ``every``: the queries are all stored rows. ``stored``: the queries are stored rows.
     """
     if not snapshot.lists:
         few = single.scan if nq <= _FEW else exact.search_queries
@@ -109,8 +111,8 @@ def plan(
     elif effort.exact or effort.recall is not None:
         nprobe = snapshot.lists
     else:
-        nprobe = as_count("nprobe", effort.nprobe)  # which an index may have from FAISS
-    # Where blocks hold floats, what a processor without byte products has, a matrix product serves both of a pair.
+        nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
+    # A processor without byte products uses float blocks. Then one matrix product per unordered pair is faster.
     all_pairs = every and calibration is None and nprobe >= snapshot.lists
     if all_pairs and effort.class_aware and not _native.has_bytes():
         return Plan(exact.search_stored, nprobe, effort)
@@ -129,25 +131,25 @@ def calibration_for(
     *,
     stored: bool = True,
 ) -> Calibration | None:
-    """Return how many lists so many queries have to probe for the effort's recall@k; None for all lists."""
+    """Return the calibration of nprobe for the effort's recall@k; None to probe all lists."""
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):
-        return None  # what is allowed may never be asked for again, and to measure takes longer
+        return None  # a calibration for this mask may never be reused, and takes longer than the search
     batched = _in_groups(snapshot, nq, effort, stored)
     return recall.calibration(snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed)
 
 
 def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> bool:
-    """Return whether so many queries are calibrated in groups.
+    """Return whether ``nq`` queries are calibrated in groups.
 
-    The groups of new queries may be wider than those of stored rows that recall is measured on.
+    New queries are not: their groups may be wider than the groups of stored rows on which recall is measured.
     """
     return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
 
 
 def known_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
-    """Return the number of lists that a single query has to probe for a recall@k, if it was measured before.
+    """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
 
-    The key is that of ``Derived.calibration_key``: to build an ``Effort`` takes a tenth of the time of such a query.
+    The key equals ``Derived.calibration_key``, without an ``Effort``: building one takes a tenth of a query's time.
     """
     key = (min(k, snapshot.n), recall, False, complete, "evidence", None)
     found = Derived.of(snapshot).calibrations.get(key)
@@ -155,11 +157,11 @@ def known_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, compl
 
 
 def is_batched(snapshot: Snapshot, nq: int, nprobe: int, effort: Effort) -> bool:
-    """Return whether so many queries are searched in groups, list by list."""
+    """Return whether ``nq`` queries are searched in groups, list by list."""
     everything = nprobe >= snapshot.lists
     if not effort.class_aware or (snapshot.pq is not None and not everything):
         return False
-    # The mean of a few queries says less of each of them than they do themselves; where all lists are probed, it
-    # decides nothing.
+    # Groups of few queries are wide, so their mean routes worse than each query. Routing does not matter if all
+    # lists are probed.
     enough = everything or nq >= _QUERIES_PER_LIST * snapshot.centroids.shape[1]
     return enough and nq * snapshot.scanned(nprobe) >= _PASSES * snapshot.n

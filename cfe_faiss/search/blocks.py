@@ -1,4 +1,4 @@
-"""Blocks of sixteen rows, dimension-major: copies of vectors in which many are compared at once."""
+"""Dimension-major copies of the vectors in blocks of 16 rows, for SIMD comparison."""
 
 import math
 from typing import Literal
@@ -16,26 +16,26 @@ Element = Literal["float", "byte"]
 
 ROWS_OF_BLOCK = 16
 
-_STATISTICS = 6  # words for each row of bytes
-_PREFIX = 64  # dimensions that are compared first: the length of the others may then tell enough
-_WORTH_ROTATING = 1 << 16  # rows; among fewer, to rotate the queries takes more than it saves
-_SAMPLE = 1 << 14  # rows tell the principal directions
-_LONGEST_TAIL = 0.5  # of the squared lengths may come after the prefix
+_STATISTICS = 6  # 4-byte row statistics per row of a byte block
+_PREFIX = 64  # dimensions compared first; with the norm of the others they bound the product
+_WORTH_ROTATING = 1 << 16  # rows; below it, rotating the queries costs more than it saves
+_SAMPLE = 1 << 14  # rows sampled for the principal directions
+_LONGEST_TAIL = 0.5  # maximum share of the squared norms after the prefix
 
 
 def bytes_of_block(d: int, element: Element) -> int:
-    """Return how much memory a block takes at most: its words, labels, and where its rows are."""
+    """Return the maximum size of a block in bytes: its words, labels and row positions."""
     words = -(-d // 4) + _STATISTICS if element == "byte" else d
     return ROWS_OF_BLOCK * 4 * (words + 2) + 12
 
 
 def bytes_of_all(snapshot: Snapshot, element: Element) -> int:
-    """Return how much memory the blocks of all lists take at most."""
+    """Return the maximum size of the blocks of all lists, in bytes."""
     return int((-(-np.diff(snapshot.list_starts) // ROWS_OF_BLOCK)).sum()) * bytes_of_block(snapshot.d, element)
 
 
 def all_blocks(snapshot: Snapshot, element: Element) -> Blocks | None:
-    """Return blocks of all lists, to be kept; None where that is too much."""
+    """Return blocks of all lists; None if they exceed ``MEMORY`` bytes."""
     return blocks_of(snapshot, element) if bytes_of_all(snapshot, element) <= MEMORY else None
 
 
@@ -46,7 +46,17 @@ def blocks_of(
     wanted: NDArray[np.bool_] | None = None,
     allowed: NDArray[np.bool_] | None = None,
 ) -> Blocks:
-    """Make blocks of the allowed rows, (n,), of the wanted ones of all lists, (lists,)."""
+    """Build blocks of some rows.
+
+    Parameters
+    ----------
+    snapshot, element
+        The rows, and the element type of the blocks.
+    wanted
+        Mask of the lists, (lists,); None for all lists.
+    allowed
+        Mask of the rows, (n,); None for all rows.
+    """
     everything = np.empty(0, np.bool_)
     rotation = np.empty((0, snapshot.d), np.float32)
     if element == "byte" and snapshot.d >= 2 * _PREFIX:
@@ -68,7 +78,7 @@ def blocks_of(
 
 
 def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the principal directions of the rows of some lists, of a sample of them; none if it does not pay."""
+    """Return the principal directions of a sample of the lists' rows; (0, d) if a rotation does not pay."""
     few = max(1, round(len(lists) * min(1.0, _SAMPLE / snapshot.list_starts[-1])))
     nlist = len(snapshot.starts) - 1
     parts = []
@@ -81,14 +91,14 @@ def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float3
         rows = rows[snapshot.labels[rows] != UNKNOWN]
         if len(rows):
             X = snapshot.rows(rows)[0]
-            with np.errstate(invalid="ignore", over="ignore"):  # rows of a damaged file may hold anything
+            with np.errstate(invalid="ignore", over="ignore"):  # a damaged file may contain NaN or infinity
                 parts.append(X - X.mean(axis=0))
     directions, tail = directions_of(np.concatenate(parts) if parts else np.empty((0, snapshot.d), np.float32))
     return directions if tail <= _LONGEST_TAIL else directions[:0]
 
 
 def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-    """Return the principal directions of rows, (d, d), and the share of their squares after the prefix."""
+    """Return the principal directions of the rows, (d, d), and the share of the squared norms after the prefix."""
     with np.errstate(invalid="ignore", over="ignore"):
         squares = (X.T @ X).astype(np.float64)
     if not np.isfinite(squares).all():

@@ -1,12 +1,12 @@
-"""Which approximate rows are provably exact: no list that was left out holds anything that could belong there.
+"""Certificates of exactness: a result row is exact if no list that was not probed can improve it.
 
-For a query q and a vector x of length at most B (1, or a little more where vectors are decoded), and a unit vector c
-with s = q·c and a = x·c (Cauchy-Schwarz on what is orthogonal to c)
+Let q be a query, x a vector of norm at most B (1, or slightly more for decoded vectors) and c a unit vector, with
+s = q·c and a = x·c. Cauchy-Schwarz on the components orthogonal to c gives
 
     q·x <= s a + sqrt(B^2 - s^2) sqrt(B^2 - a^2).
 
-The bound rises in s up to s = a, and falls in a from a = s on. So with the smallest a of a list it holds for all of its
-vectors, and where that is smaller than s, the bound is B^2.
+The bound rises in s up to s = a, and falls in a from a = s on. So the smallest a of a list gives a bound for all
+vectors of the list. If that a is smaller than s, the bound is B^2.
 """
 
 import numpy as np
@@ -24,11 +24,11 @@ from cfe_faiss.search.single import lists_for
 
 _ROWS = 1 << 12
 _QUERIES = 1 << 9
-_SEVERAL = -2  # in place of the label of a list that has several
+_SEVERAL = -2  # marks a list that has several labels
 
 
 def certified(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each query whether its row, found in the lists that it is routed to, is exact: (nq,) bool.
+    """Return a mask, (nq,) bool, of the queries whose result row from the probed lists is exact.
 
     O(nq * nlist * d) time.
     """
@@ -56,20 +56,20 @@ def certified(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[n
         if snapshot.pq is None:
             row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))
             bounds[row, own[row, place]] = -np.inf
-        # A row that has all there is needs no more; one that is full must beat what is left.
+        # A row that holds all eligible rows is exact. A full row must beat the bound of the lists not probed.
         everything = wanted[chosen] < D.shape[1]
         result[chosen] = complete[chosen] & (everything | (bounds.max(axis=1) < D[chosen, -1]))
 
     work = float(len(order)) * snapshot.centroids[0].size
     run(certify, slices(len(order), _QUERIES), work=work)
-    result[queries.labels == UNKNOWN] = True  # has no evidence, and its row says so
+    result[queries.labels == UNKNOWN] = True  # no evidence exists, so an empty row is exact
     return result
 
 
 def _bounds(
     S: NDArray[np.float32], closeness: NDArray[np.float64], length: float, margin: float
 ) -> NDArray[np.float64]:
-    """Bound the similarity of queries with the vectors of lists, (nq, nlist); S are the queries' centroid products."""
+    """Bound the similarity of queries with the vectors of lists, (nq, nlist); S is queries times centroids."""
     s = np.clip(S.astype(np.float64) + margin, -length, length)
     a = np.clip(closeness - margin, -length, length)[None]
     apart = s * a + np.sqrt(length**2 - s**2) * np.sqrt(length**2 - a**2)
@@ -77,7 +77,7 @@ def _bounds(
 
 
 def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-    """Return the smallest product of a list's (allowed) members of known label with its centroid; inf for none."""
+    """Return each list's smallest product of an (allowed) row of known label with its centroid; inf if none."""
     centroids = snapshot.centroids[0]
     usable = snapshot.labels != UNKNOWN
     if allowed is not None:
@@ -92,7 +92,7 @@ def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray
 
 
 def _only_labels(snapshot: Snapshot) -> NDArray[np.int32]:
-    """Return the label of each list whose members of known label have one only, (nlist,); UNKNOWN for no member."""
+    """Return the only known label of each list, (nlist,); _SEVERAL for several labels, UNKNOWN for none."""
     only = np.full(len(snapshot.centroids[0]), UNKNOWN, np.int32)
     for j, (first, last) in enumerate(zip(snapshot.starts[:-1], snapshot.starts[1:], strict=True)):
         labels = snapshot.labels[first:last]

@@ -1,4 +1,4 @@
-"""Constraints as arrays over the rows of an index, and which pairs of rows meet them."""
+"""Constraints on pairs, as arrays over the rows of an index."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,16 +14,16 @@ from cfe_faiss.graph import Graph, as_graph
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Limits = tuple[float, float]
-"""How far apart two numbers must be at least and may be at most."""
+"""Smallest and largest permitted distance of two numbers."""
 
-_SOURCES = 1 << 8  # nodes whose surroundings are worked out at once, where pairs are tested one by one
-_FAR = 3  # hops; surroundings of fewer are small
-_SURROUNDINGS = 1 << 26  # entries that the surroundings of the queries of one tile may have, where they are large
+_SOURCES = 1 << 8  # nodes whose surroundings are computed together when pairs are tested one by one
+_FAR = 3  # hops; surroundings within fewer hops are small
+_SURROUNDINGS = 1 << 26  # maximum number of entries of the surroundings of a tile's queries, from _FAR hops on
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What the conditions need to know of some nodes, of which each is a row here, or of one side of some pairs.
+    """Node data that the conditions compare: one row per node, or per pair for one side of the pairs.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class Side:
     numbers
         Values of the attributes that have calipers, (c, n) float64.
     codes
-        Codes of all attributes where ``max_changed`` is given, (m, n) integers; a missing value has a code of its own.
+        Codes of all attributes if ``max_changed`` is given, (m, n) integers; each missing value has a distinct code.
     evidence
-        Whether a node may be the evidence of a pair at all, (n,) bool.
+        Whether a node may be the evidence of a pair, (n,) bool.
     nodes
         Node numbers in the graph, (n,) int64.
     """
@@ -49,7 +49,7 @@ class Side:
     nodes: Ints
 
     def __getitem__(self, rows: Any) -> Self:
-        """Return some nodes; with ``(slice(None), None)``, all of them as a column."""
+        """Select nodes; ``(slice(None), None)`` gives all nodes as a column."""
         each = rows if isinstance(rows, tuple) else (rows,)
         further = (slice(None), *each)
         return type(self)(
@@ -64,14 +64,14 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """Which nodes of a graph are too near to each other.
+    """Pairs of nodes that are too near to each other in a graph.
 
     Attributes
     ----------
     adjacency
-        Of the graph, a sparse array (n, n) of bool.
+        Adjacency of the graph: a sparse array (n, n) of bool.
     hops
-        Nodes at so many hops at most are too near; with 0, nodes with a common neighbour, however near they are.
+        Nodes within this number of hops are too near. 0: nodes with a common neighbour are, at any distance.
     """
 
     adjacency: Any
@@ -79,22 +79,22 @@ class Surroundings:
 
     @classmethod
     def of(cls, graph: Graph, where: Constraints) -> Self:
-        """Return those of some constraints."""
+        """Return the surroundings that the constraints define on a graph."""
         graph, n = graph.undirected(), graph.num_nodes
         from scipy.sparse import csr_array
 
         adjacency = csr_array((np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n))
         hops = (where.min_hops or 1) - 1
-        # Nodes within one hop or with a common neighbour are those within two.
+        # Within one hop or with a common neighbour means within two hops.
         return cls(adjacency, hops if where.common_neighbors or not hops else max(hops, 2))
 
     @property
     def height(self) -> int:
-        """How many nodes may be asked for at once."""
+        """Maximum number of nodes per call."""
         return max(1, _SURROUNDINGS // self.adjacency.shape[0]) if self.hops >= _FAR else 1 << 30
 
     def __call__(self, nodes: Ints) -> Any:
-        """Return the nodes that are too near to each of some nodes, perhaps with itself: sparse, (len(nodes), n)."""
+        """Return the nodes too near to each given node: sparse, (len(nodes), n). A node may be near itself."""
         near = self.adjacency[nodes]
         if not self.hops:
             return near @ self.adjacency
@@ -103,7 +103,7 @@ class Surroundings:
         return near
 
     def hold(self, source: Ints, target: Ints) -> Bools:
-        """Return which of some pairs of nodes, (p,) each, are not too near to each other."""
+        """Return a mask of the pairs, (p,) each, whose nodes are not too near to each other."""
         result = np.ones(len(source), bool)
         sources, places = np.unique(source, return_inverse=True)
         order = np.argsort(places, kind="stable")
@@ -119,26 +119,26 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Constraints on pairs of rows of an index (and of queries with such rows).
+    """Constraints on pairs of index rows, or of queries and index rows.
 
     Attributes
     ----------
     rows
         The rows of the index.
     usable
-        Which rows may be in a pair at all, (n,) bool: those without a missing value.
+        Rows that may be in a pair, (n,) bool: rows without a missing value.
     limits
-        Of each of ``Side.numbers``.
+        Limits for each row of ``Side.numbers``.
     grouped
         Whether ``Side.groups`` must agree.
     max_changed
-        How many of ``Side.codes`` may differ; None for all.
+        Maximum number of ``Side.codes`` that may differ; None for no limit.
     surroundings
-        Which nodes are too near to each other in the graph; None where that is not asked.
+        Nodes that are too near to each other in the graph; None without such a constraint.
     uses
-        In how many pairs each node may be; None for any number.
+        Maximum number of pairs per node; None for no limit.
     missing
-        By attribute: how many nodes of the index are left out for a missing value.
+        Number of index nodes left out for a missing value, by attribute.
     """
 
     rows: Side
@@ -152,18 +152,18 @@ class Conditions:
 
     @property
     def evidence(self) -> Bools:
-        """Which rows may be evidence, (n,) bool."""
+        """Rows that may be evidence, (n,) bool."""
         return self.usable & self.rows.evidence
 
     @property
     def directed(self) -> bool:
-        """Whether it matters which node of a pair is the evidence."""
+        """Whether the conditions depend on which node of a pair is the evidence."""
         return not self.rows.evidence.all()
 
     def meet(self, x: Side, y: Side, *, grouped: bool = False, either: bool = False) -> Bools:
-        """Return which pairs, of sides that broadcast, meet all conditions but those on the graph.
+        """Return a mask of the pairs that meet all conditions except the graph's. The sides broadcast.
 
-        ``grouped`` says that their groups agree; ``either`` that it is enough if one of both nodes may be evidence.
+        ``grouped``: the groups are known to agree. ``either``: one node that may be evidence is enough.
         """
         meets = np.ones(np.broadcast_shapes(x.groups.shape, y.groups.shape), bool)
         if self.grouped and not grouped:
@@ -186,7 +186,7 @@ class Conditions:
         return meets
 
     def allow(self, source: Ints, target: Ints) -> Bools:
-        """Return which pairs of rows, (p,) each, are allowed in either direction."""
+        """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
         allowed: Bools = self.usable[source] & self.usable[target]
         x, y = self.rows[source[allowed]], self.rows[target[allowed]]
         meets = self.meet(x, y, either=self.directed)
@@ -206,16 +206,16 @@ def conditions(
     where
         The constraints.
     ids, labels
-        Of the rows: (n,) int64 and int32.
+        Ids and labels of the rows, (n,) int64 and (n,) int32.
     attributes
-        What :func:`cfe_faiss.attributes.table.as_attributes` takes, of every node.
+        Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes` accepts.
     graph
-        What :func:`cfe_faiss.graph.as_graph` takes; its nodes are the ids.
+        Graph in a form that :func:`cfe_faiss.graph.as_graph` accepts; its nodes are the ids.
 
     Raises
     ------
     TypeError, ValueError
-        If ``where`` does not fit the attributes or the graph, or these do not fit the ids.
+        If ``where`` does not fit the attributes or the graph, or they do not fit the ids.
     """
     made, _ = with_queries(where, ids, labels, attributes, graph, None)
     return made
@@ -224,9 +224,9 @@ def conditions(
 def with_queries(
     where: Constraints, ids: Ints, labels: NDArray[np.int32], attributes: Any, graph: Any, queries: Any
 ) -> tuple[Conditions, tuple[Side, Bools]]:
-    """Return the conditions, and queries that are not rows themselves: their side, and which of them are usable.
+    """Return the conditions, and the side and the mask of usable queries for queries that are not stored.
 
-    ``queries`` holds their attributes, whose row i is query i: what ``as_attributes`` takes.
+    ``queries`` holds the attributes of the queries, in a form that ``as_attributes`` accepts: row i is query i.
     """
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
@@ -275,7 +275,7 @@ class _Columns:
 
 
 def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attributes | None:
-    """Return the attributes of the rows, then those of the queries; None where no condition is on attributes."""
+    """Return the attributes of the rows, followed by the queries'; None if no condition uses attributes."""
     if not where.needs_attributes:
         return None
     if attributes is None:
@@ -340,7 +340,7 @@ def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.
     codes = _stacked([table[name].codes for name in table], total, np.int32)
     if total and (codes == UNKNOWN).any():
         return np.where(codes == UNKNOWN, -1 - np.arange(total, dtype=np.int32), codes)
-    return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # small codes are compared faster
+    return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
 
 
 def _stacked(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
@@ -348,7 +348,7 @@ def _stacked(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
 
 
 def _groups(columns: list[Attribute], total: int) -> NDArray[np.int32]:
-    """Return a number for each node that is the same for those that agree in all columns."""
+    """Return a group number per node, equal for nodes that agree in all columns."""
     groups = np.zeros(total, np.int64)
     for column in columns:
         _, groups = np.unique(groups * (len(column.values) + 1) + column.codes, return_inverse=True)
@@ -391,7 +391,7 @@ def _surroundings(where: Constraints, ids: Ints, graph: Any) -> Surroundings | N
         raise ValueError(f"graph must be given for {where!r}, got None")
     known, least = as_graph(graph), int(ids.max(initial=0)) + 1
     if known.num_nodes < least and not hasattr(graph, "edge_index"):
-        known = as_graph(graph, least)  # the last nodes of an edge_index may have no edge
+        known = as_graph(graph, least)  # an edge_index does not show trailing nodes without edges
     if known.num_nodes < least:
         raise ValueError(f"graph must have the nodes of the index, got {known.num_nodes} nodes and the id {least - 1}")
     return Surroundings.of(known, where)

@@ -1,9 +1,9 @@
-"""Exact search under constraints: the tiles of :mod:`cfe_faiss.search.exact`, without those that can hold no pair.
+"""Exact search under constraints: the tiles of :mod:`cfe_faiss.search.exact`, with impossible tiles skipped.
 
-Rows are sorted by what the conditions compare and cut into chunks, so that most tiles (a chunk of queries against a
-chunk of rows) are ruled out by the smallest and largest values of both. In the others, the products of pairs that do
-not meet the conditions are set to minus infinity before the core looks at them. Conditions are tested only where a
-product reaches the query's k-th score so far, up to rounding: after the first tiles those are few.
+Rows are sorted by the values that the conditions compare, and cut into chunks. Most tiles (a chunk of queries against
+a chunk of rows) are ruled out by the smallest and largest values of both chunks. In the other tiles, the products of
+pairs that do not meet the conditions are set to minus infinity before the core reads them. Conditions are tested only
+for products that reach the query's current k-th score, up to rounding. After the first tiles few products do.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, padde
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _DENSE = 1 / 32
-"""Where a larger share of the products of a tile reaches its thresholds, conditions are tested for the whole tile."""
+"""Above this share of products that reach their thresholds, conditions are tested for the whole tile."""
 _SELECTIVE = 0.25
-"""Rows are sorted by a number with a caliper where it leaves at most this share of pairs, else by their labels."""
+"""Rows are sorted by a number whose caliper leaves at most this share of the pairs; otherwise by label."""
 _FEW = 64
-"""So many pairs are looked up in the graph one by one, before the surroundings of a whole chunk are worked out."""
+"""Below this number of pairs, test pairs in the graph one by one; above it, compute a chunk's surroundings."""
 _WIDEST = 16
-"""Chunks of rows that meet few queries have so many times as many rows at most."""
+"""Maximum height of a chunk of rows, in multiples of ``exact.CHUNK``, when there are few queries."""
 
 Floats = NDArray[np.float32]
 Fetch = Callable[[Ints], tuple[Floats, Ints]]
@@ -39,7 +39,7 @@ Fetch = Callable[[Ints], tuple[Floats, Ints]]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A chunk of rows or queries, in ascending order of their labels, and what conditions compare."""
+    """A chunk of rows or queries in ascending order of label, with the data that conditions compare."""
 
     chunk: Chunk
     side: Side
@@ -47,9 +47,9 @@ class _Part:
 
 
 class _Parts:
-    """Rows (or queries) in an order in which most tiles can be ruled out, cut into chunks.
+    """Rows or queries, sorted so that most tiles can be ruled out, and cut into chunks.
 
-    ``chosen`` says which; ``fetch`` returns their vectors and ids.
+    ``chosen`` selects the rows; ``fetch`` returns their vectors and ids.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class _Parts:
         self._made, self._labels, self._side, self._fetch = made, labels, side, fetch
         few = side[chosen]
         keys: list[NDArray[Any]] = [*few.differing, labels[chosen], *_sorting_number(made, few), few.groups]
-        rows = chosen[np.lexsort(keys)]  # by the last one first
+        rows = chosen[np.lexsort(keys)]  # the last key is the primary key
         self.cuts = slices(len(rows), height)
-        self.rows = rows[np.lexsort((labels[rows], np.arange(len(rows)) // height))]  # as the core wants a chunk
+        self.rows = rows[np.lexsort((labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
         values = np.vstack([labels, side.groups, side.differing, side.numbers])[:, self.rows].astype(np.float64)
         starts = [cut.start for cut in self.cuts]
         self._low, self._high = (
@@ -76,25 +76,25 @@ class _Parts:
         return _Part(Chunk(X, ids, self._labels[rows]), self._side[rows], rows)
 
     def met_by(self, others: "_Parts", i: int, first: int = 0) -> Ints:
-        """Return the chunks, from ``first`` on, that may hold evidence of chunk i of others (or the other way)."""
+        """Return the chunks, from ``first`` on, that may share a pair with chunk i of ``others``."""
         low, high = self._low[:, first:], self._high[:, first:]
         other_low, other_high = others._low[:, i, None], others._high[:, i, None]
-        between = np.maximum(low - other_high, other_low - high)  # how far apart two values are at least, if above 0
-        across = np.maximum(high - other_low, other_high - low)  # and at most
+        between = np.maximum(low - other_high, other_low - high)  # smallest distance of two values, if positive
+        across = np.maximum(high - other_low, other_high - low)  # largest distance
         numbers = len(low) - len(self._made.limits)
-        possible = (across[[0, *range(2, numbers)]] > 0).all(axis=0)  # labels, and what must differ, do somewhere
+        possible = (across[[0, *range(2, numbers)]] > 0).all(axis=0)  # labels, antiexact
         possible &= (between[1] <= 0) | (not self._made.grouped)
         for (least, most), near, far in zip(self._made.limits, between[numbers:], across[numbers:], strict=True):
             possible &= (near <= most) & (far >= least)
         return np.flatnonzero(possible) + first
 
     def one_group(self, i: int) -> bool:
-        """Return whether all rows of chunk i are of one group."""
+        """Return whether all rows of chunk i belong to one group."""
         return bool(self._low[1, i] == self._high[1, i])
 
 
 def _sorting_number(made: Conditions, side: Side) -> list[NDArray[np.float64]]:
-    """Return the numbers whose caliper leaves the fewest pairs, if these are few enough."""
+    """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
     for (_, most), numbers in zip(made.limits, side.numbers, strict=True):
         if most < np.inf and len(numbers):
@@ -107,7 +107,7 @@ def _sorting_number(made: Conditions, side: Side) -> list[NDArray[np.float64]]:
 
 
 def _of_rows(storage: Snapshot, made: Conditions, chosen: Bools, height: int = 0) -> _Parts:
-    """Return the rows with a known label that are chosen, in chunks."""
+    """Return the chosen rows of known label, in chunks."""
     rows = np.flatnonzero(chosen & (storage.labels != UNKNOWN))
     return _Parts(made, storage.labels, made.rows, rows, storage.rows, height or _height(made))
 
@@ -120,7 +120,7 @@ def _height(made: Conditions) -> int:
 
 
 class _Tiles:
-    """The tiles of one chunk with others."""
+    """Tiles of one chunk with other chunks."""
 
     def __init__(self, made: Conditions, x: _Part, *, one_group: bool, either: bool) -> None:
         self._made, self.x, self._one_group, self._either = made, x, one_group, either
@@ -128,9 +128,9 @@ class _Tiles:
         self._buffer = np.empty(max(exact.TILE, len(x.places)), np.float32)
 
     def with_part(self, y: _Part, one_group: bool, screens: list[Floats]) -> Floats:
-        """Return the products with another chunk: minus infinity for pairs that do not meet the conditions.
+        """Return the products with another chunk, with minus infinity for pairs that do not meet the conditions.
 
-        Pairs that reach none of the ``screens``, which broadcast, may keep their product.
+        The ``screens`` broadcast. A pair below all of them may keep its product.
         """
         S = exact.products(self.x.chunk, y.chunk, self._buffer)
         reached = np.greater_equal(S, screens[0])
@@ -147,7 +147,7 @@ class _Tiles:
         return S
 
     def _rule_out(self, S: Floats, y: _Part, pairs: Ints, one_group: bool) -> None:
-        """Test some pairs one by one, given by their places in S."""
+        """Test pairs, given as flat indices into S, one by one."""
         if not len(pairs):
             return
         row, column = np.divmod(pairs, S.shape[1])
@@ -169,7 +169,7 @@ class _Tiles:
 
 
 def _screens(D: Floats, margin: float) -> Floats:
-    """Return what products must reach to matter to heaps, as the core has it."""
+    """Return the thresholds of products that can enter the heaps, computed as in the core."""
     screens: Floats = (D[:, 0].astype(np.float64) - margin).astype(np.float32)
     return screens
 
@@ -186,7 +186,7 @@ def search(
     allowed: Bools | None = None,
     progress: str | None = None,
 ) -> Results:
-    """Return the exact evidence D, I of queries under conditions, among the allowed rows, (n,)."""
+    """Return the exact evidence D, I of queries under conditions. ``allowed`` is a mask of rows, (n,)."""
     width = min(k, storage.n)
     D, I = empty_heaps(len(queries.labels), width)
     if not D.size:
@@ -215,7 +215,7 @@ def search(
 def _both(storage: Snapshot, made: Conditions, queries: Queries, allowed: Bools | None) -> tuple[_Parts, _Parts]:
     """Return the queries and the rows that may be their evidence, in chunks."""
     side, asked = queries.side, np.flatnonzero(queries.usable)
-    assert side is not None  # queries under conditions have one
+    assert side is not None  # always set for queries under conditions
     spread = -(-len(asked) // num_threads(exact.work_of(storage, len(asked))))
     height = max(1, min(_height(made), spread))
     xs = _Parts(made, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
@@ -224,7 +224,7 @@ def _both(storage: Snapshot, made: Conditions, queries: Queries, allowed: Bools 
 
 
 def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | None = None) -> Results:
-    """Return the exact evidence D, I of every row under conditions that have no direction, in storage order.
+    """Return the exact evidence D, I of every row under undirected conditions, in storage order.
 
     Each unordered pair is multiplied once.
     """
@@ -241,7 +241,7 @@ def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | N
             tiles = _Tiles(made, parts[i], one_group=parts.one_group(i), either=False)
             for j in parts.met_by(parts, i, i):
                 part = parts[j]
-                # Another thread may raise them meanwhile: those are reached by fewer.
+                # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
                 screens = [_screens(best.scores(i), margin)[:, None], _screens(best.scores(j), margin)]
                 S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
                 best.take(S, (i, tiles.x.chunk), (j, part.chunk))
@@ -263,13 +263,13 @@ def search_queries(queries: Queries, _: Plan | None, progress: str | None) -> Re
     return search(snapshot, made, queries, queries.k, allowed=queries.allowed, progress=progress)
 
 
-# --- all that reach a threshold ---------------------------------------------------------------------------------------
+# --- all pairs at or above a threshold --------------------------------------------------------------------------------
 
 
 def range_search(
     storage: Snapshot, made: Conditions, queries: Queries, threshold: float, *, allowed: Bools | None = None
 ) -> tuple[Ints, Floats, Ints]:
-    """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
+    """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
     found = [exact.NOTHING]
 
     def take(find: Scan) -> None:
@@ -286,7 +286,7 @@ def range_search(
 def directed_scans(
     storage: Snapshot, made: Conditions, queries: Queries, *, allowed: Bools | None = None
 ) -> list[Scan]:
-    """Return what together finds the evidence at or above a threshold: number of the query, id and similarity."""
+    """Return scans that together find the evidence at or above a threshold: query number, id and similarity."""
     if not storage.n:
         return []
     xs, ys = _both(storage, made, queries, allowed)
@@ -300,7 +300,7 @@ def directed_scans(
 
 
 def pair_scans(storage: Snapshot, made: Conditions, allowed: Bools | None = None) -> list[Scan]:
-    """Return what together finds all pairs of (allowed) rows at or above a threshold, in either direction."""
+    """Return scans that together find all pairs of (allowed) rows at or above a threshold, in either direction."""
     parts = _of_rows(storage, made, made.usable if allowed is None else made.usable & allowed)
 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
@@ -314,7 +314,7 @@ def pair_scans(storage: Snapshot, made: Conditions, allowed: Bools | None = None
 
 
 def pairs_work(storage: Snapshot, made: Conditions) -> float:
-    """Return about how many multiplications :func:`pair_scans` take."""
+    """Estimate the number of multiplications of :func:`pair_scans`."""
     parts = _of_rows(storage, made, made.usable)
     tiles = sum(len(parts.met_by(parts, i, i)) for i in range(len(parts)))
     return min(float(tiles) * exact.TILE, len(parts.rows) ** 2 / 2) * storage.d
@@ -323,7 +323,7 @@ def pairs_work(storage: Snapshot, made: Conditions) -> float:
 def _reaching(
     storage: Snapshot, tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
 ) -> Iterator[tuple[Ints, Ints, Floats, Any, Any]]:
-    """Yield the pairs of a tile at or above a threshold: both ids, similarities, and places in the tile."""
+    """Yield the pairs of a tile at or above a threshold: both ids, similarities, and positions in the tile."""
     margin = storage.margin
     screen = np.array(float(np.float32(threshold())) - margin, np.float32)
     S = tiles.with_part(y, one_group, [screen])

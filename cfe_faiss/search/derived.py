@@ -1,4 +1,4 @@
-"""Data that searches derive from a snapshot of an inverted file: each item once, when it is first needed."""
+"""Data derived from a snapshot for searches. Each item is computed once, on first use."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort
 
-_WORTH = 1 / 8  # of all lists may have changed; from then on, to derive all again takes little more
+_WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
-_MOST_BYTES = 1 << 24  # of a row: products of more do not fit into 32 bits
+_MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 
 
 @dataclass(slots=True, eq=False)
 class Carried:
-    """What stays valid of derived data after some lists of an index with one partition have changed.
+    """Derived data of unchanged lists, carried over a small update of an index with one partition.
 
     Attributes
     ----------
     choices
-        What was found out by trying, by name.
+        Choices made by timing, by name.
     blocks, not_in_blocks
-        Blocks of bytes for single queries, and which lists have changed since these were made, (nlist,).
+        Byte blocks for single queries, and a mask of the lists that have changed since they were built, (nlist,).
     centroids, changed
-        The (list, class) centroids, and which lists have changed since these were made, (nlist,).
+        The (list, class) centroids, and a mask of the lists that have changed since they were computed, (nlist,).
     """
 
     choices: dict[str, Any]
@@ -47,7 +47,7 @@ class Carried:
     changed: NDArray[np.bool_]
 
     def after(self, lists: NDArray[np.int64]) -> Carried | None:
-        """Return what is left of it after some lists have changed; None where too many have."""
+        """Return the data that stays valid after further lists have changed; None if too many have."""
         not_in_blocks, changed = self.not_in_blocks.copy(), self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
         most = _WORTH * len(changed)
@@ -62,22 +62,22 @@ class Carried:
 
 
 class Derived:
-    """What searches derive from a snapshot, kept with it: centroids, blocks, measured choices.
+    """Centroids, blocks and timed choices derived from a snapshot, and kept with it.
 
     Attributes
     ----------
     carried
-        What was carried over from before the last changes; None once all of it was made again.
+        Data carried over from the previous snapshot; None after a rebuild.
     kept
-        Blocks of all lists, by what they hold; None where they take too much memory.
+        Blocks of all lists, by element type; None if they exceed the memory limit.
     calibrations
-        Lists probed for a recall, by :meth:`calibration_key`; see :mod:`cfe_faiss.search.recall`.
+        Calibrations of nprobe, by :meth:`calibration_key`; see :mod:`cfe_faiss.search.recall`.
     groups
-        Groups of all stored rows as queries, in order of lists.
+        Groups of all stored rows as queries, in list order.
     """
 
     def __init__(self, snapshot: Snapshot, class_means: Routes | None = None, carried: Carried | None = None) -> None:
-        # The snapshot has this object: a reference back would keep both until the garbage collector runs.
+        # The snapshot refers to this object. A strong reference back would be a cycle.
         self._snapshot, self.carried = weakref.ref(snapshot), carried
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
@@ -87,30 +87,30 @@ class Derived:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Derived:
-        """Return what was derived from a snapshot so far."""
+        """Return the derived data of a snapshot."""
         known: Derived | None = snapshot.cache.get(_NAME)
         return known or once(snapshot.cache, _NAME, lambda: cls(snapshot))
 
     @property
     def snapshot(self) -> Snapshot:
-        """The rows, for whoever holds them."""
+        """The snapshot, which the caller keeps alive."""
         snapshot = self._snapshot()
         if snapshot is None:
             raise RuntimeError("the snapshot that this was derived from is no more")
         return snapshot
 
-    # --- what lists are ranked by -----------------------------------------------------------------------------------
+    # --- list ranking -----------------------------------------------------------------------------------------------
 
     @derived
     def class_means(self) -> Routes:
-        """The mean of each list and, for each class, of its members of other classes."""
+        """The mean of each list and, for each class, the mean of the list's rows of other classes."""
         routes = self._from_file or Routes.of(self.snapshot)
         read_only(*routes.arrays().values(), routes.filled, routes.class_filled)
         return routes
 
     @derived
     def centroids(self) -> ClassCentroids:
-        """The same, as the core ranks lists by them."""
+        """The class means in the layout that the core uses to rank lists."""
         carried = self.carried
         if carried is None or carried.centroids is None:
             return self.class_means.native
@@ -120,7 +120,7 @@ class Derived:
 
     @derived
     def element(self) -> Element:
-        """What blocks for many queries hold: what a sample of the rows is searched faster with."""
+        """Element type of the blocks for batched search, chosen by timing a sample of rows."""
         kinds = self._usable
         if len(kinds) == 1:
             return kinds[0]
@@ -132,7 +132,7 @@ class Derived:
 
     @derived
     def alone_by_blocks(self) -> bool:
-        """Whether blocks of bytes make single queries of a sample clearly faster (blocks of floats save too little)."""
+        """Whether single queries use byte blocks, chosen by timing a sample (float blocks save too little)."""
         if self.carried is not None and "alone_by_blocks" in self.carried.choices:
             return bool(self.carried.choices["alone_by_blocks"])
         if not self._may_keep or "byte" not in self._usable:
@@ -148,7 +148,7 @@ class Derived:
 
     @property
     def _may_keep(self) -> bool:
-        """Whether blocks of all lists may be kept: of vectors in memory that are in one list each."""
+        """Whether blocks of all lists may be kept: vectors are in memory, each in exactly one list."""
         snapshot = self.snapshot
         return snapshot.in_memory and snapshot.pq is None and not len(snapshot.references) and snapshot.codec == FLAT
 
@@ -157,7 +157,7 @@ class Derived:
 
     @property
     def blocks(self) -> Blocks | None:
-        """Blocks of all lists for many queries; None where none are kept."""
+        """Blocks of all lists for batched search; None if no blocks are kept."""
         return self._all_blocks(self.element) if self._may_keep else None
 
     def _all_blocks(self, element: Element) -> Blocks | None:
@@ -165,22 +165,22 @@ class Derived:
 
     def _new_blocks(self, element: Element) -> Blocks | None:
         blocks, carried = blocking.all_blocks(self.snapshot, element), self.carried
-        if element == "byte" or carried is None or carried.blocks is None:  # carried blocks are for single queries
+        if element == "byte" or carried is None or carried.blocks is None:  # only single queries use the carried blocks
             self.carried = None
-            vars(self).pop("single", None)  # which has the old blocks
+            vars(self).pop("single", None)  # it refers to the old blocks
         return blocks
 
-    # --- what engines search with -----------------------------------------------------------------------------------
+    # --- searchers --------------------------------------------------------------------------------------------------
 
     @derived
     def single(self) -> Searcher | None:
-        """What searches queries that are each ranked alone; None for an index with codes of a quantizer."""
+        """Searcher for queries that are ranked one by one; None for an index with quantizer codes."""
         if self.snapshot.pq is not None:
             return None
         return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one())
 
     def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
-        """Return blocks, where one query is searched faster by them, and which lists have changed since, (nlist,)."""
+        """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
         if not self.alone_by_blocks:
             return None, _EVERYTHING
         carried = self.carried
@@ -190,11 +190,11 @@ class Derived:
 
     @derived
     def scan(self) -> ListScan:
-        """What scans given lists."""
+        """Scanner of given lists."""
         return ListScan(self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts)
 
     def prepared(self) -> dict[str, Any]:
-        """Derive everything now, and return what was chosen by trying."""
+        """Compute all derived data now, and return the choices made by timing."""
         _ = self.single, self.blocks, self.snapshot.members
         return {"element": self.element, "alone_by_blocks": self.alone_by_blocks}
 
@@ -202,11 +202,11 @@ class Derived:
 
     @staticmethod
     def calibration_key(k: int, effort: Effort, *, batched: bool) -> tuple[Any, ...]:
-        """Return the key of the calibration for the best k of single queries, or of queries in groups."""
+        """Return the key of the calibration for the k best results of single or grouped queries."""
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
     def with_class_means(self, class_means: Routes) -> Snapshot:
-        """Return the snapshot with other class means in its derived data, which shares the blocks of this."""
+        """Return a copy of the snapshot whose derived data has other class means and shares the blocks."""
         twin, carried = self.snapshot.twin(), self.carried
         other = Derived(twin, class_means, None if carried is None else replace(carried, centroids=None))
         other.kept, vars(other)["alone_by_blocks"] = self.kept, self.alone_by_blocks
@@ -215,9 +215,9 @@ class Derived:
     # --- after a change ---------------------------------------------------------------------------------------------
 
     def after(self, lists: NDArray[np.int64]) -> Carried | None:
-        """Return what may be carried over after some lists have changed."""
+        """Return the data to carry over after some lists have changed; None if nothing can be."""
         nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
-        if self.snapshot.lists > nlist or nlist >= WORTH_CLUSTERS:  # clusters are of all lists
+        if self.snapshot.lists > nlist or nlist >= WORTH_CLUSTERS:  # clusters depend on all lists
             return None
         none = np.zeros(nlist, np.bool_)
         blocks, not_in_blocks = self.kept.get("byte"), none
@@ -229,6 +229,6 @@ class Derived:
         choices: dict[str, Any] = {name: made[name] for name in ("element", "alone_by_blocks") if name in made}
         if before is not None:
             choices = before.choices | choices
-        if choices.get("alone_by_blocks") is False:  # only single queries search them
+        if choices.get("alone_by_blocks") is False:  # they serve single queries only
             blocks = None
         return Carried(choices, blocks, not_in_blocks, centroids, changed).after(lists)

@@ -1,10 +1,10 @@
-"""Whether queries are compared with floats or bytes: which is faster on the rows of an index, found by trying both.
+"""Choice of the element type of the blocks, float or byte, by timing both on a sample of the rows.
 
-Bytes are four times as short and, with VNNI, multiplied four at a time, but a bound has to be worked out for each row,
-and the more rows it leaves open the less it saves: with few dimensions, or where similarities crowd together, floats
-are faster. That depends on the processor and on the data, so it is measured, in some milliseconds, before the first
-blocks are made: once for many queries, in blocks of floats or of bytes, and once for single ones, with the vectors
-themselves or with blocks of bytes. Results do not depend on it: what bytes leave open is scored from the vectors.
+A byte is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds, and rows whose bound
+does not decide are scored again from the vectors. With few dimensions or with similarities close to each other, many
+rows are scored again, and floats are faster. This depends on the processor and the data, so it is measured before the
+first blocks are built, in some milliseconds. Batched search compares float with byte blocks; single queries compare
+the stored vectors with byte blocks. The choice does not change results.
 """
 
 import time
@@ -22,25 +22,25 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.blocks import Element
 
 _GROUPS, _QUERIES, _K = 6, 16, 10
-# Floats are at their best in few lists, bytes in many: what is faster in this number is not far behind in others. So
-# many rows do not stay in the cache of a core, either.
+# Float blocks do best with few lists, byte blocks with many. The faster type at 96 lists is nearly as fast at other
+# numbers of lists. The rows of 96 lists also exceed the cache of a core, as in a real search.
 _NPROBE = 96
-_ALONE, _NPROBE_ALONE = 8, 8  # every eighth of the queries is searched alone, in so many lists
+_ALONE, _NPROBE_ALONE = 8, 8  # time every 8th query as a single query, in 8 lists
 _REPEATS = 3
-_WORTH_MEMORY = 0.9  # of the time of a single query without blocks
+_WORTH_MEMORY = 0.9  # blocks must reduce the time of a single query to this share
 
 
 class Sample:
-    """Some groups of stored vectors as queries, and the lists that they probe.
+    """Groups of stored vectors as queries, with the lists that each group probes.
 
     Attributes
     ----------
     X, labels
-        Queries, (nq, d), and their labels, (nq,); each group is of one list and label.
+        Queries, (nq, d), and their labels, (nq,). A group has one list and one label.
     starts
-        First query of each group and, last, the number of queries, (groups + 1,).
+        First query of each group, followed by the number of queries, (groups + 1,).
     lists
-        Of each group, (groups, nprobe).
+        Probed lists of each group, (groups, nprobe).
     """
 
     def __init__(self, snapshot: Snapshot, centroids: ClassCentroids) -> None:
@@ -57,22 +57,22 @@ class Sample:
         self.lists = ranked(centroids, nlist, means, self.labels[firsts], nprobe)
 
     def wanted(self, lists: int) -> NDArray[np.bool_]:
-        """Return which of all lists a group probes, (lists,)."""
+        """Return a mask, (lists,), of the lists that some group probes."""
         wanted = np.zeros(lists, np.bool_)
         wanted[self.lists[self.lists >= 0]] = True
         return wanted
 
     def seconds(self, blocks: Blocks) -> float:
-        """Return how long a search of all groups in blocks takes at least, on one thread."""
+        """Return the shortest time of a search of all groups in the blocks, in seconds on one thread."""
         D, I = _results(len(self.X))
         found, rows = (np.arange(len(self.X)), D, I), (self.X, self.labels, self.starts, self.lists)
         deduplicate = len(self._snapshot.references) > 0
         return _least(partial(blocks.search, *rows, *found, deduplicate=deduplicate))
 
     def seconds_alone(self, blocks: Blocks | None) -> float:
-        """Return how long single queries take at least, in blocks of the wanted lists, or with the vectors themselves.
+        """Return the shortest time of the single queries, in seconds: in blocks of the probed lists, or without blocks.
 
-        The index has one partition.
+        The index must have one partition.
         """
         snapshot, nlist = self._snapshot, len(self._snapshot.starts) - 1
         not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist)
@@ -85,7 +85,7 @@ class Sample:
 def searcher_of(
     snapshot: Snapshot, centroids: ClassCentroids, blocks: Blocks | None, not_in_blocks: NDArray[np.bool_]
 ) -> Searcher:
-    """Return what searches queries that are each ranked alone; it reads lists that are not in the blocks."""
+    """Return a searcher for queries ranked one by one. Lists missing from the blocks are read from the rows."""
     partitions = snapshot.references, snapshot.reference_starts
     return Searcher(snapshot.native, *partitions, centroids, snapshot.margin, blocks, not_in_blocks)
 
@@ -95,7 +95,7 @@ def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def _least(search: Callable[[], None]) -> float:
-    """Return the seconds of the fastest of some searches."""
+    """Return the time of the fastest of ``_REPEATS`` searches, in seconds."""
     times = []
     for _ in range(_REPEATS):
         begin = time.perf_counter()
@@ -105,7 +105,7 @@ def _least(search: Callable[[], None]) -> float:
 
 
 def _group_rows(snapshot: Snapshot) -> tuple[NDArray[np.int64], list[int]]:
-    """Return rows in groups of one list and label, from lists all over the index, and how many each group has."""
+    """Return rows in groups of one list and label, spread over the index, and the group sizes."""
     filled = np.flatnonzero(np.diff(snapshot.starts))
     parts = []
     for j in filled[np.unique(np.linspace(0, len(filled) - 1, min(_GROUPS, len(filled))).astype(np.int64))].tolist():
@@ -119,17 +119,17 @@ def _group_rows(snapshot: Snapshot) -> tuple[NDArray[np.int64], list[int]]:
 
 
 def usable(bytes_of_floats: int, most: int) -> tuple[Element, ...]:
-    """Return what blocks may hold at all: bytes where the processor multiplies them, floats where there is room."""
+    """Return the usable element types: bytes need processor support, floats must fit into ``most`` bytes."""
     if not _native.has_bytes():
         return ("float",)
     return ("float", "byte") if bytes_of_floats <= most else ("byte",)
 
 
 def faster(seconds_of_floats: float, seconds_of_bytes: float) -> Element:
-    """Return what blocks for many queries are to hold, by how long the sample takes with each."""
+    """Return the element type for batched search, from the times of the sample with both."""
     return "float" if seconds_of_floats < seconds_of_bytes else "byte"
 
 
 def worth_blocks(seconds_without: float, seconds_with: float) -> bool:
-    """Return whether single queries are to have blocks of bytes, by how long the sample takes without and with them."""
+    """Return whether single queries should use byte blocks, from the times of the sample without and with them."""
     return seconds_with <= _WORTH_MEMORY * seconds_without

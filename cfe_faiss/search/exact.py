@@ -1,7 +1,7 @@
-"""Exact search: blocked matrix products over rows sorted by label, so that a whole class is left out at no cost.
+"""Exact search: blocked matrix products over rows sorted by label, so that skipping a class is free.
 
-Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a chunk of rows) each
-query's own class is one run of columns, skipped as a whole; tiles of a single class are never multiplied.
+Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a chunk of rows) the
+rows of a query's own class are one run of columns, which is skipped. A tile of a single class is not multiplied.
 """
 
 import math
@@ -26,41 +26,41 @@ _BUFFER = 1 << 18
 Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 Threshold = Callable[[], float]
 Scan = Callable[[Threshold], Iterator[Found]]
-"""Yields the pairs at or above a threshold (asked for again and again, as it may rise), some at a time."""
+"""Iterates over the pairs at or above a threshold, in parts. The threshold may rise, so it is read before each part."""
 NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows in ascending order of their labels: vectors (n, d), ids and labels."""
+    """Rows in ascending order of label: vectors (n, d), ids (n,) and labels (n,)."""
 
     X: NDArray[np.float32]
     ids: NDArray[np.int64]
     labels: NDArray[np.int32]
 
     def excludes(self, other: "Chunk") -> bool:
-        """Whether no pair of the two chunks can be evidence: both hold a single class, the same one."""
+        """Return whether no pair of the two chunks can be evidence: all rows of both have the same label."""
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
 def chunk_of(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
-    """Return some rows of an index, which are in order."""
+    """Return the chunk of some rows, which must be in ascending order of label."""
     X, ids = storage.rows(rows)
     return Chunk(X, ids, storage.labels[rows])
 
 
 def slices(n: int, size: int) -> list[slice]:
-    """Return what cuts n things into runs of ``size``, and what is left."""
+    """Return slices that cut n items into runs of ``size``; the last run may be shorter."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def work_of(storage: Snapshot, nq: int) -> float:
-    """Return how many multiplications it takes to compare so many queries with all rows."""
+    """Return the number of multiplications to compare ``nq`` queries with all rows."""
     return float(nq) * storage.n * storage.d
 
 
 def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the products of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
+    """Compute the products of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
     S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
     return product(x.X, y.X.T, S)
 
@@ -68,7 +68,7 @@ def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.floa
 def _query_tiles(
     storage: Snapshot, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
 ) -> tuple[list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]]]:
-    """Cut queries into blocks, and return what yields, for one block, its tiles against all (allowed) rows."""
+    """Return blocks of queries, and a function that yields the tiles of a block against all (allowed) rows."""
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     queries = np.argsort(labels_q, kind="stable")
     height = max(1, min(CHUNK, -(-len(queries) // num_threads(work_of(storage, len(queries))))))
@@ -94,7 +94,7 @@ def search(
     allowed: NDArray[np.bool_] | None = None,
     progress: str | None = None,
 ) -> Results:
-    """Return the exact evidence D, I of queries: unit rows (nq, d) with labels (nq,), among the allowed rows (n,)."""
+    """Return the exact evidence D, I of unit queries (nq, d) with labels (nq,), among the allowed rows (n,)."""
     width = min(k, storage.n)
     D, I = empty_heaps(len(xq), width)
     if D.size:
@@ -113,7 +113,7 @@ def search(
 
 
 def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact evidence D, I of queries."""
+    """Return the exact evidence D, I of the queries."""
     X = queries.fetch(slice(None))
     return search(queries.snapshot, X, queries.labels, queries.k, allowed=queries.allowed, progress=progress)
 
@@ -125,7 +125,7 @@ def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
 
 
 class BestOfChunks:
-    """The k best of every row (heaps D, I), cut into chunks of rows, for threads that each compare two chunks."""
+    """Heaps D, I of the k best results of every row, cut into chunks. Threads update two chunks at a time."""
 
     def __init__(self, D: NDArray[np.float32], I: NDArray[np.int64], cuts: list[slice], margin: float) -> None:
         self._heaps = [(D[cut], I[cut]) for cut in cuts]
@@ -133,11 +133,11 @@ class BestOfChunks:
         self._margin = margin
 
     def scores(self, i: int) -> NDArray[np.float32]:
-        """Return the heaps of scores of the rows of chunk i, the least one first."""
+        """Return the heaps of scores of the rows of chunk i. The first score of a heap is its lowest."""
         return self._heaps[i][0]
 
     def take(self, S: NDArray[np.float32], one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
-        """Take the products S of two chunks, i <= j, over into the k best of both."""
+        """Update the heaps of both chunks, i <= j, with the products S."""
         (i, x), (j, y) = one, other
         if i == j:
             with self._locks[i]:
@@ -148,14 +148,14 @@ class BestOfChunks:
             _native.scan_tile_both(S, *sides[0], *sides[1], *self._heaps[i], *self._heaps[j], self._margin)
 
     def sort(self, i: int) -> None:
-        """Put what was found for the rows of chunk i in order, best first."""
+        """Sort the results of the rows of chunk i, best first."""
         _native.sort_heaps(*self._heaps[i])
 
 
 def _tiles_from(
     storage: Snapshot, rows: NDArray[np.int64], cuts: list[slice], i: int
 ) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
-    """Yield j, both chunks and their products for the tiles of chunk i of the rows with itself and all later ones."""
+    """Yield j, both chunks and their products, for the tiles of chunk i with itself and all later chunks."""
     x = chunk_of(storage, rows[cuts[i]])
     buffer = np.empty(TILE, np.float32)
     for j in range(i, len(cuts)):
@@ -165,7 +165,7 @@ def _tiles_from(
 
 
 def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Results:
-    """Return the exact evidence D, I of every stored row, in storage order; each unordered pair is multiplied once."""
+    """Return the exact evidence D, I of every stored row, in storage order. Each unordered pair is multiplied once."""
     rows = storage.by_label
     width = min(k, storage.n)
     D, I = empty_heaps(len(rows), width)
@@ -199,7 +199,7 @@ def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
 def collect(
     x: Chunk, y: Chunk, S: NDArray[np.float32], threshold: Threshold, margin: float
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
-    """Yield (rows, columns, similarities) of a tile's pairs at or above the threshold, a bounded number at a time."""
+    """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
     size = max(_BUFFER, S.shape[1])
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
     row = 0
@@ -219,7 +219,7 @@ def range_search(
     *,
     allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-    """Return lims (nq + 1,), D, I: all evidence of query q with similarity >= threshold is at lims[q]:lims[q + 1]."""
+    """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
     found = [NOTHING]
     if storage.n and len(xq):
         margin = storage.margin
@@ -238,7 +238,7 @@ def range_search(
 
 
 def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
-    """Yield the evidence pairs at or above the threshold among some rows, in ascending order of their labels."""
+    """Yield the evidence pairs at or above the threshold among rows in ascending order of label."""
     x = chunk_of(storage, rows)
     for r, c, scores in collect(x, x, product(x.X, x.X.T), threshold, storage.margin):
         once = np.flatnonzero(r < c)
@@ -246,9 +246,9 @@ def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshol
 
 
 def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[Scan]:
-    """Return what together finds all evidence pairs at or above a threshold: each chunk of rows with all later ones.
+    """Return scans that together find all evidence pairs at or above a threshold, one scan per chunk of rows.
 
-    Of all rows whose label is known, or of some, in ascending order of their labels.
+    ``rows`` are in ascending order of label; None for all rows of known label.
     """
     rows = storage.by_label if rows is None else rows
     cuts = slices(len(rows), CHUNK)
@@ -264,9 +264,9 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
 
 
 def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np.int64]) -> list[Scan]:
-    """Return what together finds all evidence pairs of some rows with others, at or above a threshold.
+    """Return scans that together find all evidence pairs of ``rows`` with ``others``, at or above a threshold.
 
-    Both are in ascending order of their labels.
+    Both arrays of rows are in ascending order of label.
     """
     margin = storage.margin
 
@@ -285,7 +285,7 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
 def until_full(
     pending: list[Iterator[Found]], size: int, work: float = math.inf
 ) -> tuple[Found, list[Iterator[Found]]]:
-    """Return what scans find before they have found ``size`` pairs, best first, and those that are not at their end."""
+    """Run scans until they have found ``size`` pairs. Return the pairs, best first, and the unfinished scans."""
     found = [NOTHING]
     over = np.zeros(len(pending), bool)
     count = 0
@@ -298,7 +298,7 @@ def until_full(
                 over[place] = True
                 return
             found.append(pairs)
-            count += len(pairs[2])  # a race between threads only makes them a few more
+            count += len(pairs[2])  # a race between threads adds at most a few more pairs
 
     run(go_on, range(len(pending)), work=work)
     pairs = best_pairs(found, max(1, sum(len(part[2]) for part in found)))
@@ -314,7 +314,7 @@ def best_of(
     work: float = math.inf,
     progress: str | None = None,
 ) -> Found:
-    """Return the k best of the pairs that some scans find at or above ``floor``, and of those found before."""
+    """Return the k best pairs of ``best`` and of the pairs that scans find at or above ``floor``."""
     lock = threading.Lock()
     waiting: list[Found] = []
 
@@ -331,7 +331,7 @@ def best_of(
             pairs = best_pairs([found], k) if len(found[2]) > k else found
             with lock:
                 waiting.append(pairs)
-                if sum(len(part[2]) for part in waiting) >= k:  # so that each pair is sorted a few times only
+                if sum(len(part[2]) for part in waiting) >= k:  # sort each pair only a few times
                     merge()
 
     run(take, scans, work=work, progress=progress)
@@ -345,7 +345,7 @@ def top_pairs(storage: Snapshot, k: int, *, progress: str | None = None) -> Foun
 
 
 def best_pairs(found: list[Found], k: int) -> Found:
-    """Return the k best of some pairs, each unordered pair once, smaller id first; ties go to the smaller ids.
+    """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
 
     No unordered pair may occur more than twice.
     """

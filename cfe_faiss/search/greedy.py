@@ -1,4 +1,4 @@
-"""Pairs chosen greedily, the most similar first, with each node in a limited number of them."""
+"""Greedy choice of pairs, most similar first, with a maximum number of pairs per node."""
 
 import threading
 from collections.abc import Callable
@@ -15,23 +15,23 @@ from cfe_faiss.search.exact import NOTHING, Found, Scan
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _FIRST, _MOST = 1 << 10, 1 << 20
-"""Pairs that are looked at first, and at once at most."""
+"""Number of pairs in the first batch, and in the largest."""
 
 Find = Callable[[int, Bools], Found]
-"""Returns the so many best pairs of those nodes that are free, best first: positions of both nodes, and similarity."""
+"""Returns the given number of best pairs among the free nodes, best first: both positions, and similarity."""
 
 
 def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
-    """Choose pairs, best first, none of which has a node that is in as many chosen pairs already as it may be.
+    """Choose pairs, best first, such that no node exceeds its capacity.
 
     Parameters
     ----------
     find
-        Finds pairs of positions, (p,) each.
+        Function that returns pairs of positions, (p,) each.
     capacity
-        In how many pairs each node may be, by position, (n,) int64.
+        Maximum number of pairs of each node, by position, (n,) int64.
     wanted
-        Pairs wanted at most.
+        Maximum number of pairs.
 
     Returns
     -------
@@ -40,8 +40,8 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
 
     Notes
     -----
-    Pairs are asked for in batches: of the nodes that are free, as a node that is not has no further pair. The first
-    pair of a batch that is new is always chosen, so it ends; batches grow, so it ends soon.
+    Pairs are requested in batches, among nodes with remaining capacity. The first new pair of a batch is always
+    chosen, so the loop ends. Batches grow, so it ends soon.
     """
     left, size = capacity.copy(), len(capacity)
     chosen = NOTHING
@@ -62,7 +62,7 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
 
 
 def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
-    """Return which pairs are chosen, in order, and take them from what is ``left`` of their nodes."""
+    """Return the positions of the chosen pairs, in order, and reduce the capacity ``left`` of their nodes."""
     taken = []
     remaining = dict(zip(nodes := np.union1d(source, target).tolist(), left[nodes].tolist(), strict=True))
     for place, (a, b) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
@@ -93,9 +93,9 @@ def search(
     allowed: Bools | None = None,
     progress: str | None = None,
 ) -> Results:
-    """Return the evidence D, I of queries, each row of the index in ``made.uses`` of them at most.
+    """Return the evidence D, I of queries. Each index row is used at most ``made.uses`` times.
 
-    Of equal similarities the first query comes first, then the smaller id.
+    Ties: first query first, then smaller id.
     """
     nq, n = len(queries.labels), storage.n
     rows = rows_by_id(storage.row_ids)
@@ -123,13 +123,13 @@ def search(
 
 
 def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the evidence D, I of queries under conditions that limit how often a row is used."""
+    """Return the evidence D, I of queries under conditions that limit the uses of a row."""
     assert queries.conditions is not None
     return search(queries.snapshot, queries.conditions, queries, queries.k, allowed=queries.allowed, progress=progress)
 
 
 def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found:
-    """Return the k best of what scans find; of equal similarities, those with the smaller numbers."""
+    """Return the k best pairs that the scans find. Ties: smaller numbers first."""
     lock = threading.Lock()
     found: list[Found] = [NOTHING]
     floor, waiting = float(PADDING), 0
@@ -159,7 +159,7 @@ def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found
 
 
 def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int) -> Found:
-    """Return pairs of ids, each in ``uses`` of them at most; ``find_best`` returns the best pairs of some rows."""
+    """Return pairs of ids, each id in at most ``uses`` pairs. ``find_best`` returns the best pairs of given rows."""
     rows = rows_by_id(storage.row_ids)
     ids = storage.row_ids[rows]
 

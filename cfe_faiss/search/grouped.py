@@ -1,8 +1,8 @@
-"""Many queries: list by list, so that what is near each other is routed, read and multiplied together.
+"""Batched search, list by list: queries near each other share routing, memory reads and multiplications.
 
-Queries of one list are taken in small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to the
-lists whose other-class members are near (:mod:`cfe_faiss.coarse.class_centroids`), and all of the group is compared
-with the rows of these lists, in blocks of sixteen (``native/core/blocks.h``).
+Queries of one list are split into small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to
+the lists whose other-class rows are near (:mod:`cfe_faiss.coarse.class_centroids`). All queries of the group are
+compared with the rows of these lists, in blocks of 16 rows (``native/core/blocks.h``).
 """
 
 from functools import partial
@@ -20,11 +20,11 @@ from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import MEMORY, Plan, Queries, Results
 
-_PER_QUERY = 1 << 12  # multiplications in the time that a query takes beside its products
+_PER_QUERY = 1 << 12  # overhead of a query beyond its products, in multiplications
 
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
-    """Return the evidence D, I from the lists nearest to the mean of each query's group; the rest is searched alone."""
+    """Return the evidence D, I from the lists nearest to each group's mean; complete short rows one by one."""
     found, memory = queries.places(), plan.effort.memory or MEMORY
     if len(queries):
         derived = Derived.of(queries.snapshot)
@@ -38,7 +38,7 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
 
 
 def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, progress: str | None) -> None:
-    """Search in kept blocks of all lists of an index with one partition; groups are halved by the core."""
+    """Search the kept blocks of all lists of an index with one partition. The core halves the groups."""
     derived = Derived.of(queries.snapshot)
     groups = groups_of(queries)
     tasks = groups.tasks()
@@ -59,7 +59,7 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
 
 
 def groups_of(queries: Queries) -> Groups:
-    """Return the groups of queries; kept where the queries are all stored rows, in order of lists."""
+    """Return the groups of queries. Groups of all stored rows in list order are kept."""
     derived = Derived.of(queries.snapshot)
     if queries.order is None:
         return grouping.group(queries, derived.class_means)
@@ -67,7 +67,7 @@ def groups_of(queries: Queries) -> Groups:
 
 
 def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None) -> None:
-    """Search among the allowed rows, in blocks that are made here, of some lists at a time, in so much memory."""
+    """Search the allowed rows in temporary blocks, for some lists at a time, within ``memory`` bytes."""
     derived = Derived.of(queries.snapshot)
     routes, element = derived.class_means, derived.element
     snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
@@ -96,7 +96,7 @@ def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, 
 
 
 def shards(snapshot: Snapshot, wanted: NDArray[np.bool_], of_block: int, memory: int) -> list[slice]:
-    """Cut the lists into runs whose blocks take about so many bytes; a run holds at least one list."""
+    """Cut the lists into runs whose blocks take about ``memory`` bytes. A run has at least one list."""
     sizes = np.where(wanted, np.diff(snapshot.list_starts), 0)
     end = np.cumsum(-(-sizes // ROWS_OF_BLOCK) * of_block)
     cuts, first = [], 0
@@ -109,7 +109,7 @@ def shards(snapshot: Snapshot, wanted: NDArray[np.bool_], of_block: int, memory:
 
 
 def _work(queries: Queries, plan: Plan, snapshot: Snapshot) -> float:
-    """Return about how many multiplications are done in the time that it takes."""
+    """Estimate the time of the search, in multiplications."""
     lists, rows = len(snapshot.list_starts), int(snapshot.list_starts[-1])
     scanned = min(plan.nprobe, lists) * rows / lists
     return float(len(queries)) * (snapshot.d * scanned + _PER_QUERY)

@@ -1,9 +1,9 @@
-"""Groups of queries that are searched by their mean: those that lie in one list and are near each other.
+"""Groups of queries that are routed by their mean: queries of one list that are near each other.
 
-Lists are ranked by the same centroids for queries of one list that have one label with a large share in it, or labels
-with small shares, whose own members move the list's mean too little to matter. Such queries are halved, along the line
-between two that are far apart, until a group has no more queries than a block has rows: its mean is then near to each
-of its queries.
+Queries of one list share the centroids that rank lists if they have the same label with a large share in the list, or
+if all their labels have small shares. A label with a small share moves the list's mean too little to matter. Such a
+set of queries is halved, along the line between two distant queries, until each group has at most as many queries as a
+block has rows. The mean of a group is then near to each of its queries.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.search.query import Queries
 
 _LARGEST = 16
-_FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # that a thread takes at once
-_TASKS = 2  # for each thread, if what is left were cut evenly
+_FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # per task of a thread
+_TASKS = 2  # per thread, if the remaining queries were cut evenly
 _MIXED = -2
 
 Floats = NDArray[np.float32]
@@ -39,12 +39,12 @@ class Groups:
         return len(self.labels)
 
     def of_task(self, task: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the places in ``order`` of some groups, and where each of these groups begins among them."""
+        """Return the slice of ``order`` that holds some groups, and the group borders relative to it."""
         borders = self.starts[task.start : task.stop + 1]
         return slice(int(borders[0]), int(borders[-1])), borders - borders[0]
 
     def tasks(self) -> list[slice]:
-        """Cut the groups into runs, the last ones smaller, so that threads end together; a group is never cut."""
+        """Cut the groups into runs without splitting one. The last runs are smaller, so that threads end together."""
         n, first, firsts = len(self.order), 0, []
         while first < n:
             firsts.append(first)
@@ -54,7 +54,7 @@ class Groups:
 
 
 def group(queries: Queries, routes: Routes) -> Groups:
-    """Return the queries of each list whose lists are ranked by the same centroids."""
+    """Group the queries of each list that share the centroids by which lists are ranked."""
     order = queries.in_order
     labels = queries.labels[order]
     known = labels != UNKNOWN
@@ -75,17 +75,17 @@ def group(queries: Queries, routes: Routes) -> Groups:
 
 
 def _runs(changes: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
-    """Return where runs of n things begin, given after which of them there is a change, (n - 1,)."""
+    """Return the starts of the runs of n items; ``changes``, (n - 1,), marks items followed by a change."""
     return np.flatnonzero(np.append(True, changes)[:n])
 
 
 def routed_some(
     groups: Groups, task: slice, routes: Routes, queries: Queries, nprobe: int
 ) -> tuple[Groups, NDArray[np.int64], Floats]:
-    """Halve some groups and route them; return small groups, the lists of each, and the vectors in their order.
+    """Halve some groups and route them; return small groups, the lists of each, and the vectors in group order.
 
-    Lists are nearest first, (groups, nprobe), or all of the first partition, (groups, nlist), where ``nprobe`` is as
-    large as the number of lists.
+    Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they are all lists of the
+    first partition, (groups, nlist).
     """
     small, X, within = _halved(groups, task, queries)
     X, M = arranged(X, within, small.starts)
@@ -95,7 +95,7 @@ def routed_some(
 
 
 def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
-    """Return small groups of all queries, and the lists that each probes, as :func:`routed_some`."""
+    """Return small groups of all queries, and the lists of each group, as :func:`routed_some` does."""
     large = group(queries, routes)
     tasks = large.tasks()
     parts: list[tuple[Groups, NDArray[np.int64]]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
@@ -125,7 +125,7 @@ def small_groups(queries: Queries, routes: Routes) -> Groups:
 
 
 def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floats, Ints]:
-    """Halve some groups; return small groups, the vectors before they were put in order, and this order."""
+    """Halve some groups; return small groups, the vectors in the old order, and the new order."""
     cut, borders = groups.of_task(task)
     order = groups.order[cut]
     X = np.ascontiguousarray(queries.fetch(order))
@@ -134,22 +134,22 @@ def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floa
 
 
 def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[Ints, Ints, Ints]:
-    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
+    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until each has at most ``largest`` rows.
 
     Returns
     -------
     order, starts
-        Rows in an order in which each new group is a run that begins at one of ``starts``; last, the number of rows.
+        Order of the rows in which each new group is a run; first row of each run, followed by the number of rows.
     of_group
-        Which old group each new one is from.
+        Old group of each new group.
     """
     return _native.halve_groups(X, borders, largest, threads)
 
 
 def arranged(X: Floats, order: Ints, groups: Ints, *, threads: int = 1) -> tuple[Floats, Floats]:
-    """Return rows in an order, and the normalised mean of each group ``groups[g]:groups[g + 1]`` of these.
+    """Return the rows of X in ``order``, and the normalised mean of each group ``groups[g]:groups[g + 1]`` of them.
 
-    The mean is zero where they cancel out.
+    The mean is zero if the rows cancel out.
     """
     rows, means = np.empty((len(order), X.shape[1]), np.float32), np.empty((len(groups) - 1, X.shape[1]), np.float32)
     _native.arrange_groups(X, order, groups, rows, means, threads)

@@ -1,20 +1,21 @@
-"""Similarity join: every pair at or above a threshold, none missed, without comparing all of them.
+"""Similarity join: find every pair at or above a threshold without comparing all pairs.
 
-**Bound.** For orthonormal directions, the columns of P, and any split of a vector x into its coordinates a(x) = P'x and
-what is left over, of norm r(x) = |x - P a(x)|, Cauchy and Schwarz give x·y <= a(x)·a(y) + r(x) r(y). So the sketch
-z(x) = (a(x), r(x)) has x·y <= z(x)·z(y) and |z(x)| = |x|. With P the leading principal directions of the data the bound
-is tight after a few coordinates. Two sketches are kept: a coarse one for every comparison, and the next coordinates,
-which replace r(x) r(y) by something smaller for the pairs that pass.
+**Bound.** Let the columns of P be orthonormal directions. A vector x has the coordinates a(x) = P'x and a residual of
+norm r(x) = |x - P a(x)|. Cauchy-Schwarz gives x·y <= a(x)·a(y) + r(x) r(y). So the sketch z(x) = (a(x), r(x)) satisfies
+x·y <= z(x)·z(y) and |z(x)| = |x|. If P holds the leading principal directions of the data, the bound is tight after a
+few coordinates. There are two sketches: a coarse sketch for every comparison, and a fine sketch of the next
+coordinates, which replaces r(x) r(y) by a smaller bound for the pairs that pass.
 
-**Blocks.** z(x)·z(y) >= t needs |z(x) - z(y)|**2 <= 2 (M - t), M the largest |z|**2: a k-d tree over the coarse
-sketches leaves out whole boxes, then rows, before anything is multiplied.
+**Blocks.** z(x)·z(y) >= t requires |z(x) - z(y)|**2 <= 2 (M - t), where M is the largest |z|**2. A k-d tree over the
+coarse sketches excludes whole boxes, then rows, before any multiplication.
 
-**Rounding.** All of it errs to the safe side. Coordinates and norms are computed in float64 and rounded once; r(x) is
-taken from |x|**2 - |a|**2 plus a bound on the error of that difference (``_rounding``). With u = 2**-24, rounding the
-sketches to float32 changes z(x)·z(y) by 2 u M at most, float32 sums of its w products by w u M (in any order), the
-exchange of r(x) r(y) by 3 u M, and ``similarity`` is rounded by u M itself: together less than (w + 16) u M, which is
-``screening_error(w)`` times M. ``_gap_rounding`` bounds the error of a squared distance. A pair that passes is
-scored by the core (``native/kernels/similarity.h``), so the result has the same bits as that of comparing all pairs.
+**Rounding.** All rounding errors are bounded on the safe side. Coordinates and norms are computed in float64 and
+rounded once. r(x) is computed from |x|**2 - |a|**2 plus a bound on the error of that difference (``_rounding``). Let
+u = 2**-24. Rounding the sketches to float32 changes z(x)·z(y) by at most 2 u M. Float32 sums of its w products add
+w u M (in any order), replacing r(x) r(y) adds 3 u M, and the rounding of ``similarity`` adds u M. The total is below
+(w + 16) u M, which is ``screening_error(w)`` times M. ``_gap_rounding`` bounds the error of a squared distance. The
+core scores each pair that passes (``native/kernels/similarity.h``), so the result has the same bits as a comparison of
+all pairs.
 """
 
 import math
@@ -45,9 +46,9 @@ Labels = NDArray[np.int32]
 _DIRECTIONS = 64  # principal directions in both sketches together
 _SAMPLE = 1 << 13
 _POWER_STEPS = 6
-_BLOCK = 256  # rows in a block, at most
-_BUFFER = 1 << 18  # pairs that one call of a kernel finds, at most
-_FLOATS = 1 << 23  # held by one thread at once, while rows are projected or pairs scored
+_BLOCK = 256  # maximum number of rows in a block
+_BUFFER = 1 << 18  # maximum number of pairs per kernel call
+_FLOATS = 1 << 23  # maximum number of floats per thread while projecting rows or scoring pairs
 
 # What a step costs, in multiplications of a large matrix product: measured, to a factor of two.
 _ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
@@ -55,30 +56,30 @@ _ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
 
 @dataclass(frozen=True)
 class Blocks:
-    """The rows of a storage with a known label, ordered into blocks of rows that lie close together.
+    """Blocks of nearby rows: all rows of known label, ordered along a tree.
 
-    The blocks are the leaves of a complete binary tree, whose nodes are numbered as in a heap: the children of node i
-    are 2i + 1 and 2i + 2, and the last ``number`` nodes are the blocks in order. "Row i" is the i-th in that order.
+    The blocks are the leaves of a complete binary tree. Its nodes are numbered as in a heap: the children of node i are
+    2i + 1 and 2i + 2, and the last ``number`` nodes are the blocks in order. "Row i" is the i-th row in that order.
 
     Attributes
     ----------
     storage
-        Where the vectors lie.
+        Snapshot that holds the vectors.
     rows
         Snapshot row of each row, (n,) int64.
     labels
         Label of each row, (n,) int32.
     coarse, fine
-        Sketches, (n, 16) and (n, at most 50) float32: the leading coordinates and the norm of what is left; the
-        coordinates after those, and the norm of what is left then.
+        Sketches, (n, 16) and (n, at most 50) float32. Coarse: the leading coordinates and the norm of the residual.
+        Fine: the next coordinates and the norm of the remaining residual.
     largest
         The largest squared norm of a sketch.
     starts
-        First row of each block and, last, n: (number + 1,) int64.
+        First row of each block, followed by n: (number + 1,) int64.
     low, high
         Box around each node's coarse sketches, (2 * number - 1, 16) float32.
     node_labels
-        The label of all rows below each node, or ``UNKNOWN`` where they have several: (2 * number - 1,) int32.
+        Label of all rows below each node, or ``UNKNOWN`` for several labels: (2 * number - 1,) int32.
     """
 
     storage: Snapshot
@@ -98,11 +99,11 @@ class Blocks:
 
     @property
     def number(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return len(self.starts) - 1
 
     def neighbours(self) -> list[Scan]:
-        """Return what finds the pairs within each two blocks that were split last: few of all, but among the best."""
+        """Return scans of the pairs within each two sibling blocks: few pairs, but some of the best."""
         wide = np.append(self.starts[:-1:2], len(self.rows))
         return [partial(self._near, int(a), int(b)) for a, b in pairwise(wide)]
 
@@ -111,15 +112,15 @@ class Blocks:
         return pairs_within(self.storage, self.rows[first:last][order], threshold)
 
     def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
-        """Return what finds the pairs of each block with itself and all later ones, or with the rows of ``others``.
+        """Return scans of the pairs of each block with itself and all later blocks, or with the rows of ``others``.
 
-        The others are of the same storage, with sketches of the same directions. Blocks that have no pair with them at
-        or above ``floor`` are left out.
+        ``others`` must have the same storage, and sketches along the same directions. Blocks without a pair at or
+        above ``floor`` with ``others`` are skipped.
         """
         return [partial(self._pairs_of_block, others or self, i) for i in self._blocks_near(others, floor)]
 
     def cost(self, threshold: float, others: "Blocks | None" = None) -> float:
-        """Estimate the time of all :meth:`scans`, in multiplications, from those of a few blocks."""
+        """Estimate the time of all :meth:`scans`, in multiplications, from a sample of blocks."""
         near = self._blocks_near(others, threshold)
         step = min(128, -(-len(near) // 4))
         sample = near[step // 2 :: max(1, step)]
@@ -148,9 +149,9 @@ class Blocks:
     def _candidates(
         self, others: "Blocks", i: int, threshold: Threshold, seen: Ints
     ) -> Iterator[tuple[float, Ints, Ints]]:
-        """Yield threshold, own and other rows of the pairs of block i that may reach it, a bounded number at a time.
+        """Yield threshold, own rows and other rows of the pairs of block i that may reach it, in bounded parts.
 
-        ``seen`` counts the rows tested, and the pairs that met the coarse sketches, the fine sketches and the end.
+        ``seen`` counts the tested rows, and the pairs compared by coarse sketches, by fine sketches, and scored.
         """
         join = BlockJoin(self._tree, i, others._tree)
         found = np.empty((2, max(_BUFFER, join.least_room)), np.int64)
@@ -162,7 +163,7 @@ class Blocks:
                 yield wanted, found[0, :count], found[1, :count]
 
     def _screens(self, others: "Blocks", threshold: float) -> tuple[np.float32, float]:
-        """Return what the inner product of sketches must reach, and what their squared distance must not exceed."""
+        """Return the smallest inner product and the largest squared distance of sketches that pass."""
         largest = max(self.largest, others.largest)
         margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, largest)
         return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (1 + _gap_rounding())
@@ -184,9 +185,9 @@ class Blocks:
 
 
 def blocks_of(storage: Snapshot) -> Blocks | None:
-    """Return the blocks of a storage; None where it has less than two rows with a known label.
+    """Return the blocks of a storage; None if it has fewer than 2 rows of known label.
 
-    Rows that are not finite, as a damaged file may hold, are left out: their similarities reach no threshold.
+    Rows that are not finite (from a damaged file) are left out, because their similarities reach no threshold.
     """
     rows = np.sort(storage.by_label)
     if len(rows) < 2:
@@ -196,9 +197,9 @@ def blocks_of(storage: Snapshot) -> Blocks | None:
 
 
 def blocks_along(storage: Snapshot, rows: Ints, directions: NDArray[np.float64]) -> Blocks | None:
-    """Return the blocks of some rows, whose labels are known, with sketches along given directions.
+    """Return the blocks of rows of known label, with sketches along the given directions.
 
-    None where no row is finite.
+    None if no row is finite.
     """
     coarse, fine, norms = _sketches(storage, rows, directions)
     finite = np.isfinite(norms)
@@ -222,8 +223,8 @@ def blocks_along(storage: Snapshot, rows: Ints, directions: NDArray[np.float64])
 def _rounding(d: int) -> float:
     """Bound the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2.
 
-    Sums of d products err by d * 2**-53 at most (Higham, section 3.1); directions from a QR factorisation are
-    orthonormal to a small multiple of 2**-53. The factor 8 is a reserve.
+    The error of a sum of d products is at most d * 2**-53 (Higham, section 3.1). Directions from a QR factorisation
+    are orthonormal to a small multiple of 2**-53. The factor 8 is a safety factor.
     """
     return 8 * (d + _DIRECTIONS) * 2.0**-53
 
@@ -234,9 +235,10 @@ def _gap_rounding() -> float:
 
 
 def directions_of(storage: Snapshot, rows: Ints) -> NDArray[np.float64]:
-    """Return leading principal directions (of the second moment) of some rows, (d, at most 64).
+    """Return the leading principal directions (of the second moment) of some rows, (d, at most 64).
 
-    By orthogonal iteration over a sample. They need not be exact: any orthonormal directions keep the bound.
+    They come from orthogonal iteration over a sample, and need not be exact: the bound holds for any orthonormal
+    directions.
     """
     rng = np.random.default_rng(0)
     size = min(len(rows), _SAMPLE, max(_BLOCK, 2 * _FLOATS // storage.d))
@@ -253,7 +255,7 @@ def directions_of(storage: Snapshot, rows: Ints) -> NDArray[np.float64]:
 def _sketches(
     storage: Snapshot, rows: Ints, directions: NDArray[np.float64]
 ) -> tuple[Floats, Floats, NDArray[np.float64]]:
-    """Return the coarse and fine sketches of storage rows, and the squared norms of the coarse ones, as stored."""
+    """Return the coarse and fine sketches of storage rows, and the squared norms of the rounded coarse sketches."""
     leading = min(COARSE - 1, directions.shape[1])
     coarse = np.zeros((len(rows), COARSE), np.float32)
     fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)
@@ -282,13 +284,13 @@ def _sketches(
 
 
 def _starts(n: int, level: int) -> Ints:
-    """Return where the nodes of a level begin, and n."""
+    """Return the first row of each node of a level, followed by n."""
     starts: Ints = n * np.arange(2**level + 1, dtype=np.int64) // 2**level
     return starts
 
 
 def _split(Z: Floats, levels: int) -> Ints:
-    """Return an order of the rows of Z in which each node of the tree is one run: halves along the widest axis."""
+    """Return an order of the rows of Z in which each tree node is one run. Nodes are halved along the widest axis."""
     order = np.arange(len(Z))
     for level in range(levels):
         starts = _starts(len(Z), level + 1)

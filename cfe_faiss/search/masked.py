@@ -1,6 +1,7 @@
-"""The engine that takes every question: all rows in tiles, without the pairs that a rule of the query leaves out.
+"""General engine for every query: compares all rows in tiles and masks the pairs that a rule excludes.
 
-Other engines are faster at what they take. What they do not take comes here, with the same bits of similarity.
+Faster engines answer the queries that they support. All other queries are answered here, with the same similarities to
+the last bit.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
 
     def scan(block: slice) -> None:
         X, heaps = queries.fetch(block), (D[block], I[block])
-        # One class for all rows and another one for all queries: the rules say what counts.
+        # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
         of_queries = np.ones(len(X), np.int32)
         for cut in slices(len(rows), TILE // len(X)):
             Y, ids = snapshot.rows(rows[cut])
@@ -40,7 +41,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
 def _left_out(
     queries: Queries, block: slice, rows: Ints, ids: NDArray[np.int64], S: NDArray[np.float32]
 ) -> NDArray[np.bool_]:
-    """Return which pairs of a tile a rule leaves out, (queries, rows)."""
+    """Return a mask of the pairs of a tile that a rule excludes, (queries, rows)."""
     rules, labels, own = queries.rules or Rules(), queries.snapshot.labels[rows], queries.labels[block, None]
     out = np.zeros(S.shape, bool)
     if rules.among != "any":

@@ -1,4 +1,4 @@
-"""Exact plain search: the nearest of some rows whatever their class is, also of those without one."""
+"""Exact search of the nearest rows of any class, including rows without a class."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,15 +16,15 @@ from cfe_faiss.search.exact import CHUNK, TILE, padded, slices, work_of
 from cfe_faiss.search.query import Results
 
 _WORTH_COPYING = 4
-"""Where fewer than one row in so many is allowed, these are copied; else all are compared where they lie."""
+"""Below 1/4 selectivity, copy the allowed rows; otherwise scan all rows in place."""
 _WORTH_COPYING_FOR_ONE = 32
-"""The same for a single query, for which only allowed rows are compared in either case."""
+"""Copy below 1/32 selectivity for a single query, which is compared with allowed rows only in either case."""
 
 _Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
 
 def search(storage: Snapshot, xq: NDArray[np.float32], k: int, *, allowed: NDArray[np.bool_] | None = None) -> Results:
-    """Return the k nearest D, I of unit queries (nq, d) among the allowed rows (n,); equal ones by ascending id."""
+    """Return the k nearest D, I of unit queries (nq, d) among the allowed rows (n,). Ties: smaller id first."""
     width = min(k, storage.n)
     D, I = empty_heaps(len(xq), width)
     if D.size:
@@ -33,7 +33,7 @@ def search(storage: Snapshot, xq: NDArray[np.float32], k: int, *, allowed: NDArr
 
         def scan_block(block: slice) -> None:
             X, heaps = xq[block], (D[block], I[block])
-            # One class for all rows and another one for all queries: every row counts.
+            # Give all rows one label and all queries another, so that the core skips no row.
             of_queries = np.ones(len(X), np.int32)
             for rows, mask in _parts(storage, allowed, TILE // len(X), sparse):
                 Y, ids = storage.rows(rows)
@@ -46,13 +46,13 @@ def search(storage: Snapshot, xq: NDArray[np.float32], k: int, *, allowed: NDArr
 
 
 def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:
-    """Return whether allowed rows are better copied than compared where they lie."""
+    """Return whether to copy the allowed rows instead of scanning all rows in place."""
     few = _WORTH_COPYING if nq > 1 else _WORTH_COPYING_FOR_ONE
     return storage.codec != codecs.FLAT or int(np.count_nonzero(allowed)) * few < storage.n
 
 
 def _products(X: NDArray[np.float32], Y: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    """Return the products of queries and rows, (nq, n); -inf for rows that the mask leaves out."""
+    """Return the products of queries and rows, (nq, n); -inf for rows outside the mask."""
     if len(X) > 1:
         S = product(X, Y.T)
         if mask is not None:
@@ -70,9 +70,9 @@ def _products(X: NDArray[np.float32], Y: NDArray[np.float32], mask: NDArray[np.b
 
 
 def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, found: NDArray[np.float32]) -> None:
-    """Write the products of a query and some rows, or all, by FAISS, in parts of the rows.
+    """Write the products of a query with some rows (or all) into ``found``, using FAISS's loop.
 
-    FAISS does not align rows to cache lines, which costs BLAS a third more time than FAISS's own loop.
+    FAISS does not align rows to cache lines. On such rows BLAS takes a third more time than FAISS's loop.
     """
     query, d = faiss.swig_ptr(x), len(x)
 
@@ -84,13 +84,13 @@ def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, fou
             chosen = faiss.swig_ptr(rows[part])
             faiss.fvec_inner_products_by_idx(out, query, faiss.swig_ptr(Y), chosen, d, 1, part.stop - part.start)
 
-    # Rows that do not follow each other take twice as long.
+    # Rows that are not contiguous take twice as long.
     work = len(found) * d * (1 if rows is None else 2)
     run(multiply, slices(len(found), max(1, -(-len(found) // num_threads(work)))), work=work, blas=False)
 
 
 def _parts(storage: Snapshot, allowed: NDArray[np.bool_] | None, size: int, sparse: bool) -> Iterator[_Part]:
-    """Yield rows that are compared at once, and which of them are allowed, or None for all."""
+    """Yield the rows of one tile, and a mask of the allowed rows, or None if all are allowed."""
     if allowed is not None and sparse:
         rows = np.flatnonzero(allowed)
         for cut in slices(len(rows), size):

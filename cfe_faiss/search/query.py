@@ -1,4 +1,4 @@
-"""What is asked of an index (the query), how hard it is searched (the effort), and how that is done (the plan)."""
+"""Query (the question), effort (how hard to search) and plan (the engine and its parameters)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, condition
 from cfe_faiss.search.selection import selected
 
 MEMORY = 1 << 31
-"""Bytes for copies of vectors, unless the caller says otherwise."""
+"""Default memory for copies of vectors, in bytes."""
 
 Floats = NDArray[np.float32]
 Results = tuple[Floats, NDArray[np.int64]]
@@ -29,20 +29,20 @@ NO_BOOLS = np.empty(0, np.bool_)
 
 
 class Effort(NamedTuple):
-    """How hard to search. None: what the index says; see :meth:`over`.
+    """How hard to search. None stands for the setting of the index; see :meth:`over`.
 
     Attributes
     ----------
     nprobe, recall, exact
-        In so many lists; for a recall@k in (0, 1); or exactly: one of them at most.
+        Number of probed lists, recall@k in (0, 1), or exact search. At most one of them.
     memory
-        Bytes for copies of vectors.
+        Memory for copies of vectors, in bytes.
     complete
-        Whether to go on in further lists until a row holds min(k, eligible) results.
+        Whether to probe further lists until a row holds min(k, eligible) results.
     routing
-        What lists are ranked by: "evidence", their members of other classes, or "nearest", their centroids.
+        Ranking of lists: "evidence" by their rows of other classes, or "nearest" by their centroids.
     k_factor
-        How many vectors are scored for each result, where they are screened by their codes.
+        Number of vectors scored per result after screening by codes.
     """
 
     nprobe: int | None = None
@@ -57,7 +57,7 @@ class Effort(NamedTuple):
     def of(
         cls, nprobe: Any = None, recall: Any = None, exact: bool = False, memory: Any = None, **further: Any
     ) -> Effort:
-        """Check the arguments of a search; a recall of 1 is exact."""
+        """Check the arguments of a search. A recall of 1 means exact."""
         if nprobe is None and recall is None and memory is None and not exact and not further:
             return NOT_SAID
         if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
@@ -73,7 +73,7 @@ class Effort(NamedTuple):
         return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory), **further)
 
     def over(self, own: Effort) -> Effort:
-        """Return the same, with what it leaves open taken from an index's own settings."""
+        """Return this effort, with unset fields taken from the settings of an index."""
         if self is NOT_SAID or own.routing is None:
             return own
         nprobe, recall, exact, memory, complete, routing, k_factor = self
@@ -89,7 +89,7 @@ class Effort(NamedTuple):
 
     @property
     def class_aware(self) -> bool:
-        """Whether lists are ranked by their members of other classes."""
+        """Whether lists are ranked by their rows of other classes."""
         return self.routing == "evidence"
 
 
@@ -98,7 +98,7 @@ NOT_SAID = Effort()
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Lists probed for the queries of each class, so that a recall is reached.
+    """Number of probed lists per query class that reaches a recall.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Calibration:
     other
         Number of lists for other classes.
     recall
-        Recall of each stored class that was measured; small classes have that of all of them together.
+        Measured recall of each stored class. Small classes share one value.
     """
 
     nprobe: dict[int, int]
@@ -125,24 +125,24 @@ class Calibration:
         return min([self.other, *self.nprobe.values()])
 
     def of(self, labels: NDArray[np.int32]) -> Ints:
-        """Return the number of lists for each of some labels."""
+        """Return the number of lists for each label, (n,)."""
         classes, places = np.unique(labels, return_inverse=True)
         return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]
 
 
 class Plan(NamedTuple):
-    """How a search goes.
+    """Engine of a search and its parameters.
 
     Attributes
     ----------
     engine
-        What searches: a function of the queries, the plan, and what to call a progress bar.
+        Search function of the queries, the plan, and the title of a progress bar.
     nprobe
-        In how many lists.
+        Number of probed lists.
     effort
-        What else is said of how hard to search.
+        Remaining settings of the search.
     calibration
-        Lists probed by class, where queries of different classes may probe fewer lists than ``nprobe``.
+        Number of probed lists per class, if some classes need fewer than ``nprobe``.
     """
 
     engine: Callable[[Queries, Plan, str | None], Results]
@@ -152,16 +152,16 @@ class Plan(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Which rows may answer a query, beside those that all queries may find.
+    """Rules that limit which rows a query may find.
 
     Attributes
     ----------
     among
-        "other" classes than the query's (evidence), its "own" one, or "any", also of unknown class.
+        Classes that a query may find: "other" than its own (evidence), its "own", or "any", including unknown.
     but_labels, but_ids
-        Further classes, and ids, that a query may not find: (nq, m) integers, -1 for none.
+        Excluded classes and ids of each query, (nq, m) integers, -1 for none.
     below
-        Largest similarity wanted, such as leaves near-duplicates out.
+        Largest similarity of a result, for example to exclude near-duplicates.
     """
 
     among: Literal["other", "own", "any"] = "other"
@@ -170,26 +170,27 @@ class Rules(NamedTuple):
     below: float | None = None
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that would take as long as to search a small index
+@dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
 class Queries:
-    """A query bound to a snapshot: arrays, of one entry for each of nq queries.
+    """A query bound to a snapshot, as arrays with one entry per query.
 
     Attributes
     ----------
     snapshot
-        Whose rows answer.
+        Snapshot that is searched.
     labels
-        Label of each, (nq,) int32.
+        Label of each query, (nq,) int32.
     k
-        Results wanted for each.
+        Number of results per query.
     X, rows
-        Unit vectors, (nq, d), or, where these are (0, 0), rows of the snapshot, (nq,).
+        Unit vectors, (nq, d). If X is (0, 0), the queries are these rows of the snapshot, (nq,).
     order
-        Where the queries are all stored rows: an order, (nq,), in which those of a list follow each other.
+        If the queries are all stored rows: a permutation, (nq,), that groups them by list.
     allowed
-        Which rows may answer, (n,); None for all.
+        Mask of the rows that may be results, (n,); None for all rows.
     conditions, side, usable
-        Under constraints: what each pair must meet, what is compared of each query, and whether it can be met, (nq,).
+        Under constraints: the conditions on pairs, the data that they compare, and a mask of the queries that can meet
+        them, (nq,).
     """
 
     snapshot: Snapshot
@@ -224,7 +225,7 @@ class Queries:
         return self.snapshot.rows(self.rows[some])[0] if self.stored else self.X[some]
 
     def homes(self, some: Ints) -> Ints:
-        """Return the list of the first partition that each of some queries lies in or is nearest to, (m,)."""
+        """Return the list of each given query in the first partition, or the nearest list of a new vector, (m,)."""
         if self.stored:
             return lists_of(self.rows[some], self.snapshot.starts)
         homes: Ints = assign(self.X[some], self.snapshot.centroids[:1])[0].astype(np.int64)
@@ -232,11 +233,11 @@ class Queries:
 
     @property
     def in_order(self) -> Ints:
-        """All queries: those of a list one after the other, where this is known."""
+        """All query numbers, grouped by list if ``order`` is known."""
         return np.arange(len(self)) if self.order is None else self.order
 
     def places(self) -> Results:
-        """Return D, I for what is found; only rows of queries with an unknown label are written, as no search does."""
+        """Allocate D, I for the results. Pad the rows of queries of unknown label, which no engine writes."""
         shape = len(self), min(self.k, self.snapshot.n)
         D, I = np.empty(shape, np.float32), np.empty(shape, np.int64)
         unknown = self.labels == UNKNOWN
@@ -244,17 +245,17 @@ class Queries:
         return D, I
 
     def subset(self, chosen: Ints) -> Queries:
-        """Return some of the queries, by number."""
+        """Return the queries with the given numbers."""
         some = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
         return replace(self, labels=self.labels[chosen], order=None, **some)
 
     def among(self, allowed: Bools | None) -> Queries:
-        """Return the same, answered by some rows only."""
+        """Return the same queries with another mask of allowed rows."""
         return replace(self, allowed=allowed)
 
     @property
     def missing(self) -> Mapping[str, int]:
-        """Under constraints, by attribute: how many rows are left out because their value is missing."""
+        """Number of rows that constraints leave out for a missing value, by attribute."""
         return {} if self.conditions is None else self.conditions.missing
 
     def __len__(self) -> int:
@@ -263,28 +264,28 @@ class Queries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """What is asked, in the user's terms: for which vectors, what may be evidence, and how much of it.
+    """A query in the user's terms: vectors or ids, which rows may be evidence, and the number of results.
 
-    It knows no index, may be pickled, and is bound to a snapshot by :meth:`on`.
+    A query holds no index and can be pickled. :meth:`on` binds it to a snapshot.
 
     Attributes
     ----------
     k
-        Results wanted for each, or
+        Number of results per query.
     threshold
-        in place of k: the lowest similarity wanted.
+        Lowest similarity, for a range search (instead of k).
     X, labels
-        Unit vectors, (nq, d), and their classes, (nq,); or, in place of them,
+        Unit vectors, (nq, d), and their classes, (nq,).
     ids
-        stored ids; None for all, in ascending order.
+        Stored ids, if X and labels are None; None for all ids, in ascending order.
     sel, targets
-        Which stored vectors may be evidence, and of which classes; see :class:`cfe_faiss.EvidenceParameters`.
+        Stored vectors and classes that may be evidence; see :class:`cfe_faiss.EvidenceParameters`.
     where, attributes, graph, queries
-        Constraints, what they are about, and who the queries are.
+        Constraints, the node attributes and the graph that they use, and the attributes or ids of the queries.
     name
-        What the arguments are called in errors is preceded by.
+        Prefix of argument names in error messages.
     rules
-        Which of the stored vectors each query may find; by default those of other classes.
+        Rules for the rows that each query may find; by default, rows of other classes.
     """
 
     k: int = 0
@@ -302,7 +303,7 @@ class Query:
     rules: Rules | None = None
 
     def on(self, snapshot: Snapshot) -> Queries:
-        """Return the question on a snapshot; errors are those of wrong ids, selectors and constraints."""
+        """Bind the query to a snapshot. Raise the errors of invalid ids, selectors and constraints."""
         if self.X is None or self.labels is None:
             members = snapshot.members
             every = self.ids is None

@@ -1,8 +1,8 @@
-"""Lists probed for a wanted recall: calibrated for each class of the queries, on a sample of its stored rows.
+"""Calibration of nprobe for a target recall, per query class, on a sample of stored rows.
 
-Stored rows that are searched in groups are calibrated on their own groups. Queries that are searched alone may be new:
-a stored row is easier to find evidence for than they are, where it counts in the mean of its own list. So the rows of
-the sample are left out of these means.
+For grouped search, stored rows are calibrated in the groups in which they are searched. Single queries may be new
+vectors. A stored row that counts in the mean of its list is easier to find evidence for than a new vector. So these
+means are computed without the sampled rows.
 """
 
 import math
@@ -24,20 +24,20 @@ from cfe_faiss.search.grouping import small_groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results
 
 SAMPLE = 1000
-"""Stored rows that are searched exactly to measure the recall of others, beside those for rare classes."""
+"""Number of stored rows in the sample, which is searched exactly, without the extra rows of rare classes."""
 LEAST_ROWS = 100
-"""Stored rows of a class that is calibrated for itself; smaller classes are calibrated together."""
-_OF_CLASS = 250  # rows of the sample for each class
-_OF_ALL_CLASSES = 4000  # and for all of them, if there are many
-_CLASS_SLACK = 0.01  # what the recall of one class may be below the one asked for
-_CERTAIN = 2.6  # one-sided 99.5 % of a normal distribution
-_DRAWN_AT_ONCE = 128  # rows: the lists that hold them are read in full
-_Search = Callable[[list[Ints], int], Results]  # of snapshot rows in several searches, in so many lists
+"""Minimum number of stored rows of a class that is calibrated separately. Smaller classes share a calibration."""
+_OF_CLASS = 250  # minimum number of sampled rows per class
+_OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
+_CLASS_SLACK = 0.01  # tolerated shortfall of a class's lower bound below the target recall
+_CERTAIN = 2.6  # one-sided 99.5 % quantile of the normal distribution
+_DRAWN_AT_ONCE = 128  # rows per batch; all rows of their lists are read
+_Search = Callable[[list[Ints], int], Results]  # arguments: snapshot rows of each search, and nprobe
 
 
 @dataclass(frozen=True, eq=False)
 class _Stratum:
-    """Random stored rows of a class, or of the small classes together.
+    """Random sample of the stored rows of one class, or of all small classes together.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class _Stratum:
     rows
         Storage rows, (s,) int64.
     size, share
-        Number of all stored rows of the stratum, and their share of those of all strata.
+        Number of stored rows in the stratum, and its share of the rows of all strata.
     """
 
     labels: list[int]
@@ -56,7 +56,7 @@ class _Stratum:
 
 
 def _strata(snapshot: Snapshot) -> list[_Stratum]:
-    """Draw rows in proportion to the classes, but at least some of each."""
+    """Draw rows in proportion to class sizes, with a minimum per class."""
     classes, counts = snapshot.class_counts
     parts = np.split(snapshot.by_label, np.cumsum(counts)[:-1])
     small = np.flatnonzero(counts < LEAST_ROWS).tolist()
@@ -75,10 +75,10 @@ def _strata(snapshot: Snapshot) -> list[_Stratum]:
 def calibration(
     snapshot: Snapshot, k: int, effort: Effort, *, batched: bool, allowed: Bools | None = None
 ) -> Calibration:
-    """Return for each class the smallest number of lists that reaches the effort's recall@k, with a confidence bound.
+    """Return for each class the smallest nprobe whose lower confidence bound reaches the effort's recall@k.
 
-    The bound of the class may be 0.01 below the recall, that of the mean over all queries may not. A calibration among
-    all rows is kept with the snapshot.
+    The bound of a class may be 0.01 below the target; the bound of the mean over all queries may not. A calibration
+    over all rows is kept with the snapshot.
     """
     derived = Derived.of(snapshot)
     known = derived.calibrations if allowed is None else {}
@@ -114,7 +114,7 @@ def _calibrate(snapshot: Snapshot, k: int, plan: Plan, allowed: Bools | None) ->
 
 
 def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan, search: _Search) -> tuple[int, float]:
-    """Return the smallest number of lists that is enough for a stratum, and the recall of the sample with it."""
+    """Return the smallest sufficient nprobe of a stratum, and the recall of the sample with it."""
     searches, clusters, recall = [stratum.rows], np.arange(len(stratum.rows)), plan.effort.recall or 1.0
     batched = plan.engine is grouped.search
     if batched:
@@ -127,7 +127,7 @@ def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan,
         D, I = search(searches, nprobe)
         values = _recalls((D[places], I[places]), exact)
         margin = _CERTAIN * _standard_error(values, clusters)
-        if batched:  # the stored rows are all queries that there are
+        if batched:  # finite population: the stored rows are all possible queries
             margin *= math.sqrt(1 - len(values) / stratum.size)
         reached[nprobe] = float(values.mean())
         return reached[nprobe] >= recall + max(margin - _CLASS_SLACK, margin * math.sqrt(stratum.share))
@@ -137,7 +137,7 @@ def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan,
 
 
 def _recalls(found: Results, exact: Results) -> NDArray[np.float64]:
-    """Return the recall of each row; what is as similar as the last exact result counts as found."""
+    """Return the recall of each row. A result as similar as the last exact result counts as correct."""
     wanted = (exact[1] >= 0).sum(axis=1)
     last = np.where(exact[1] >= 0, exact[0], np.inf).min(axis=1)
     number = ((found[1] >= 0) & (found[0] >= last[:, None])).sum(axis=1)
@@ -145,16 +145,16 @@ def _recalls(found: Results, exact: Results) -> NDArray[np.float64]:
 
 
 def _standard_error(values: NDArray[np.float64], clusters: Ints) -> float:
-    """Return the standard error of the mean of values; those of one cluster are alike."""
+    """Return the standard error of the mean of values that are correlated within clusters."""
     sums = np.bincount(np.unique(clusters, return_inverse=True)[1], values - values.mean())
     return math.sqrt(len(sums) / max(1, len(sums) - 1) * float(sums @ sums)) / len(values)
 
 
 def _held_out(snapshot: Snapshot, rows: Ints) -> Snapshot:
-    """Return the snapshot with class means as they are for queries that are not stored, though the given rows are.
+    """Return the snapshot with class means that treat the given rows as new vectors.
 
-    A row counts in the mean that its own list is ranked by, where its class has a small share. There the class gets a
-    mean of the list without the given rows of this class.
+    A row of a class with a small share in its list counts in the mean by which this list is ranked. Such a pair of
+    list and class gets a mean without the given rows of the class.
     """
     derived, list_starts = Derived.of(snapshot), snapshot.list_starts
     means_of_all = derived.class_means
@@ -184,12 +184,12 @@ def _held_out(snapshot: Snapshot, rows: Ints) -> Snapshot:
 
 
 def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints) -> tuple[list[Ints], Ints]:
-    """Return the groups that some rows are searched in, as rows of several searches, and the group of each drawn row.
+    """Return the groups that contain the drawn rows, as the rows of several searches, and each drawn row's group.
 
-    Of the vectors of a list that are routed alike a search holds one group, since it would halve two of them anew.
+    A search has at most one group of each pair of list and label, because it would halve two groups differently.
     """
-    of_list: Counter[tuple[int, int]] = Counter()  # how many groups of a list and a label
-    numbers: dict[int, int] = {}  # of the groups, by their first row
+    of_list: Counter[tuple[int, int]] = Counter()  # number of groups per list and label
+    numbers: dict[int, int] = {}  # group number by first row
     searches: list[list[Ints]] = []
     clusters = []
     for key, rows in _groups_with(snapshot, routes, drawn):
@@ -203,7 +203,7 @@ def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints) -> tuple[list[Ints]
 
 
 def _groups_with(snapshot: Snapshot, routes: Routes, drawn: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """Yield, for each of some rows, the list and the label of its group, and the rows of this group."""
+    """Yield, for each drawn row, the list and label of its group, and the rows of the group."""
     for first in range(0, len(drawn), _DRAWN_AT_ONCE):
         some = drawn[first : first + _DRAWN_AT_ONCE]
         homes = lists_of(some, snapshot.starts)
@@ -218,7 +218,7 @@ def _groups_with(snapshot: Snapshot, routes: Routes, drawn: Ints) -> Iterator[tu
 
 
 def _smallest(reaches: Callable[[int], bool], most: int) -> int:
-    """Return the smallest number up to ``most`` that reaches, to within an eighth, taking more as never worse."""
+    """Return the smallest number up to ``most`` that reaches the target, within 1/8, assuming monotonicity."""
     low, high = 0, 1
     while high < most and not reaches(high):
         low, high = high, min(2 * high, most)

@@ -1,4 +1,4 @@
-"""Which stored vectors a caller selects: by FAISS's selectors, by a mask or by ids."""
+"""Selection of stored vectors by a FAISS selector, a mask or ids."""
 
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -18,29 +18,29 @@ _NATIVE = (
     faiss.IDSelectorRange,
 )
 _COMBINED = faiss.IDSelectorAnd, faiss.IDSelectorNot, faiss.IDSelectorOr, faiss.IDSelectorXOr
-_FEW = 64  # ids that each stored id is compared with; with more, the order of the stored ids is made, and kept
+_FEW = 64  # up to this number of ids, compare with all stored ids; above it, use the sorted ids (cached)
 
 
 def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool_]:
-    """Return which rows are selected, (n,).
+    """Return a mask of the selected rows, (n,) bool.
 
     Parameters
     ----------
     sel
-        A ``faiss.IDSelector`` of any kind; a mask, (n,) booleans, of the stored vectors in ascending order of their
-        ids; or ids: integers, (m,), a set or range of them, or one. Ids that are not stored are passed over.
+        A ``faiss.IDSelector`` of any kind; a mask, (n,) bool, of the stored vectors in ascending order of id; or ids:
+        integers (m,), a set, a range, or a single integer. Ids that are not stored are ignored.
     snapshot
-        The index as it is.
+        Snapshot of the index.
     name
-        What the caller calls ``sel``.
+        Name of ``sel`` in error messages.
 
     Raises
     ------
     TypeError
-        If ``sel`` is none of these.
+        If ``sel`` has another type.
     ValueError
-        If a mask has not shape (n,), ids have not shape (m,), or a ``faiss.PyCallbackIDSelector`` would be asked for an
-        id that it cannot take.
+        If the shape of a mask is not (n,), the shape of ids is not (m,), or the index has an id that a
+        ``faiss.PyCallbackIDSelector`` cannot represent.
     """
     if isinstance(sel, faiss.IDSelector):
         return _by_selector(sel, snapshot.row_ids, name)
@@ -67,19 +67,19 @@ def calls_python(sel: Any) -> bool:
 
 
 def accepted(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-    """Return the ids that a selector accepts. It is asked from Python: in FAISS an exception would end the process."""
+    """Return the ids that a selector accepts, with calls from Python: an exception inside FAISS ends the process."""
     if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
         raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
     return ids[np.fromiter(map(sel.is_member, ids.tolist()), np.bool_, len(ids))]
 
 
 def selector_of(params: Any) -> Any:
-    """Return the selector of FAISS's search parameters, of its own class if FAISS keeps the Python object."""
+    """Return the selector of FAISS search parameters, as the original Python object if FAISS keeps it."""
     return getattr(params, "_sp_field_refs", {}).get("sel", params.sel)
 
 
 def with_ids(params: Any, ids: NDArray[np.int64]) -> Any:
-    """Return a copy of FAISS's search parameters that selects these ids."""
+    """Return a copy of FAISS search parameters that selects the given ids."""
     cls = type(params)
     names = [name for name in dir(cls) if isinstance(getattr(cls, name), property) and name not in ("sel", "thisown")]
     values = {name: getattr(params, name) for name in names}
@@ -88,7 +88,7 @@ def with_ids(params: Any, ids: NDArray[np.int64]) -> Any:
 
 
 def _as_values(sel: Any, name: str) -> NDArray[Any]:
-    """Return a mask or ids as an array; a single id as an array of one."""
+    """Return a mask or ids as an array. A single id becomes an array of one element."""
     expected = f"{name} must be a faiss.IDSelector, a mask or ids"
     if isinstance(sel, bool | np.bool_ | str | bytes) or sel is None:
         raise TypeError(f"{expected}, got {sel!r}")
@@ -104,7 +104,7 @@ def _as_values(sel: Any, name: str) -> NDArray[Any]:
 
 
 def _by_ids(wanted: NDArray[Any], snapshot: Snapshot) -> NDArray[np.bool_]:
-    wanted = wanted[wanted <= np.iinfo(np.int64).max].astype(np.int64)  # greater ones are not stored
+    wanted = wanted[wanted <= np.iinfo(np.int64).max].astype(np.int64)  # larger ids cannot be stored
     if len(wanted) <= _FEW:
         return np.isin(snapshot.row_ids, wanted)
     members, chosen = snapshot.members, np.zeros(snapshot.n, bool)
@@ -118,7 +118,7 @@ def _by_ids(wanted: NDArray[Any], snapshot: Snapshot) -> NDArray[np.bool_]:
 def _by_selector(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.bool_]:
     if calls_python(sel):
         return np.isin(ids, accepted(sel, ids, name))
-    # A selector answers for one id at a time in Python; a range search that reaches everything asks it in C++.
+    # In Python a selector tests one id per call. A range search over all ids tests them in C++.
     everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
     everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)
     _, _, found = everything.range_search(np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel))

@@ -1,4 +1,4 @@
-"""Queries that are each ranked and scanned alone: the lists nearest to each, and more while a row is incomplete."""
+"""Single-query search: scan the lists nearest to each query, then further lists while its row is incomplete."""
 
 import math
 
@@ -13,7 +13,7 @@ from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
 
 _CHUNK = 256
-_WIDER = 4  # times as many lists, if those before did not hold enough
+_WIDER = 4  # factor of nprobe for incomplete rows
 _EVERYTHING = np.empty(0, bool)
 
 
@@ -26,7 +26,7 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
 
 
 def scan(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact evidence D, I of a few queries: each is compared with every allowed row where it lies."""
+    """Return the exact evidence D, I of a few queries by scanning every allowed row in place."""
     snapshot, (D, I) = queries.snapshot, empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
     X, labels, lists = queries.fetch(slice(None)), queries.labels, np.arange(len(snapshot.starts) - 1)
     mask = _EVERYTHING if queries.allowed is None else queries.allowed
@@ -36,9 +36,9 @@ def scan(queries: Queries, _: Plan, progress: str | None) -> Results:
 
 
 def go_on(queries: Queries, plan: Plan, found: Results, progress: str | None = None) -> None:
-    """Search in ever more lists for queries whose rows are incomplete and should not be."""
+    """Complete short rows, if the plan requires it, by probing more and more lists."""
     nprobe, pending = plan.nprobe, queries.in_order
-    # After all lists there is nothing more to find: a damaged vector in a mapped file (NaN) never is.
+    # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
     while plan.effort.complete and nprobe < queries.snapshot.lists:
         pending, nprobe = _incomplete(queries, pending, found[1]), _WIDER * nprobe
         if not len(pending) or _search_once(queries, plan, nprobe, pending, found, progress):
@@ -48,7 +48,7 @@ def go_on(queries: Queries, plan: Plan, found: Results, progress: str | None = N
 def _search_once(
     queries: Queries, plan: Plan, nprobe: int, pending: NDArray[np.int64], found: Results, progress: str | None
 ) -> bool:
-    """Search in so many lists, in chunks on all threads; return whether the core has gone on to complete rows."""
+    """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows."""
     snapshot, derived, effort = queries.snapshot, Derived.of(queries.snapshot), plan.effort
     searcher = derived.single if effort.class_aware else None
     mask = _EVERYTHING if queries.allowed is None else queries.allowed
@@ -79,7 +79,7 @@ def _scanned(
     width: int,
     mask: NDArray[np.bool_],
 ) -> Results:
-    """Return D, I of queries from lists that are ranked first: by centroids, or to be screened by codes."""
+    """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
     snapshot, (D, I) = derived.snapshot, empty_heaps(len(X), width)
     lists = lists_for(derived, X, labels, nprobe, effort)
     if snapshot.pq is not None and nprobe < snapshot.lists:
@@ -101,7 +101,7 @@ def lists_for(
 
 
 def _incomplete(queries: Queries, pending: NDArray[np.int64], I: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return those of the pending queries whose rows of I hold less than there is."""
+    """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
     short_of_any: NDArray[np.bool_] = I[:, -1] < 0
     if not short_of_any.any():
         return pending[:0]
