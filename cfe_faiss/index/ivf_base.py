@@ -339,7 +339,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
     def _mapping_more(self, ids: NDArray[np.int64]) -> tuple[list[Step], list[Step], list[Step]]:
-        """Return the steps that reserve room for ``ids`` in the direct map, that undo this, and that rebuild the map."""
+        """Return the steps that reserve space for ``ids`` in the direct map, undo this, and rebuild the map."""
         kind, n = self.direct_map.type, len(self._table)
         if kind == faiss.DirectMap.NoMap:
             return [], [], []

@@ -178,7 +178,7 @@ class SearchingMixin(Searches):
             return answers.search(query.on(self.snapshot()), effort.over(self.own_effort()), progress)
 
     def without_callbacks(self, query: Query) -> Query:
-        """Replace a selector that calls Python by its ids. Call this outside the lock: the selector may use the index."""
+        """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
         if not calls_python(query.sel):
             return query
         return replace(query, sel=self._without_callbacks(query.sel, f"{query.name}sel"))
@@ -347,8 +347,8 @@ class SearchingMixin(Searches):
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors above a similarity, as ``faiss.Index.range_search``; with parameters, all evidence.
 
-        As in FAISS, a plain search returns similarities > ``thresh`` in undefined order. With ``EvidenceParameters``, it
-        returns similarities >= ``thresh``, best first, as :meth:`range_search_evidence`.
+        As in FAISS, a plain search returns similarities > ``thresh`` in undefined order. With ``EvidenceParameters``,
+        results have similarity >= ``thresh`` and come best first, as from :meth:`range_search_evidence`.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
@@ -475,7 +475,7 @@ class ListSearchingMixin(SearchingMixin):
         return super().recall_by_class(recall, k, queries=queries) if found is None else dict(found.recall)
 
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
-        """Return the number of all lists, and the calibration for a recall; None if it needs all lists."""
+        """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
         with self._lock.reading():
             snapshot = self.snapshot()
