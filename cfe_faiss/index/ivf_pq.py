@@ -138,7 +138,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)
         aside.pq = self.pq
         aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
-        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # keeps `aside` alive
+        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # keeps it alive
 
     def _pq_codes(self) -> PqCodes:
         codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)

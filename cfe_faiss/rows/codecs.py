@@ -8,8 +8,8 @@ codec      bytes per vector    component i of a row with the codes c
 ``SQ8``    d                   low[i] + (c[i] + 0.5) / 255 * spread[i], c[i] one byte (FAISS's ``QT_8bit``)
 =========  ==================  ==============================================================================
 
-``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2, 0). The vectors of an
-index are its decoded rows. Every similarity is computed from decoded rows, with the same bits in every engine.
+``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2, 0). The vectors of
+an index are its decoded rows. Every similarity is computed from decoded rows, with the same bits in every engine.
 """
 
 import numpy as np

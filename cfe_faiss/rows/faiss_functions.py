@@ -1,7 +1,7 @@
 """FAISS's functions without their Python wrappers.
 
-``import faiss`` exposes methods written in Python, which an interrupt can stop halfway. The core therefore runs a change
-of an index as a list of steps (function, arguments) with the compiled functions, without Python code in between.
+``import faiss`` exposes methods written in Python, which an interrupt can stop halfway. A change of an index is a list
+of steps (function, arguments) with the compiled functions. The core runs it without Python code in between.
 """
 
 import sys

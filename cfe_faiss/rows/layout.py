@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 def stable_order(keys: NDArray[Any]) -> Ints:
     """Return the stable sort order of integers >= -1, (n,)."""
     few = len(keys) > 0 and keys.max() < np.iinfo(np.uint16).max
-    return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # NumPy uses a radix sort for 16 bits
+    return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # radix sort for 16 bits
 
 
 def sorted_order(lists: NDArray[Any], labels: NDArray[np.int32]) -> Ints:

@@ -175,7 +175,7 @@ class Snapshot:
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
-                return view[0], view[1].view(np.int64)  # NumPy has two 64-bit integer types; this one prints without dtype
+                return view[0], view[1].view(np.int64)  # NumPy prints the other 64-bit type with its dtype
         return self.copied(rows)
 
     def copied(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
