@@ -1,4 +1,4 @@
-"""The checksum of a file, a block at a time."""
+"""Checksum of a file, computed in blocks."""
 
 import math
 import zlib
@@ -8,7 +8,7 @@ _BLOCK = 1 << 24
 
 
 def checksum(file: BinaryIO, start: int = 0, size: float = math.inf) -> int:
-    """Return the CRC-32 of ``size`` bytes of a file from byte ``start`` on, or of all that there are."""
+    """Return the CRC-32 of ``size`` bytes of a file from byte ``start``; by default up to the end."""
     file.seek(start)
     found = 0
     while size > 0 and (block := file.read(int(min(size, _BLOCK)))):

@@ -1,8 +1,7 @@
-"""What ``faiss.write_index`` writes for an evidence index, walked through before FAISS itself is let at it.
+"""Checks of FAISS's part of an index file (the payload), before FAISS reads it.
 
-FAISS trusts much of what it reads: sizes that it allocates, numbers that do not fit each other, other kinds of index
-inside. The forms that evidence indexes are written in are simple, so every byte of them that is not a vector, a
-centroid or an id is checked here, and FAISS only ever sees what it can read.
+FAISS does not validate the sizes, counts and nested index types that it reads. The formats of evidence indexes are
+simple, so this module checks every byte except vectors, centroids and ids. FAISS thus only reads valid structures.
 """
 
 import struct
@@ -21,7 +20,7 @@ _NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
 
 
 class DamageError(Exception):
-    """What is wrong with the contents of a file; the message goes behind "<file> is damaged: "."""
+    """Error in the contents of a file; the message follows "<file> is damaged: "."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,11 @@ class Payload:
     Attributes
     ----------
     d
-        Length of the vectors.
+        Dimension of the vectors.
     sizes
-        Rows in each list, (nlist,) int64; the exact index counts as one list.
+        Number of rows of each list, (nlist,) int64; the exact index has one list.
     start
-        Offset of the first stored vector: what comes before it is structure and centroids.
+        Byte offset of the first stored vector; structure and centroids precede it.
     """
 
     d: int
@@ -49,7 +48,7 @@ class Payload:
 
 
 def read_payload(kind: str, file: BinaryIO, size: int) -> Payload:
-    """Return the structure of the first ``size`` bytes of ``file``; DamageError if anything in it is not as it must be.
+    """Return the structure of the first ``size`` bytes of ``file``; raise DamageError if it is invalid.
 
     Reads O(d * nlist) bytes at most; vectors and ids are skipped.
     """
@@ -61,7 +60,7 @@ def read_payload(kind: str, file: BinaryIO, size: int) -> Payload:
 
 
 class _Bytes:
-    """The first ``end`` bytes of a file, taken one after the other."""
+    """Sequential reader of the first ``end`` bytes of a file."""
 
     def __init__(self, file: BinaryIO, end: int) -> None:
         self.file, self.place, self.end = file, 0, end
@@ -84,7 +83,7 @@ class _Bytes:
         return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
 
     def vector(self, dtype: str) -> NDArray[Any]:
-        """Take what FAISS's WRITEVECTOR writes: a count and that many numbers."""
+        """Read a vector written by FAISS's WRITEVECTOR: a count and the values."""
         (count,) = self.numbers("Q")
         return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
 
@@ -99,7 +98,7 @@ class _Bytes:
             raise DamageError(f"{what} is {got}, not {wanted}")
 
     def index_header(self, what: str) -> tuple[int, int, bool]:
-        """Take what every index begins with, and return d, ntotal and is_trained."""
+        """Read the common index header and return d, ntotal and is_trained."""
         d, ntotal, _, _, trained, metric = self.numbers("iqqqBi")
         if d < 1 or ntotal < 0 or trained > 1:
             raise DamageError(f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}")
@@ -108,7 +107,7 @@ class _Bytes:
         return d, ntotal, bool(trained)
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
-        """Take an IndexFlatIP up to its vectors."""
+        """Read an IndexFlatIP up to its vectors."""
         self.expect(b"IxFI", what)
         got = self.index_header(what)[:2]
         if got != (d, ntotal):
@@ -151,24 +150,24 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
 
 
 def _no_codec(bytes_: _Bytes, d: int, trained: bool) -> int:
-    """Return the size of a code of float32 vectors, of which nothing is written."""
+    """Return the code size of float32 vectors; the payload has no codec section."""
     return 4 * d
 
 
 def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
-    """Take the scalar quantizer of an inverted file, and return the size of a code."""
+    """Read the scalar quantizer of an inverted file and return the code size."""
     (qtype,) = bytes_.numbers("i")
     if qtype not in (faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16):
         raise DamageError(f"its scalar quantizer is of type {qtype}")
     in_bytes = qtype == faiss.ScalarQuantizer.QT_8bit
     code_size = d if in_bytes else 2 * d
-    bytes_.numbers("if")  # how a range was found in training, once
+    bytes_.numbers("if")  # training options for the range, unused afterwards
     bytes_.same("Q", d, "the dimension of the scalar quantizer")
     bytes_.same("Q", code_size, "the code size of the scalar quantizer")
     levels = bytes_.vector("<f4")
     if len(levels) != (2 * d if in_bytes and trained else 0):
         raise DamageError(f"its scalar quantizer has {len(levels)} levels")
-    # The upper half are the widths of ranges. The bound keeps what is computed from them finite.
+    # The upper half holds the range widths. The bound keeps all derived values finite.
     if not (np.abs(levels) <= _MAX_LEVEL).all() or (levels[d:] < 0).any():
         raise DamageError("the levels of its scalar quantizer are not as they must be")
     bytes_.same("Q", code_size, "the code size of the index")
@@ -177,9 +176,9 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
 
 
 def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
-    """Take the product quantizer of an inverted file, and return the size of a code."""
+    """Read the product quantizer of an inverted file and return the code size."""
     bytes_.same("B", 1, "the mark of residuals")
-    (M,) = bytes_.numbers("Q")  # with 8 bits, the size of a code is the number of its parts
+    (M,) = bytes_.numbers("Q")  # with 8 bits per part, the code size is M bytes
     bytes_.same("Q", d, "the dimension of the product quantizer")
     bytes_.same("Q", M, "the number of parts of a code")
     if M < 1 or d % M:
@@ -220,7 +219,7 @@ def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> NDArray[np.int64]:
 
 
 def _read_direct_map(bytes_: _Bytes) -> NDArray[np.uint64]:
-    """Take the direct map, and return where it points: list number * 2**32 + place."""
+    """Read the direct map and return its entries: list number * 2**32 + offset."""
     (kind,) = bytes_.numbers("B")
     array = bytes_.vector("<i8")
     if kind == _NO_MAP and len(array):

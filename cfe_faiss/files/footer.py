@@ -1,8 +1,8 @@
-"""What an index file holds: what FAISS writes, followed by a footer with what stock FAISS does not keep.
+"""Layout of an index file: the output of FAISS, followed by a footer with the data that FAISS does not store.
 
 Layout, all integers little-endian::
 
-    payload    what faiss.write_index writes; stock FAISS reads it and ignores the rest
+    payload    output of faiss.write_index; stock FAISS reads it and ignores the rest
     sections   raw C-ordered arrays, each at a multiple of 64 bytes from the start of the file
     header     JSON (UTF-8): format, version, kind, parameters, payload (size, CRC-32, and CRC-32 of its structure: all
                before the first stored vector), and name, dtype, shape, offset and CRC-32 of every section
@@ -36,7 +36,7 @@ from cfe_faiss.index.kinds import EvidenceIndex
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
 _VERSION = 3
-_FIRST_VERSION = 2  # that is read; its files have no checksum for each list
+_FIRST_VERSION = 2  # oldest readable version; its files have no checksum per list
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
@@ -50,12 +50,12 @@ Source = Path | str
 
 
 def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
-    """Write an evidence index, checked by :func:`kind_of`, to an empty file."""
+    """Write an evidence index, already checked by :func:`kind_of`, to an empty file."""
     with index.reading():
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
             arrays["list_checksums"] = index.snapshot().native.checksums().reshape(-1, 2)
-        faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS itself overlooks that a disk is full
+        faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
         _append_footer(file, kind_of(index), parameters, arrays)
         _check_written(file, source)
 
@@ -65,7 +65,7 @@ def read(
 ) -> EvidenceIndex:
     """Read an evidence index, or map it from its file.
 
-    ``read_stock`` is given the file and the class of the index, and returns FAISS's part.
+    ``read_stock`` takes the file and the class of the index, and returns FAISS's part.
     """
     with naming(source):
         header, payload = read_structure(file, source)
@@ -86,7 +86,7 @@ def read(
 
 
 def kind_of(index: Any) -> str:
-    """Return what the kind of an evidence index is called in a file; TypeError if it is none."""
+    """Return the name of the kind of an evidence index in files; raise TypeError for other objects."""
     kind = next((name for name, cls in KINDS.items() if isinstance(index, cls)), None)
     if kind is None:
         raise TypeError(f"index must be an evidence index, got {type(index).__name__}")
@@ -98,7 +98,7 @@ def kind_of(index: Any) -> str:
 
 @contextmanager
 def naming(source: Source) -> Iterator[None]:
-    """Turn what is wrong with the contents of a file into an error that names it."""
+    """Convert a DamageError into a ValueError that names the file."""
     try:
         yield
     except DamageError as error:
@@ -106,7 +106,7 @@ def naming(source: Source) -> Iterator[None]:
 
 
 def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
-    """Return what the file says of itself, checked."""
+    """Return the header of the file, checked."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _TRAILER.size))
     tail = file.read(_TRAILER.size)
@@ -137,7 +137,7 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
 
 
 def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payload]:
-    """Return what the file says of itself and the structure of its payload, both checked against each other."""
+    """Return the header and the structure of the payload, checked against each other."""
     header = read_header(file, source)
     payload = read_payload(header["kind"], file, header["payload"]["size"])
     if checksum(file, size=payload.start) != header["payload"]["structure_crc32"]:
@@ -149,7 +149,7 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
 def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> NDArray[Any]:
     shape, dtype = tuple(section["shape"]), np.dtype(section["dtype"])
     if mapped and math.prod(shape):
-        # Private pages ("c"): what might be written to the array would never reach the file.
+        # Copy-on-write ("c"): writes to the array never reach the file.
         return np.asarray(np.memmap(file, dtype, "c", section["offset"], shape))
     array = np.empty(shape, dtype)
     file.seek(section["offset"])

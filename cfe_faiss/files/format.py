@@ -1,4 +1,4 @@
-"""Index files, written as a whole or not at all, read or mapped; their layout: :mod:`cfe_faiss.files.footer`."""
+"""Atomic writes, reads and memory maps of index files; the layout is in :mod:`cfe_faiss.files.footer`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_
 
 
 def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write an evidence index to a file that stock ``faiss.read_index`` opens, too.
+    """Write an evidence index to a file, which stock ``faiss.read_index`` can also open.
 
-    The file takes its name when it is complete and synced: an interrupted write leaves what was at ``path`` before, and
-    nothing else (at worst until the next write there); an index that is mapped from there goes on seeing the old file.
+    The write is atomic: the file is renamed to ``path`` when it is complete and synced. An interrupted write leaves the
+    previous file; a temporary file may remain until the next write. An index mapped from ``path`` keeps the old file.
 
     Parameters
     ----------
     index
-        Evidence index of any kind. The lists of a mapped inverted file are loaded into memory for it.
+        Evidence index of any kind. Writing a mapped inverted file loads its lists into memory.
     path
-        Path of the file. The file of another evidence index is replaced; of a symbolic link, the file that it points
-        to.
+        Path of the file. An existing file of an evidence index is replaced. For a symbolic link, the target is
+        replaced.
     overwrite
         Whether to replace a file that this package has not written.
 
@@ -39,9 +39,9 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite
     TypeError
         If ``index`` is not an evidence index.
     ValueError
-        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer. If
-        this package has not written the file at ``path``, and ``overwrite`` is False. If another index, or an array, is
-        mapped from it; the index that was read from ``path`` may be written back.
+        If ``index`` has an unsupported component, such as another quantizer. If this package has not written the file
+        at ``path``, and ``overwrite`` is False. If another index or array is mapped from it; the index that was read
+        from ``path`` may be written back.
     OSError
         If the file cannot be written.
     """
@@ -56,45 +56,44 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite
 
 
 def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
-    """Read an evidence index that :func:`write_index` wrote, or map it from its file.
+    """Read or memory-map an evidence index written by :func:`write_index`.
 
-    Read into memory, everything in the file is checked first. Mapped, header and structure are checked on opening,
-    labels and partitions when they are first used, and each list of an inverted file when it is first read. The vectors
-    of a mapped exact index are not checked, nor those in files of version 0.2: use :func:`verify_index` where such a
-    file is not trusted.
+    Reading into memory checks the whole file first. Mapping checks header and structure on opening, labels and
+    partitions on first use, and each list of an inverted file on its first read. The vectors of a mapped exact index
+    and of files of version 0.2 are not checked: call :func:`verify_index` for untrusted files.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     io_flags
-        FAISS's own flags, combined by ``|``:
+        FAISS's flags, combined by ``|``:
 
         ``faiss.IO_FLAG_MMAP``, ``faiss.IO_FLAG_MMAP_IFC``
-            Leave the vectors in the file, in any kind of index, and let the system page in what is searched.
-            Such an index cannot be changed. The file must not be written to while it is mapped; replacing it, as
-            :func:`write_index` does, is no trouble.
+            Map the vectors from the file, for any kind of index; the system loads the pages that a search reads. The
+            index is read-only. Do not write to the file while it is mapped; replacing it, as :func:`write_index` does,
+            is safe.
         ``faiss.IO_FLAG_READ_ONLY``
-            Refuse changes, also of an index that is read into memory.
+            Make the index read-only, even in memory.
         ``faiss.IO_FLAG_ONDISK_SAME_DIR``, ``faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE``, ``faiss.IO_FLAG_PQ_SKIP_SDC_TABLE``
-            Nothing: they are about things that evidence indexes do not have.
+            No effect: evidence indexes do not have these features.
 
     Returns
     -------
     EvidenceIndex
-        Of the kind that was written, with the same results. Changing a mapped or read-only index raises RuntimeError.
+        Index of the same kind, with the same results. Changes of a mapped or read-only index raise RuntimeError.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If the file is not an evidence index, is damaged, or is of another format version; or on any other flag. What is
-        checked on first use (see above) raises it then.
+        If the file is not an evidence index, is damaged, or has another format version; or for other flags. Deferred
+        checks (see above) raise it on first use.
 
     Notes
     -----
-    O(lists) for a mapped inverted file. FAISS reads the ids of a mapped exact index and makes a hash table of them.
+    Mapping an inverted file takes O(lists) time. For a mapped exact index, FAISS reads all ids into a hash table.
     """
     mapped, read_only = _understood(io_flags)
     source = Path(path)
@@ -108,19 +107,19 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
 
 
 def verify_index(path: str | os.PathLike[str]) -> None:
-    """Check everything in the file of an evidence index, without loading it into memory.
+    """Check the whole file of an evidence index without loading it into memory.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If the file is not an evidence index, is damaged, or is of another format version.
+        If the file is not an evidence index, is damaged, or has another format version.
     """
     source = Path(path)
     with open_regular(source) as file, footer.naming(source):
@@ -132,12 +131,12 @@ def verify_index(path: str | os.PathLike[str]) -> None:
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what the file of an evidence index says of itself.
+    """Return the header of an index file.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
 
     Returns
     -------
@@ -147,9 +146,9 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If the file is not an evidence index, its header is damaged, or it is of another format version.
+        If the file is not an evidence index, has a damaged header, or has another format version.
     """
     source = Path(path)
     with open_regular(source) as file, footer.naming(source):
@@ -160,8 +159,8 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _understood(io_flags: int) -> tuple[bool, bool]:
-    """Return whether to map the file, and whether to refuse changes."""
-    # IO_FLAG_MMAP has several bits, one of them that of IO_FLAG_SKIP_IVF_DATA.
+    """Return whether to map the file, and whether the index is read-only."""
+    # IO_FLAG_MMAP has several bits, including the bit of IO_FLAG_SKIP_IVF_DATA.
     by_lists = io_flags & faiss.IO_FLAG_MMAP == faiss.IO_FLAG_MMAP
     rest = io_flags & ~faiss.IO_FLAG_MMAP if by_lists else io_flags
     if rest & ~(faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY | _WITHOUT_EFFECT):
@@ -172,7 +171,7 @@ def _understood(io_flags: int) -> tuple[bool, bool]:
 
 
 def _read_stock(file: BinaryIO, cls: Any, mapped: bool) -> Any:
-    # By its descriptor, FAISS opens the very file that was checked, even if another one has taken its name since.
+    # Open by descriptor: FAISS reads the file that was checked, even if the path was replaced since.
     by_lists = issubclass(cls, faiss.IndexIVF)
     flags = 0 if not mapped else faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
     return faiss.read_index(f"/dev/fd/{file.fileno()}", flags)

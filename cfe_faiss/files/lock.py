@@ -1,4 +1,4 @@
-"""Locks on files and folders, where the system has them."""
+"""Locks on files and folders, on systems that support them."""
 
 import os
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ else:
 
 
 def lock(descriptor: int, *, wait: bool) -> None:
-    """Lock an open file for this process, until it is closed; where the system has no locks, do nothing.
+    """Lock an open file for this process until it is closed. Do nothing on systems without locks.
 
     Raises
     ------
     BlockingIOError
         If another process holds the lock, and ``wait`` is False.
     OSError
-        If the file system has no locks.
+        If the file system does not support locks.
     """
     if HAS_LOCKS:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,17 +29,17 @@ def lock(descriptor: int, *, wait: bool) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder, threads among them; wait for one that is there."""
-    if not HAS_LOCKS:  # nor, on Windows, folders that can be opened
+    """Hold an exclusive lock on a folder, against processes and threads; wait if it is taken."""
+    if not HAS_LOCKS:  # Windows also cannot open folders
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            with suppress(OSError):  # some file systems have no locks
+            with suppress(OSError):  # some file systems do not support locks
                 lock(descriptor, wait=True)
             yield
-        finally:  # an interrupt at one of the two leaves the other, which is enough
+        finally:  # unlock and close: either one suffices after an interrupt
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:

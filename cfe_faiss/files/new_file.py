@@ -1,4 +1,4 @@
-"""Files that appear under their name as a whole or not at all, and leave nothing behind when their writer is killed."""
+"""Atomic file writes: a file appears under its name when complete. A killed writer leaves no partial file."""
 
 import os
 import re
@@ -16,10 +16,10 @@ _FILES = Path("/proc/self/fd")
 
 @contextmanager
 def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield an empty file, and put it in the place of ``target`` unless the block raises an error.
+    """Yield an empty file, and move it to ``target`` unless the block raises.
 
-    The file has no name until it is complete, where the system has such files. Elsewhere it has a temporary name in
-    the same folder. Temporary files of writers whose process has ended are removed.
+    The file has no name until it is complete, if the system supports unnamed files. Otherwise it has a temporary name
+    in the same folder. Temporary files of writers whose process has ended are removed.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     OSError
         If the file cannot be written.
     ValueError
-        If another file is there, which may not be replaced.
+        If ``target`` exists and may not be replaced.
     """
     check_owner(target, overwrite=overwrite)
     _remove_stale(target)
@@ -59,7 +59,7 @@ def _temporary_name(target: Path) -> Path:
 
 
 def _without_name(target: Path) -> BinaryIO | None:
-    """Return a file without a name in the folder of ``target``, or None where the system has none."""
+    """Return an unnamed file in the folder of ``target``, or None if the system does not support these."""
     if not hasattr(os, "O_TMPFILE") or not _FILES.is_dir():
         return None
     try:
@@ -71,7 +71,7 @@ def _without_name(target: Path) -> BinaryIO | None:
 def _give_name(file: BinaryIO, name: Path) -> None:
     folder = os.open(name.parent, os.O_RDONLY)
     try:
-        # With a folder, Python calls linkat, which follows the link that stands for the open file.
+        # With a folder descriptor, Python calls linkat, which follows the symbolic link of the open file.
         os.link(_FILES / str(file.fileno()), name, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
@@ -87,14 +87,14 @@ def _with_name(name: Path, target: Path) -> BinaryIO:
 
 
 def _locked(descriptor: int) -> BinaryIO:
-    """Return a file that says, as long as it is open, that somebody writes to it."""
-    with suppress(OSError):  # some file systems have no locks
+    """Return a file that holds a lock while it is open, which marks it as being written."""
+    with suppress(OSError):  # some file systems do not support locks
         lock(descriptor, wait=False)
     return os.fdopen(descriptor, "w+b")
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove temporary files of writers whose process has ended: nobody holds their lock."""
+    """Remove temporary files of writers whose process has ended: their locks are free."""
     if not HAS_LOCKS:
         return
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
@@ -115,7 +115,7 @@ def _remove_if_stale(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the names in a folder outlive a crash of the system."""
+    """Sync a folder to disk, so that its file names survive a system crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Checks before a file is written: it is no input, not mapped, and no file of somebody else."""
+"""Checks of output files: an output must not be an input, mapped, or a file that this package has not written."""
 
 import os
 import re
@@ -29,19 +29,19 @@ _MAPS = Path("/proc/self/maps")
 def check_outputs(
     outputs: Iterable[Path], inputs: Iterable[Path] = (), *, overwrite: bool = False, origins: Iterable[Path] = ()
 ) -> None:
-    """Raise ValueError unless all outputs can be written without the loss of a user's file.
+    """Raise ValueError if writing an output would destroy a user's file.
 
     Parameters
     ----------
     outputs
-        Files, or folders, that a call is about to write.
+        Files or folders to write.
     inputs
-        Files and folders that the same call reads. Hard links and symbolic links to them are the same files.
+        Files and folders that the same call reads. Hard links and symbolic links are resolved.
     overwrite
         Whether to replace files that this package has not written.
     origins
-        Files that the object which is written was read from or written to. They may be mapped: a new file takes the
-        place of the old one, which stays readable.
+        Files that the written object was read from or written to before. They may be mapped: the new file replaces the
+        old one, which stays readable through its map.
     """
     outputs, inputs = ([path for path in paths if path.exists()] for paths in (outputs, inputs))
     for output in outputs:
@@ -53,7 +53,7 @@ def check_outputs(
 
 
 def check_owner(path: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if a file exists that this package has not written, unless it may be replaced."""
+    """Raise ValueError if the file exists and this package has not written it, unless ``overwrite`` is True."""
     if not path.exists() or path.is_dir():
         return
     if not path.is_file():
@@ -66,10 +66,10 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
 
 
 def check_not_mapped(paths: Iterable[Path]) -> None:
-    """Raise ValueError if this process maps one of some files into memory. Only Linux tells which files it maps."""
+    """Raise ValueError if this process maps one of the files. Only Linux lists mapped files; others are not checked."""
     mapped = set()
     for line in _MAPS.read_bytes().splitlines() if _MAPS.exists() else ():
-        with suppress(OSError, IndexError):  # of a file that was removed; of memory that is of no file
+        with suppress(OSError, IndexError):  # a removed file; an anonymous map
             mapped.add(Path(os.fsdecode(line.split(maxsplit=5)[5])).stat()[1:3])
     for path in paths:
         if path.exists() and path.stat()[1:3] in mapped:
@@ -77,7 +77,7 @@ def check_not_mapped(paths: Iterable[Path]) -> None:
 
 
 def is_one_of(path: Path, others: Iterable[Path]) -> bool:
-    """Return whether an existing file or folder is one of some others, which need not exist."""
+    """Return whether an existing file or folder is one of ``others``, which need not exist."""
     return any(other.exists() and path.samefile(other) for other in others)
 
 
@@ -97,16 +97,16 @@ def is_ours(path: Path) -> bool:
 
 
 def path_within(folder: Path, name: object, source: str) -> Path:
-    """Return the path of a file below a folder that another file names.
+    """Return the path of a file below ``folder``, given a relative name from another file.
 
     Parameters
     ----------
     folder
-        Folder that the file must lie in.
+        Folder that must contain the file.
     name
         Relative path.
     source
-        File, and line or entry, that names it: the start of the error.
+        File, and line or entry, that contains the name; the error message starts with it.
 
     Raises
     ------

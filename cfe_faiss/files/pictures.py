@@ -1,4 +1,4 @@
-"""Pictures of Matplotlib in files that this package recognises as its own."""
+"""Matplotlib figures in files with a mark, by which this package recognises its own files."""
 
 from io import BytesIO
 from pathlib import Path
@@ -11,15 +11,15 @@ _COMMENTS = {"png": "Software", "svg": "Title", "pdf": "Creator", "ps": "Creator
 
 
 def write_picture(figure: Any, path: Path, *, overwrite: bool) -> None:
-    """Write a Matplotlib figure, in the format of the suffix (without one: PNG), as a whole or not at all.
+    """Write a Matplotlib figure atomically, in the format of the suffix (PNG if there is none).
 
     Raises
     ------
     OSError
         If the file cannot be written.
     ValueError
-        If Matplotlib does not know the format; or if this package has not written the file that is there, and
-        ``overwrite`` is False. Formats without room for a comment, such as JPEG, are never recognised.
+        If Matplotlib does not know the format. If this package has not written the existing file, and ``overwrite`` is
+        False. Formats without a comment field, such as JPEG, are never recognised.
     """
     kind = path.suffix[1:].lower() or "png"
     options = {"metadata": {_COMMENTS[kind]: MARK}} if kind in _COMMENTS else {}

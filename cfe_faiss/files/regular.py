@@ -1,4 +1,4 @@
-"""Opening files for reading: regular files only, since a pipe in their place would never answer."""
+"""Opening of regular files for reading; a pipe would block forever."""
 
 import os
 import stat
@@ -12,11 +12,11 @@ def open_regular(path: Path) -> BinaryIO:
     Raises
     ------
     ValueError
-        If ``path`` is something else, such as a pipe or a folder.
+        If ``path`` is not a regular file, for example a pipe or a folder.
     OSError
         If the file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # else a pipe waits for its writer
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would block until it has a writer
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ValueError(f"{path} must be a regular file")

@@ -1,4 +1,4 @@
-"""Evidence indexes as bytes in memory, with the layout of their files, and as copies."""
+"""Serialization of evidence indexes to bytes, in the layout of index files, and copies."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SOURCE = "data"
 
 
 def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
-    """Return an evidence index as bytes, with all that it holds: labels and partitions, too.
+    """Serialize an evidence index to bytes, including labels and partitions.
 
-    They are the bytes of a file that :func:`cfe_faiss.write_index` writes, so that stock ``faiss.deserialize_index``
-    takes them, too, as the stock index.
+    The bytes equal the file that :func:`cfe_faiss.write_index` writes. Stock ``faiss.deserialize_index`` also reads
+    them, as the stock index.
 
     Parameters
     ----------
     index
-        Evidence index of any kind. The lists of a mapped inverted file are loaded into memory for it.
+        Evidence index of any kind. Serializing a mapped inverted file loads its lists into memory.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
     TypeError
         If ``index`` is not an evidence index.
     ValueError
-        If something in ``index`` was replaced by what evidence indexes do not support, such as another quantizer.
+        If ``index`` has an unsupported component, such as another quantizer.
 
     Examples
     --------
@@ -56,42 +56,42 @@ def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
 
 
 def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) -> EvidenceIndex:
-    """Return the evidence index that :func:`serialize_index` gave as bytes, or that is in a file that was read.
+    """Return an evidence index from the bytes of :func:`serialize_index` or of an index file.
 
     Parameters
     ----------
     data
-        The bytes: (n,) uint8, or ``bytes``. Everything in them is checked; they are copied, and may change afterwards.
+        Bytes, (n,) uint8 or ``bytes``. They are checked completely and copied.
 
     Returns
     -------
     EvidenceIndex
-        Of the kind that it was, with the same results.
+        Index of the original kind, with the same results.
 
     Raises
     ------
     TypeError
-        If ``data`` are not bytes.
+        If ``data`` is not bytes.
     ValueError
-        If they are not those of an evidence index, are damaged, or are of another format version.
+        If ``data`` is not an evidence index, is damaged, or has another format version.
     """
     return footer.read(cast(BinaryIO, _Memory(_as_bytes(data))), _SOURCE, _read_stock)
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
-    """Return a copy of an evidence index with all that it holds: labels and partitions, too.
+    """Return a copy of an evidence index, including labels and partitions.
 
-    ``faiss.clone_index`` gives the stock index, without them.
+    ``faiss.clone_index`` returns the stock index without these.
 
     Parameters
     ----------
     index
-        Evidence index of any kind. Of a mapped or read-only index the copy is in memory and can be changed.
+        Evidence index of any kind. The copy of a mapped or read-only index is in memory and writable.
 
     Returns
     -------
     EvidenceIndex
-        Of the same kind, with the same results and settings.
+        Index of the same kind, with the same results and settings.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     cls = footer.KINDS[footer.kind_of(index)]
     with index.reading():
         stock, parameters, arrays = index.parts()
-        # Cloned, what is mapped stays mapped.
+        # FAISS's clone of a mapped index would stay mapped.
         clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
     copy = cls.__new__(cls)
@@ -121,11 +121,11 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     return cast(EvidenceIndex, copy)
 
 
-# --- memory as a file -------------------------------------------------------------------------------------------------
+# --- in-memory file ---------------------------------------------------------------------------------------------------
 
 
 class _Memory(io.RawIOBase):
-    """Bytes that are read as a file is, uncopied until then."""
+    """Read-only file over bytes in memory, without a copy."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data, self._place = data, 0

@@ -1,4 +1,4 @@
-"""Checks of what the footer of an index file says and holds, so that no search meets anything it cannot take."""
+"""Validation of the footer of an index file, so that searches only see valid data."""
 
 import math
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def check_header(header: dict[str, Any], end: int) -> None:
-    """Raise DamageError unless a header of this version is complete, and all it points to lies before byte ``end``."""
+    """Raise DamageError unless the header is complete for its version and all sections end before byte ``end``."""
     kind = _taken(header, "kind", str)
     if kind not in _SECTIONS:
         raise DamageError(f"it holds an index of unknown kind {kind!r}")
@@ -104,7 +104,7 @@ def _check_parameters(parameters: dict[str, Any], kinds: Mapping[str, type]) -> 
 
 
 def _check_section(section: dict[str, Any], name: str, dtype: str, place: int) -> int:
-    """Check that a section begins at ``place`` or later, and return where it ends."""
+    """Check that a section starts at byte ``place`` or later, and return its end."""
     shape: list[int] = _taken(section, "shape", list)
     offset = _natural(section, "offset")
     _natural(section, "crc32")
@@ -118,7 +118,7 @@ def _check_section(section: dict[str, Any], name: str, dtype: str, place: int) -
 
 
 def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
-    """Raise DamageError unless the shapes of all sections fit the payload."""
+    """Raise DamageError unless the shapes of all sections match the payload."""
     got = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
     wanted: dict[str, tuple[int, ...]] = {"labels": (payload.ntotal,)}
     if kind == _PQ:
@@ -146,7 +146,7 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
 
 
 def check_lists(payload: Payload, arrays: Arrays) -> None:
-    """Raise DamageError unless centroids and list borders of supplementary partitions can be searched; O(lists)."""
+    """Raise DamageError unless centroids and list boundaries of supplementary partitions are valid; O(lists)."""
     if "centroids" not in arrays:
         return
     if not np.isfinite(arrays["centroids"]).all():
@@ -158,7 +158,7 @@ def check_lists(payload: Payload, arrays: Arrays) -> None:
 
 
 def check_row_sections(payload: Payload, arrays: Arrays) -> None:
-    """Raise DamageError unless labels and references can be searched; O(partitions * n)."""
+    """Raise DamageError unless labels and references are valid; O(partitions * n)."""
     labels, n = arrays["labels"], payload.ntotal
     if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
         raise DamageError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
@@ -171,7 +171,7 @@ def check_row_sections(payload: Payload, arrays: Arrays) -> None:
 
 
 def check_routes(arrays: Arrays) -> None:
-    """Raise DamageError unless queries can be routed; O(lists + entries)."""
+    """Raise DamageError unless the class centroids are valid; O(lists + entries)."""
     if "route_means" not in arrays:
         return
     starts, labels, lists = arrays["route_starts"], arrays["route_labels"], arrays["route_lists"]
@@ -189,7 +189,7 @@ def check_routes(arrays: Arrays) -> None:
 
 
 def check_rows(storage: Snapshot) -> None:
-    """Raise DamageError unless all ids are distinct and allowed, and all vectors unit or zero; O(n (d + log n))."""
+    """Raise DamageError unless all ids are distinct and valid, and all vectors unit or zero; O(n (d + log n))."""
     ids = storage.ids()
     try:
         ordered = np.sort(as_ids("ids", ids))

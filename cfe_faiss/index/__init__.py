@@ -1,1 +1,1 @@
-"""Evidence indexes: exact and inverted file, as FAISS indexes."""
+"""Evidence indexes as FAISS subclasses: exact search and inverted files."""

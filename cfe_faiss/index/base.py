@@ -1,4 +1,4 @@
-"""What every evidence index does: a class that stands before FAISS's own among the bases of an index."""
+"""Mixin with the methods common to all evidence indexes; it precedes the FAISS class in the bases."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class EvidenceMixin(SearchingMixin):
-    """What every evidence index does, over the FAISS class that it is.
+    """Storage, changes and copies of an evidence index, on top of its FAISS base class.
 
-    FAISS's lists hold vectors and ids, and ``_table`` what they do not hold: these two are the index. All else is
-    derived from them when it is needed, and kept until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
+    FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is derived from these
+    two on first use and cached until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
-    Whoever reads is inside of :meth:`reading` and asks :meth:`snapshot` once. Whoever changes the index is inside of
-    :meth:`changing`, and hands the change to a :class:`cfe_faiss.index.transaction.Transaction`, which prepares it
-    aside and commits it by one call of the core, into which neither an interrupt nor another thread can fall.
+    Readers hold the read lock (:meth:`reading`) and take one :meth:`snapshot`. Writers hold the write lock
+    (:meth:`changing`) and pass the change to a :class:`cfe_faiss.index.transaction.Transaction`. It prepares the new
+    data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
     """
 
-    # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
-    _deriving: ReadWriteLock = None  # type: ignore[assignment] # of readers, while one of them makes the snapshot
-    refusal: str = ""  # why the index cannot be changed
-    origins: tuple[Path, ...] = ()  # file that the index was first read from or written to, and the last one written
+    # FAISS rejects attributes that the class does not define, so each has a default here.
+    _deriving: ReadWriteLock = None  # type: ignore[assignment] # held by the reader that builds the snapshot
+    refusal: str = ""  # why the index is read-only; empty if it is not
+    origins: tuple[Path, ...] = ()  # first file read or written, and the last file written
     _table: Table = None  # type: ignore[assignment]
-    _unchecked: Callable[[], None] | None = None  # what is left to check of a file, once rows are used
+    _unchecked: Callable[[], None] | None = None  # deferred checks of the file, run on first use of the rows
 
-    # What FAISS's classes have.
+    # Attributes of the FAISS base class.
     ntotal: int
     sa_code_size: Any
     sa_decode: Any
 
-    # --- what the kinds of index do differently ---------------------------------------------------------------------
+    # --- implemented by each kind of index --------------------------------------------------------------------------
 
     def _new_snapshot(self) -> Snapshot:
-        """Return a new snapshot of the index as it is."""
+        """Return a new snapshot of the index."""
         raise NotImplementedError
 
     def _faiss_lists(self) -> FaissLists:
-        """Return FAISS's lists, for the core."""
+        """Return FAISS's lists as an object of the core."""
         raise NotImplementedError
 
     def _insert(
@@ -68,15 +68,15 @@ class EvidenceMixin(SearchingMixin):
         ids: NDArray[np.int64],
         also: list[Step],
     ) -> None:
-        """Add unit vectors with ids that are known to be new, and do what is to be done in the same moment."""
+        """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
         raise NotImplementedError
 
     def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
-        """Remove the storage rows that are marked, (n,); ``ids`` are those of the rows that stay."""
+        """Remove the rows where ``gone``, (n,), is True; ``ids`` are the ids of the remaining rows."""
         raise NotImplementedError
 
     def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        """Take over new labels of all storage rows."""
+        """Replace the labels of all storage rows, (n,)."""
         raise NotImplementedError
 
     def _emptying(self) -> list[Step]:
@@ -84,26 +84,26 @@ class EvidenceMixin(SearchingMixin):
         raise NotImplementedError
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        """Return what FAISS is to write, and the parameters and arrays that FAISS does not keep."""
+        """Return the index for FAISS to write, and the parameters and arrays that FAISS does not store."""
         raise NotImplementedError
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Take over what :meth:`parts` gave, besides what FAISS has read."""
+        """Restore the parameters and arrays of :meth:`parts`, after FAISS has read its own part."""
         raise NotImplementedError
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------------------------
 
     def _set_up(self, table: Table) -> None:
-        """Give a new index what only it has."""
+        """Initialise the attributes of a new index."""
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
         self._table, self._state, self.refusal, self.checks = table, None, "", None
 
     def reading(self) -> Reading:
-        """Return what ``with`` takes to keep changes out; inside of it, :meth:`snapshot` is the index as it is."""
+        """Return a context manager that holds the read lock: the index does not change inside it."""
         return self._lock.reading()
 
     def snapshot(self) -> Snapshot:
-        """Return the index as it is; for whoever is inside of :meth:`reading` or :meth:`changing`."""
+        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
         id_map.check_unchanged(self.ntotal, len(self._table))
         state = self._state
         if state is not None and self._unchecked is None and self._is_current(state):
@@ -123,7 +123,7 @@ class EvidenceMixin(SearchingMixin):
         return True
 
     def storage(self) -> Snapshot:
-        """Return the stored rows, read-only; they keep the index alive, and raise RuntimeError after it has changed."""
+        """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
         with self._lock.reading():
             own = self.snapshot()
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
@@ -131,7 +131,7 @@ class EvidenceMixin(SearchingMixin):
 
     @contextmanager
     def _unchanged(self, snapshot: Snapshot) -> Iterator[None]:
-        """Keep the index as it is; RuntimeError unless its rows still lie where ``snapshot`` says."""
+        """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
         with self._lock.reading():
             if self.snapshot().native is not snapshot.native:
                 raise RuntimeError("the index has changed since storage() was called; call it again")
@@ -142,20 +142,20 @@ class EvidenceMixin(SearchingMixin):
         with self._lock.reading():
             return self.snapshot().members
 
-    # --- changing it ------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def changing(self) -> Writing:
-        """Return what ``with`` takes to keep everybody out; RuntimeError if the index cannot be changed."""
+        """Return a context manager that holds the write lock; raise RuntimeError if the index is read-only."""
         if self.refusal:
             raise RuntimeError(self.refusal)
         return self._lock.writing()
 
     def _forgetting(self) -> list[Step]:
-        """Return the steps that forget what was worked out from the rows as they lay."""
+        """Return the steps that drop derived data."""
         return [setting(self, "_state", None)]
 
     def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
-        """Return the steps that forget it where these lists change, and no others."""
+        """Return the steps that drop the derived data of these lists only."""
         return self._forgetting()
 
     def _commit(
@@ -184,22 +184,22 @@ class EvidenceMixin(SearchingMixin):
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or the index is not trained; nothing is added then.
+            If an argument is invalid or the index is not trained. The index is then unchanged.
         """
         X = as_unit_rows("x", x, self.d)
         self._add(X, as_labels("labels", labels, len(X)), ids)
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
-        """Add vectors whose class is not known (yet): they are stored, but are no evidence until relabelled.
+        """Add vectors of unknown class: they are stored, but are no evidence until relabelled.
 
-        Parameters and errors are those of :meth:`add_with_labels`; ``numeric_type`` is FAISS's, the type that numbers
-        are rounded to before.
+        Parameters and errors are those of :meth:`add_with_labels`; ``numeric_type`` is FAISS's:
+        the type to which values are rounded first.
         """
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
-        """Add vectors whose class is not known (yet), with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
+        """Add vectors of unknown class with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), None)
 
@@ -208,7 +208,7 @@ class EvidenceMixin(SearchingMixin):
             Transaction(self).insert(X, labels, ids)
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Give stored vectors new classes, as for another model over the same vectors; nothing is clustered again.
+        """Assign new classes to stored vectors, for example from another model. The clustering does not change.
 
         Parameters
         ----------
@@ -220,24 +220,24 @@ class EvidenceMixin(SearchingMixin):
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described; nothing is changed then.
+            If an argument is invalid. The index is then unchanged.
         """
         with self.changing():
             Transaction(self).relabel(id_map.relabelled(self.snapshot(), labels, ids))
 
     def remove_ids(self, x: Any) -> int:
-        """Remove vectors, and return how many.
+        """Remove vectors and return their number.
 
         Parameters
         ----------
         x
-            What ``sel`` of :class:`EvidenceParameters` may be: their ids (those that are not stored are passed over), a
-            mask of the stored vectors in ascending order of their ids, or a ``faiss.IDSelector``.
+            Same types as ``sel`` of :class:`EvidenceParameters`: ids (unknown ids are ignored), a mask of the stored
+            vectors in ascending order of their ids, or a ``faiss.IDSelector``.
 
         Raises
         ------
         TypeError, ValueError
-            If ``x`` is none of these; nothing is removed then.
+            If ``x`` has another type. The index is then unchanged.
         """
         x = self._without_callbacks(x, "x")
         with self.changing():
@@ -247,30 +247,30 @@ class EvidenceMixin(SearchingMixin):
         return int(gone.sum())
 
     def reset(self) -> None:
-        """Remove every vector; an index that was trained stays so."""
+        """Remove all vectors; a trained index stays trained."""
         with self.changing():
             call_steps(self._emptying(), [])
 
     def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
-        """Move all vectors of another index into this one; the other is empty afterwards.
+        """Move all vectors of another index into this one, which empties the other.
 
         Parameters
         ----------
         otherIndex
-            An evidence index (labels come along) or a stock index with inverted lists or an id map (labels are
-            unknown), over vectors of the same length.
+            Evidence index (its labels are kept) or stock index with inverted lists or an id map (labels are unknown),
+            with the same dimension.
         add_id
-            Added to the ids that come. They must not be in this index yet.
+            Offset added to the ids of the other index. The sums must not be in this index yet.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described; nothing is moved then.
+            If an argument is invalid. Both indexes are then unchanged.
         """
         self.check_compatible_for_merge(otherIndex)
         indexes = [one for one in (self, otherIndex) if isinstance(one, EvidenceMixin)]
         with ExitStack() as held:
-            for index in sorted(indexes, key=id):  # in one order, whichever is merged into which
+            for index in sorted(indexes, key=id):  # one global lock order prevents deadlocks
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
                 (X, ids), labels = otherIndex._contents()
@@ -279,12 +279,12 @@ class EvidenceMixin(SearchingMixin):
                 X, ids = id_map.stock_contents(otherIndex)
                 labels, emptying = id_map.unknown_labels(len(X)), [(raw.Index_reset, (otherIndex,))]
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
-            # Decoded and coded once more, a row keeps its code; normalised in between it might not.
+            # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
             Transaction(self).insert(rows, labels, shifted, emptying)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
-        """Raise the error of :meth:`merge_from` unless ``otherIndex`` is of a kind whose vectors it takes."""
+        """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
         if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
             raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
         if not isinstance(otherIndex, EvidenceMixin):
@@ -302,7 +302,7 @@ class EvidenceMixin(SearchingMixin):
         one, two = self.snapshot(), other.snapshot()
         return bool(one.codec == two.codec != codecs.FLAT and np.array_equal(one.levels, two.levels))
 
-    # --- reading vectors back ---------------------------------------------------------------------------------------
+    # --- reconstruction ---------------------------------------------------------------------------------------------
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
@@ -328,23 +328,23 @@ class EvidenceMixin(SearchingMixin):
     # --- copies -----------------------------------------------------------------------------------------------------
 
     def to_stock(self) -> Any:
-        """Return the plain FAISS index that this is, a copy without labels and supplementary partitions."""
+        """Return a plain FAISS index: a copy without labels and supplementary partitions."""
         with self._lock.reading():
             self._check_mapped()
             return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
 
     def class_index(self, label: int) -> Any:
-        """Return a plain FAISS index of the same kind over the vectors of one class, with their ids: a copy.
+        """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
 
         Parameters
         ----------
         label
-            Class, >= 0. A class that no vector has gives an empty index.
+            Class, >= 0. A class without vectors gives an empty index.
 
         Raises
         ------
         TypeError, ValueError
-            If ``label`` is not as described.
+            If ``label`` is invalid.
         """
         wanted = as_labels("label", np.asarray([label]), 1)[0]
         with self._lock.reading():
@@ -356,31 +356,31 @@ class EvidenceMixin(SearchingMixin):
         return stock
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what ``pickle`` and ``copy`` keep: FAISS's bytes and what stock FAISS does not know."""
+        """Return the state for ``pickle`` and ``copy``: FAISS's bytes, and the data that FAISS does not store."""
         with self._lock.reading():
             stock, parameters, arrays = self.parts()
             return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`__getstate__` gave."""
+        """Restore the state of :meth:`__getstate__`."""
         self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
         self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
-        self.snapshot()  # keeps in mind where the lists are
+        self.snapshot()  # caches the addresses of the lists
 
     def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Add the vectors that codes of ``sa_encode`` stand for; their class is not known (yet).
+        """Add vectors of unknown class, given as codes of ``sa_encode``.
 
         Parameters
         ----------
         codes
-            (n, sa_code_size()) uint8, of this index or of one with the same codec.
+            (n, sa_code_size()) uint8, from this index or one with the same codec.
         ids
             As in :meth:`add_with_labels`.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described; nothing is added then.
+            If an argument is invalid. The index is then unchanged.
         """
         given, size = as_array("codes", codes), self.sa_code_size()
         if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
@@ -388,7 +388,7 @@ class EvidenceMixin(SearchingMixin):
         X = as_unit_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d)
         self._add(X, id_map.unknown_labels(len(X)), ids)
 
-    # --- what would lose labels -------------------------------------------------------------------------------------
+    # --- unsupported: would lose labels -----------------------------------------------------------------------------
 
     def _refused(self, name: str, instead: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")

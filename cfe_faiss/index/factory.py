@@ -1,4 +1,4 @@
-"""Indexes from a description string, in FAISS's grammar."""
+"""Index factory: indexes from a description string in FAISS's grammar."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ def index_factory(d: int, description: str) -> EvidenceIndex:
     Parameters
     ----------
     d
-        Length of the vectors.
+        Dimension of the vectors.
     description
-        ``"EvidenceFlat"`` for the exact index. For an inverted file ``"EvidenceIVF<nlist>"`` or, with several
-        partitions, ``"EvidenceIVF<nlist>x<partitions>"``, and how it keeps its vectors:
+        ``"EvidenceFlat"`` for the exact index. ``"EvidenceIVF<nlist>"`` for an inverted file or, with several
+        partitions, ``"EvidenceIVF<nlist>x<partitions>"``, followed by the codec:
 
         ``",Flat"``
-            As they are, 4 * d bytes each.
+            float32, 4 * d bytes per vector.
         ``",SQfp16"``, ``",SQ8"``
-            Rounded, 2 * d or d bytes each.
+            float16 or 8-bit, 2 * d or d bytes per vector.
         ``",PQ<M>,RFlat"``
-            As they are, with codes of M bytes each before them. FAISS's ``PQ<M>x8`` and ``Refine(Flat)`` mean the same.
+            Product-quantizer codes of M bytes, refined by float32 vectors. FAISS's spellings ``PQ<M>x8`` and
+            ``Refine(Flat)`` are accepted, too.
 
     Raises
     ------
     TypeError, ValueError
-        If the description is not one of these; the message names the part that is wrong.
+        If the description is invalid; the message names the invalid part.
 
     Examples
     --------

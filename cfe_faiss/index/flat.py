@@ -24,14 +24,14 @@ _UNSORTED = 8
 class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     """Exact index of counterfactual evidence over inner products of unit vectors.
 
-    A genuine ``faiss.IndexIDMap2`` over a ``faiss.IndexFlatIP``; its rows are kept sorted by label, up to a few that
-    were added last, so that a query's own class is left out as one run of rows and everything else is one matrix
-    product (the paper's LocalCE-B).
+    A subclass of ``faiss.IndexIDMap2`` over a ``faiss.IndexFlatIP``. Rows are sorted by label, except for a few that
+    were added last. The query's class is thus one contiguous range of rows to skip, and the search is one matrix
+    product over the remaining rows (the paper's LocalCE-B).
 
     Parameters
     ----------
     d
-        Length of the vectors.
+        Dimension of the vectors.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     """
 
     _stock = faiss.IndexIDMap2
-    _sorted: int = 0  # rows from the first on that are sorted by label
+    _sorted: int = 0  # number of leading rows that are sorted by label
 
     def __init__(self, d: int) -> None:
         super().__init__(faiss.IndexFlatIP(as_count("d", d)))
@@ -58,7 +58,7 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"IndexEvidenceFlat(d={self.d}, ntotal={self.ntotal})"
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------------------------
 
     def _new_snapshot(self) -> Snapshot:
         return Snapshot(self._table.rows_in_runs(self._faiss_lists(), self.d), self.d)
@@ -66,7 +66,7 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     def _faiss_lists(self) -> FaissLists:
         return list_of(self)
 
-    # --- changing it ------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def _insert(
         self,
@@ -89,11 +89,11 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         )
 
     def _mapping_ids(self) -> Step:
-        """Return the step that makes FAISS's map from ids to rows anew: of as many ids as it had, or less."""
+        """Return the step that rebuilds FAISS's map from ids to rows; the number of ids must not grow."""
         return raw.IndexIDMap2_construct_rev_map, (self,)
 
     def _resizing(self, n: int) -> list[Step]:
-        """Return the steps after which FAISS keeps the first n rows."""
+        """Return the steps that truncate FAISS's storage to the first n rows."""
         flat = faiss.downcast_index(self.index)
         return [
             (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * 4 * self.d)),
@@ -133,47 +133,47 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
             setting(self, "_sorted", 0),
         ]
 
-    # --- searching it ------------------------------------------------------------------------------------------------
+    # --- search ------------------------------------------------------------------------------------------------------
 
     def effort_of(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
-        """Return the effort of a search; ValueError for ``nprobe``, as there are no lists."""
+        """Return the effort of a search; raise ValueError for ``nprobe``, as the index has no lists."""
         effort = super().effort_of(nprobe, recall, exact, memory)
         if nprobe is not None:
             raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self!r}")
         return effort
 
     def _given(self, params: Any) -> Any:
-        # FAISS's id map puts its own selector into the parameters while it searches: other threads must not share them.
+        # FAISS's id map replaces the selector in the parameters during a search, so threads must not share them.
         return faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
 
-    # --- codes, which FAISS's id map does not make -------------------------------------------------------------------
+    # --- codes, which FAISS's id map does not support ----------------------------------------------------------------
 
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
-        """Return vectors, (n, d), as the bytes of their numbers, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
+        """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
         encoded: NDArray[np.uint8] = faiss.downcast_index(self.index).sa_encode(as_matrix("x", x, self.d), codes)
         return encoded
 
     def sa_decode(self, codes: NDArray[np.uint8], x: Any = None) -> NDArray[np.float32]:
-        """Return the vectors, (n, d) float32, that codes stand for."""
+        """Decode codes, (n, 4 * d) uint8, to vectors, (n, d) float32."""
         decoded: NDArray[np.float32] = faiss.downcast_index(self.index).sa_decode(codes, x)
         return decoded
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        """Return FAISS's part, parameters and arrays of the index file."""
+        """Return the stock index, the parameters and the arrays of the index file."""
         snapshot = self.snapshot()
         if len(snapshot.starts) == 2:
             return self, {}, {"labels": snapshot.labels}
-        rows = stable_order(snapshot.labels)  # files hold rows that are sorted by label
+        rows = stable_order(snapshot.labels)  # files store rows sorted by label
         in_order = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
         in_order.add_with_ids(*snapshot.rows(rows))
         return in_order, {}, {"labels": snapshot.labels[rows]}
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Take over parameters and arrays of :meth:`parts`."""
+        """Restore the parameters and arrays of :meth:`parts`."""
         self._set_up(_table_of(self.d, self.ntotal, arrays["labels"]))
         self._sorted, self._unchecked = self.ntotal, check
 

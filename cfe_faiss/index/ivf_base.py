@@ -1,6 +1,6 @@
-"""What every inverted-file evidence index does: a class that stands before FAISS's own among the bases of an index.
+"""Mixin with storage and changes of all inverted-file evidence indexes; it precedes the FAISS class in the bases.
 
-How it is searched is in :mod:`cfe_faiss.index.searching`; here is what it stores, and how that changes.
+The search methods are in :mod:`cfe_faiss.index.searching`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
 class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
-    """What every inverted-file evidence index does, over the FAISS class that it is.
+    """Storage and changes of an inverted-file evidence index, on top of its FAISS base class.
 
     The parameters are those of :class:`cfe_faiss.IndexEvidenceIVF`.
     """
 
     theta: float = math.pi / 3
     weighted: bool = True
-    _supplementary: NDArray[np.float32] = _NO_CENTROIDS  # centroids of all partitions but the first
-    _centroids: NDArray[np.float32] | None = None  # of all partitions, once the first is trained
-    _carried: Carried | None = None  # what the next snapshot takes over from those before it
-    _from_file: Routes | None = None  # and from the file that the index was read from
-    _shared: Any = None  # the quantizer, if other indexes have it, too
+    _supplementary: NDArray[np.float32] = _NO_CENTROIDS  # centroids of the supplementary partitions
+    _centroids: NDArray[np.float32] | None = None  # centroids of all partitions, set by training
+    _carried: Carried | None = None  # derived data carried over to the next snapshot
+    _from_file: Routes | None = None  # class centroids read from the index file
+    _shared: Any = None  # quantizer shared with other indexes
 
-    # What FAISS's classes have.
+    # Attributes of the FAISS base class.
     nlist: int
     code_size: int
     is_trained: bool
@@ -61,7 +61,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # --- a new index ------------------------------------------------------------------------------------------------
 
     def _set_up_lists(self, partitions: int, *, theta: float, weighted: bool, complete: bool, routing: str) -> None:
-        """Set what FAISS's constructor does not know of."""
+        """Set the attributes that FAISS's constructor does not set."""
         self.theta = as_number("theta", theta, 1e-3, math.pi / 2)
         self.weighted = bool(weighted)
         self.complete = bool(complete)
@@ -69,7 +69,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             raise ValueError(f"routing must be 'evidence' or 'nearest', got {routing!r}")
         self.routing = routing
         self.nprobe = min(_NPROBE, self.nlist or _NPROBE)
-        self.is_trained = False  # FAISS takes an index without lists as trained
+        self.is_trained = False  # FAISS considers an index without lists trained
         self.cp.spherical = True
         self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
         self._centroids = None
@@ -86,7 +86,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
     def _adopt(self, ivf: Any, labels: NDArray[np.int32], vectors: NDArray[np.float32] | None = None) -> None:
-        """Take over the lists of a stock index of the same kind and codec, code by code, into an empty index.
+        """Copy the lists of a stock index of the same kind and codec into this empty index, without recoding.
 
         ``labels``, (n,), are in ascending order of ids; ``vectors``, (n, d), in order of the lists. Raises ValueError
         if an id is negative or occurs twice, or a vector is not of length 1.
@@ -106,32 +106,32 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             )
 
     def take_centroids(self, centroids: NDArray[np.float32]) -> None:
-        """Train the index with given centroids, (partitions, nlist, d)."""
+        """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
-    # --- what depends on the codec ----------------------------------------------------------------------------------
+    # --- codec ------------------------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, NDArray[np.float32]]:
-        """Return how vectors are coded, and the levels of that; see :mod:`cfe_faiss.rows.codecs`."""
+        """Return the codec and its levels; see :mod:`cfe_faiss.rows.codecs`."""
         return codecs.FLAT, codecs.NO_LEVELS
 
     def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
-        """Train the codec aside, and return the steps that take it over."""
+        """Train a copy of the codec and return the steps that install it."""
         return []
 
     def _pq_codes(self) -> PqCodes | None:
-        """Return codes that vectors are screened by."""
+        """Return the product-quantizer codes that screen vectors, or None."""
         return None
 
     def _keeps_vectors(self) -> bool:
-        """Whether vectors are kept beside FAISS's lists."""
+        """Whether the index stores float32 vectors in addition to FAISS's lists."""
         return False
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are, the first (FAISS's own lists) included."""
+        """Number of partitions, including the first (FAISS's lists)."""
         return len(self._supplementary) + 1
 
     def centroids(self) -> NDArray[np.float32]:
@@ -147,14 +147,14 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return known
 
     def share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
-        """Take a quantizer and centroids that other indexes have, too, in place of equal ones of its own."""
+        """Replace the quantizer and centroids by equal ones that are shared with other indexes, to save memory."""
         own = self.quantizer
-        self.own_fields = False  # FAISS must not free what others have
+        self.own_fields = False  # FAISS must not free a shared quantizer
         self._shared, self._centroids, self.quantizer = quantizer, centroids, quantizer
         raw.delete_Index(own)
 
     def routes(self) -> Routes:
-        """Return where the evidence of each class lies; valid until the index changes."""
+        """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""
         with self._lock.reading():
             return Derived.of(self.snapshot()).class_means
 
@@ -196,21 +196,21 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self.is_trained,
         )
         Derived(snapshot, self._from_file, self._carried)
-        self._carried = None  # the snapshot has it, and lets it go when it can
+        self._carried = None  # the snapshot owns it now and releases it early
         return snapshot
 
     def _faiss_lists(self) -> FaissLists:
         return inverted_lists(self)
 
     def _check_lists(self, lists: FaissLists, *change: Change) -> None:
-        """Raise RuntimeError if FAISS's lists are not where this class left them, as after ``permute_invlists``."""
+        """Raise RuntimeError if other code has changed FAISS's lists, for example ``permute_invlists``."""
         if not self._table.is_as_left(lists, *change):
             raise RuntimeError(
                 "the inverted lists were changed by other means than the methods of this index, so that labels and "
                 "vectors do not belong together any more; make the index anew by from_stock"
             )
 
-    # --- changing it ------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def train(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Cluster training vectors into the index's partitions.
@@ -218,14 +218,15 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         Parameters
         ----------
         x
-            Vectors, (n, d), n >= nlist; normalised in a copy. At most ``cp.max_points_per_centroid`` a list are used.
+            Vectors, (n, d), n >= nlist; normalised in a copy. Training samples at most ``cp.max_points_per_centroid``
+            vectors per list.
         numeric_type
-            FAISS's: the type that numbers are rounded to before.
+            FAISS's: the type to which values are rounded first.
 
         Raises
         ------
         TypeError, ValueError
-            If ``x`` is not as described, or the index holds vectors already.
+            If ``x`` is invalid, or the index already holds vectors.
         """
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         if len(X) < self.nlist:
@@ -239,7 +240,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             call_steps([*self._making_lists(nlist), *self._training(centroids), *codec], [])
 
     def _making_lists(self, nlist: int) -> list[Step]:
-        """Return the steps that give an index without lists so many."""
+        """Return the steps that allocate ``nlist`` lists; none if they exist."""
         if nlist == self.nlist:
             return []
         lists = faiss.ArrayInvertedLists(nlist, self.code_size)
@@ -256,7 +257,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         ]
 
     def _training(self, centroids: NDArray[np.float32]) -> list[Step]:
-        """Return the steps that take over centroids of all partitions, (partitions, nlist, d)."""
+        """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
         quantizer = faiss.downcast_index(self.quantizer)
         trained: list[Step]
         if isinstance(quantizer, faiss.IndexFlat):
@@ -264,12 +265,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             fresh.add(centroids[0])
             trained = [
                 (raw.UInt8Vector_swap, (quantizer.codes.owned_data, fresh.codes.owned_data)),
-                # What is around the vector keeps its size and address in mind; nothing moves.
+                # The wrapper caches size and address; this resize updates them and moves no data.
                 (raw.MaybeOwnedVectorUInt8_resize, (quantizer.codes, fresh.codes.size())),
                 total(quantizer, len(centroids[0])),
-                total(fresh, 0),  # which is alive until then
+                total(fresh, 0),  # keeps `fresh` alive until this step
             ]
-        else:  # another one that the user has put there
+        else:  # a quantizer set by the user
             rows = faiss.swig_ptr(np.ascontiguousarray(centroids[0]))
             trained = [(raw.Index_reset, (quantizer,)), (raw.Index_add, (quantizer, len(centroids[0]), rows))]
         read_only(centroids)
@@ -292,7 +293,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
         centroids = self._all_centroids()
-        if np.isnan(self._supplementary).any():  # as before training
+        if np.isnan(self._supplementary).any():  # NaN before training
             raise ValueError(
                 "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
                 "holds this one; call train(x) of this one"
@@ -310,7 +311,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         lists: NDArray[np.int32],
         also: list[Step],
     ) -> None:
-        """Add codes to the lists (partitions, n) that are theirs."""
+        """Add codes to their ``lists``, (partitions, n)."""
         change = self._table.insertion(lists[0], labels)
         self._check_lists(faiss_lists, change)
         before, undo, after = self._mapping_more(ids)
@@ -329,7 +330,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         )
 
     def _mapping(self, stored: NDArray[np.int64]) -> list[Step]:
-        """Return the steps that make FAISS's map from ids to places anew, for no other ids than it has."""
+        """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
             return []
@@ -338,7 +339,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
     def _mapping_more(self, ids: NDArray[np.int64]) -> tuple[list[Step], list[Step], list[Step]]:
-        """Return the steps that give FAISS's map room for more ids, that take it back, and that make the map anew."""
+        """Return the steps that reserve space for ``ids`` in the direct map, undo this, and rebuild the map."""
         kind, n = self.direct_map.type, len(self._table)
         if kind == faiss.DirectMap.NoMap:
             return [], [], []
@@ -354,7 +355,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return room[:1], room[1:], anew
 
     def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
-        """Keep a map from ids to places of another type, as ``faiss.IndexIVF.set_direct_map_type``."""
+        """Set the type of the direct map, as ``faiss.IndexIVF.set_direct_map_type``."""
         with self._lock.writing():
             self._check_mapped()
             kept = self.direct_map.type
@@ -362,7 +363,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             call_steps([direct_map(self, type)], undo)
 
     def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:
-        """Keep a map from ids to places, or none, as ``faiss.IndexIVF.make_direct_map``."""
+        """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
     def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
@@ -387,7 +388,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        """Return FAISS's part, parameters and arrays of the index file."""
+        """Return the stock index, the parameters and the arrays of the index file."""
         snapshot = self.snapshot()
         self._check_lists(self._faiss_lists())
         self._check_mapped()
@@ -405,13 +406,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             "references": snapshot.references.reshape(further, n),
             "reference_starts": starts,
         }
-        # So that a mapped index need not read every vector before its first answer.
+        # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
         return in_memory(self), parameters, arrays
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Take over parameters and arrays of :meth:`parts`."""
+        """Restore the parameters and arrays of :meth:`parts`."""
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
         self.complete, self.routing = parameters["complete"], parameters["routing"]
         self._supplementary, self._centroids = arrays["centroids"], None
@@ -424,7 +425,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
 
-    # --- what would lose labels -------------------------------------------------------------------------------------
+    # --- unsupported: would lose labels -----------------------------------------------------------------------------
 
     def add_core(self, *_: Any, **__: Any) -> None:
         """Not supported: use add_with_labels."""
@@ -443,7 +444,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
 
 def as_nlist(nlist: int | str) -> int:
-    """Return how many lists to begin with: none where it is left to ``train``."""
+    """Return the initial number of lists: 0 for "auto", where ``train`` chooses it."""
     if isinstance(nlist, str):
         if nlist != "auto":
             raise ValueError(f"nlist must be a number of lists or 'auto', got {nlist!r}")
@@ -452,7 +453,7 @@ def as_nlist(nlist: int | str) -> int:
 
 
 def automatic_nlist(n: int) -> int:
-    """Return how many lists suit n vectors."""
+    """Return the default number of lists for n vectors."""
     return max(1, min(n, 4 * math.isqrt(n)))
 
 
@@ -462,5 +463,5 @@ def stock_centroids(ivf: Any) -> NDArray[np.float32]:
 
 
 def sample(X: NDArray[np.float32], most: int, seed: int) -> NDArray[np.float32]:
-    """Return X, or ``most`` of its rows if it has more."""
+    """Return X, or a random sample of ``most`` rows if X has more."""
     return X if len(X) <= most else X[np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))]

@@ -1,4 +1,4 @@
-"""Evidence search over an inverted file: one index for our default and, as a preset, for the paper's LocalCE-I."""
+"""Inverted-file index for evidence search, with the paper's LocalCE-I as a preset."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ from cfe_faiss.rows.layout import list_sizes
 class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence over inner products of unit vectors.
 
-    A genuine ``faiss.IndexIVFFlat``: to every FAISS tool it is a stock index over the first partition, each vector
-    stored once. Supplementary partitions hold row numbers only, so the memory is 4 * n * d bytes for the vectors, 8 * n
-    for their ids and 4 * n for every further partition. Rows of a list are kept sorted by label. The first search adds
-    blocks, in which vectors are screened: about (d + 36) * n bytes, or (4 * d + 9) * n where floats are faster, with
-    one partition and up to 2 GiB.
+    A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition, with each vector
+    stored once. Supplementary partitions store row numbers only. The memory is 4 * n * d bytes for vectors, 8 * n for
+    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, the first search
+    adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n if float blocks are faster; 2 GiB at most.
 
     Parameters
     ----------
     d
-        Length of the vectors.
+        Dimension of the vectors.
     nlist
-        Lists (clusters) in a partition. ``"auto"`` leaves it to :meth:`train`, which makes 4 * sqrt(n) of n vectors;
-        until then it is 0.
+        Number of lists (clusters) per partition. With ``"auto"`` it is 0 until :meth:`train` chooses 4 * sqrt(n) for
+        n vectors.
     partitions
-        How many partitions, >= 1; all after the first are supplementary (paper, "Supplementary Partitioning").
+        Number of partitions, >= 1. All but the first are supplementary (paper, "Supplementary Partitioning").
     theta
-        Angle in radians of the caps behind the weight of a vector (paper, "Weighted Clustering"), in (0, pi/2].
+        Angle of the caps in the weight of a vector (paper, "Weighted Clustering"), in radians, in (0, pi/2].
     weighted
-        Whether supplementary partitions are clustered with those weights.
+        Whether the clustering of supplementary partitions uses these weights.
     complete
-        Whether a search widens, list by list, until a row holds min(k, eligible) results.
+        Whether a search probes further lists until a row has min(k, eligible) results.
     routing
-        ``"evidence"`` sends a query to the lists whose members of other classes are near; ``"nearest"`` to the lists
-        that are near as a whole, as the paper does.
+        ``"evidence"`` ranks lists by the similarity of the query to their vectors of other classes; ``"nearest"`` ranks
+        them by their centroids, as in the paper.
 
     Examples
     --------
@@ -86,22 +85,22 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         weighted: bool = True,
         supplementary: bool = True,
     ) -> Self:
-        """Return an index set up as the paper's LocalCE-I (Algorithm 2), untrained.
+        """Return an untrained index with the settings of the paper's LocalCE-I (Algorithm 2).
 
-        A query probes one cluster only, that of the nearest centroid among all partitions, which is the optimal
-        cluster of its optimal partition (the weight rises with the angle). Rows may come back short.
+        A query probes one cluster: the cluster of the nearest centroid of all partitions. It is the optimal cluster of
+        the optimal partition, since the weight increases with the angle. Rows may have fewer than k results.
 
         Parameters
         ----------
         d
-            Length of the vectors.
+            Dimension of the vectors.
         partitions, clusters, theta
             The paper's p, m and theta.
         weighted
-            False is the ablation "w/o WC": supplementary partitions without weights.
+            False selects the ablation "w/o WC": supplementary partitions without weights.
         supplementary
-            False is the ablation "w/o SP": the first partition only. As weights come from the partition before, the
-            only partition has none.
+            False selects the ablation "w/o SP": the first partition only. It has no weights, as these come from the
+            previous partition.
         """
         index = cls(
             d,
@@ -123,14 +122,14 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         Parameters
         ----------
         ivf
-            Trained stock index over inner products; it stays as it is.
+            Trained stock index over inner products; it is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described.
+            If an argument is invalid.
         """
         if not isinstance(ivf, faiss.IndexIVFFlat):
             raise TypeError(f"ivf must be a faiss.IndexIVFFlat, got {type(ivf).__name__}")

@@ -1,4 +1,4 @@
-"""Evidence search over an inverted file whose vectors may stay on disk: short codes say which of them to score."""
+"""Inverted file with product-quantizer codes in memory that select the vectors to score; these may stay on disk."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _MOST = 1e9
 
 
 class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]
-    """Inverted-file index of counterfactual evidence with product-quantizer codes before the vectors themselves.
+    """Inverted-file index of counterfactual evidence with product-quantizer codes and exact re-ranking.
 
-    A genuine ``faiss.IndexIVFPQ``, whose lists hold M bytes a vector. Beside them stand the float32 vectors. A search
-    ranks the vectors of the probed lists by their codes, and the best ``k_factor * k`` of them by the vectors, so that
-    similarities are exact. Probing all lists (and so widening to all of them) passes the codes over and is exact.
+    A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores the float32 vectors.
+    A search ranks the vectors of the probed lists by their codes and re-ranks the best ``k_factor * k`` by the vectors,
+    so similarities are exact. A search of all lists, including a widened search, ignores the codes and is exact.
 
-    The codes save memory when the index is mapped from its file, ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: of the
-    vectors only those that are scored are read from there. In memory they are 4 * d bytes a vector all the same.
+    The codes save memory if the index is mapped from its file, ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: only
+    scored vectors are read. An index in memory also holds all vectors, 4 * d bytes each.
 
     Parameters
     ----------
     d, nlist, partitions, theta, weighted, complete, routing
         As in :class:`IndexEvidenceIVF`.
     M
-        Bytes of a code; d must be a multiple of it.
+        Bytes per code; must divide d.
     k_factor
-        How many vectors are scored for each result wanted, >= 1, as in ``faiss.IndexRefineFlat``; an attribute that
-        can be set at any time.
+        Number of vectors scored per result, >= 1, as in ``faiss.IndexRefineFlat``. The attribute can be set at any
+        time.
 
     Examples
     --------
@@ -90,15 +90,15 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         ----------
         refine
             Trained ``faiss.IndexRefine`` (``IndexRefineFlat``) of a ``faiss.IndexIVFPQ`` with 8-bit codes of residuals
-            and a ``faiss.IndexFlat``, over inner products of vectors of length 1: codes alone do not tell the vectors.
-            It stays as it is.
+            and a ``faiss.IndexFlat``, over inner products of unit vectors. The flat part is required, as codes cannot
+            be decoded exactly. The stock index is not changed.
         labels
             Predicted class of each of its vectors, (n,); -1 for "unknown".
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described.
+            If an argument is invalid.
         """
         ivf, flat = _parts(refine)
         if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
@@ -123,7 +123,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             f"k_factor={self.k_factor:g}, nprobe={self.nprobe}, ntotal={self.ntotal})"
         )
 
-    # --- codes, and the vectors beside them -------------------------------------------------------------------------
+    # --- codes and vectors ------------------------------------------------------------------------------------------
 
     def _keeps_vectors(self) -> bool:
         return True
@@ -138,7 +138,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)
         aside.pq = self.pq
         aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
-        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # alive until then
+        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # keeps it alive
 
     def _pq_codes(self) -> PqCodes:
         codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)
@@ -146,23 +146,23 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         return PqCodes(np.ascontiguousarray(codewords.transpose(0, 2, 1)), centroids)
 
     def own_effort(self) -> Effort:
-        """Return how hard the index searches where a caller does not say."""
+        """Return the default effort of the index."""
         return super().own_effort()._replace(k_factor=_checked(self.k_factor))
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
-        """Not supported: codes alone do not tell the vectors; use add_with_labels."""
+        """Not supported: codes cannot be decoded exactly; use add_with_labels."""
         raise self._refused("add_sa_codes", "codes do not tell the vectors, which are kept, too; use add_with_labels")
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        """Return FAISS's part, parameters and arrays of the index file."""
+        """Return the stock index, the parameters and the arrays of the index file."""
         stock, parameters, arrays = super().parts()
         vectors = self._table.vectors().reshape(-1, self.d)
         return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Take over parameters and arrays of :meth:`parts`."""
+        """Restore the parameters and arrays of :meth:`parts`."""
         self.k_factor = parameters["k_factor"]
         super().restore(parameters, arrays, check)
 
@@ -172,7 +172,7 @@ def _checked(k_factor: float) -> float:
 
 
 def _parts(refine: Any) -> tuple[Any, Any]:
-    """Return the inverted file and the flat index of a stock index that refines the one by the other."""
+    """Return the inverted file and the flat index of a stock ``IndexRefine``."""
     if isinstance(refine, faiss.IndexRefine):
         ivf, flat = faiss.downcast_index(refine.base_index), faiss.downcast_index(refine.refine_index)
         if isinstance(ivf, faiss.IndexIVFPQ) and isinstance(flat, faiss.IndexFlat):

@@ -1,4 +1,4 @@
-"""Evidence search over an inverted file of 8-bit or float16 codes: a quarter or half of the memory."""
+"""Inverted file of 8-bit or float16 codes, with a quarter or half of the memory of float32 vectors."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bi
 
 
 class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
-    """Inverted-file index of counterfactual evidence that keeps each component of a vector in 1 or 2 bytes.
+    """Inverted-file index of counterfactual evidence with 1 or 2 bytes per vector component.
 
-    A genuine ``faiss.IndexIVFScalarQuantizer``. What a code decodes to is the vector of this index: similarities are
-    those of a query with the decoded vectors, ``reconstruct`` gives these, and stored vectors search with them. Of the
-    float32 vectors nothing is kept. Everything else is as in :class:`IndexEvidenceIVF`.
+    A subclass of ``faiss.IndexIVFScalarQuantizer``. The index stores codes only. Its vectors are the decoded codes:
+    similarities, ``reconstruct`` and queries by stored id all use them. Otherwise it works like
+    :class:`IndexEvidenceIVF`.
 
     Parameters
     ----------
     d, nlist, partitions, theta, weighted, complete, routing
         As in :class:`IndexEvidenceIVF`.
     qtype
-        ``faiss.ScalarQuantizer.QT_8bit``, d bytes a vector, each component rounded to 256 steps between the least and
-        the greatest that training saw; or ``faiss.ScalarQuantizer.QT_fp16``, 2 d bytes.
+        ``faiss.ScalarQuantizer.QT_8bit``, d bytes per vector: each component has 256 steps between its minimum and
+        maximum in the training data. Or ``faiss.ScalarQuantizer.QT_fp16``, 2 d bytes per vector.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         d, nlist = as_count("d", d), ivf_base.as_nlist(nlist)
         if qtype not in _CODECS:
             raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
-        # Without residuals a code can be decoded wherever it is, and supplementary partitions may refer to it.
+        # Codes without residuals decode independently of their list, so supplementary partitions can refer to them.
         super().__init__(faiss.IndexFlatIP(d), d, nlist, qtype, faiss.METRIC_INNER_PRODUCT, False)
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
@@ -76,14 +76,14 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         ----------
         ivf
             Trained ``faiss.IndexIVFScalarQuantizer`` over inner products, of type QT_8bit or QT_fp16, with
-            ``by_residual`` False; its vectors have length 1 as far as the codec can say. It stays as it is.
+            ``by_residual`` False, and unit vectors up to the error of the codec. It is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described.
+            If an argument is invalid.
         """
         if not isinstance(ivf, faiss.IndexIVFScalarQuantizer):
             raise TypeError(f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}")
@@ -117,4 +117,4 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)
         aside.sq = self.sq
         aside.sq.train(ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
-        return [(raw.Float32Vector_swap, (self.sq.trained, aside.sq.trained)), total(aside, 0)]  # alive until then
+        return [(raw.Float32Vector_swap, (self.sq.trained, aside.sq.trained)), total(aside, 0)]  # keeps `aside` alive

@@ -1,4 +1,4 @@
-"""Search methods of all kinds of evidence index: each builds a Query and an Effort, and answers it."""
+"""Search methods of all evidence indexes. Each builds a Query and an Effort and passes them to ``answer``."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _EXACTLY = Effort(exact=True)
 
 
 class Searches:
-    """The verbs of every evidence index, in memory, in shards or served: each asks one question with one effort."""
+    """Search methods shared by evidence indexes in memory, in shards and behind replicas."""
 
     d: int
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
-        """Return D, I, (nq, k) both: what is asked."""
+        """Return D and I, both (nq, k)."""
         raise NotImplementedError
 
     def effort_of(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
-        """Return the effort of a search with these arguments, checked."""
+        """Check the arguments and return them as an Effort."""
         return Effort.of(nprobe, recall, exact, memory)
 
     def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Return the evidence of one query if it can be searched as it was handed in, else None."""
+        """Search one query that needs no conversion. Return None if the fast path does not apply."""
         return None
 
     def search_evidence(  # noqa: PLR0913
@@ -59,8 +59,8 @@ class Searches:
     ) -> Results:
         """Return the k most similar stored vectors of other classes than the queries'.
 
-        Many queries are searched list by list: those that lie in one list are routed together. So a query may probe
-        other lists among many than alone.
+        Batches are searched list by list, and queries of one list are routed together. A query in a batch may thus
+        probe other lists than the same query by itself.
 
         Parameters
         ----------
@@ -69,38 +69,38 @@ class Searches:
         labels_q
             Predicted class of each query, (nq,).
         k
-            Results wanted for each query, >= 1.
+            Number of results per query, >= 1.
         nprobe
-            Lists probed, of all partitions together; by default the index's own ``nprobe``. From partitions *
-            nlist on the result is exact. ValueError for an index without lists, which is always exact.
+            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index. The result is exact
+            if nprobe >= partitions * nlist. An index without lists is always exact and raises ValueError.
         recall
-            In place of ``nprobe``: the recall@k wanted, in (0, 1]; 1 is exact. The mean over all queries reaches it,
+            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
             and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
-            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists alone, so
-            that other queries do not matter. With ``sel`` it is measured at each call, and up to 2,000 queries are
-            searched exactly, which takes less.
+            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists by itself,
+            independent of the other queries. With ``sel``, the number is measured in each call; up to 2,000 queries
+            are then searched exactly, which is faster than measuring.
         exact
-            In place of ``nprobe``: whether to return the exact result.
+            Instead of ``nprobe``: whether to return the exact result.
         sel
-            Only vectors that it selects are evidence: what ``sel`` of :class:`EvidenceParameters` may be, such as a
-            mask or ids.
+            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
+            :class:`EvidenceParameters`.
         memory
-            Bytes for copies of vectors, >= 1, where many queries are searched; by default 2 GiB. With less, the work is
-            done in several passes. Results come on top of it.
+            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
+            passes. Result arrays are not included.
         progress
-            What to call a progress bar; None for none.
+            Title of the progress bar; None shows no bar.
 
         Returns
         -------
         D, I
-            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. Where
-            fewer than k vectors are eligible, the rest is id -1 with FAISS's padding value. Unless the index was made
-            with ``complete=False``, the search of a row goes on in further lists until the row is complete.
+            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. If
+            fewer than k vectors are eligible, the row is padded with id -1 and FAISS's padding value. Unless the index
+            has ``complete=False``, the search of a row continues in further lists until the row is complete.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described.
+            If an argument is invalid.
         """
         if sel is None and not exact and memory is None and (recall is None or nprobe is None):
             found = self._at_once(xq, labels_q, k, nprobe, recall)
@@ -129,62 +129,62 @@ class Searches:
         ids
             Stored ids, (nq,); by default all of them in ascending order.
         k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_evidence`; ``sel`` is about the evidence, not about the queries.
+            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries.
 
         Returns
         -------
         D, I
-            As in :meth:`search_evidence`; rows of vectors with an unknown class are all padding.
+            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or an id is not in the index.
+            If an argument is invalid, or an id is not in the index.
         """
         query = Query(as_count("k", k), ids=ids, sel=sel)
         return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
 
 
 class SearchingMixin(Searches):
-    """The searches of an evidence index, among the bases of :class:`cfe_faiss.index.base.EvidenceMixin`."""
+    """Searches of an evidence index in memory; a base of :class:`cfe_faiss.index.base.EvidenceMixin`."""
 
-    # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
+    # FAISS rejects attributes that the class does not define, so each has a default here.
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
-    _single: SingleSearch | None = None  # what searches one query, until the index changes
+    _single: SingleSearch | None = None  # fast path for one query, until the index changes
     _state: Snapshot | None = None
-    routing: str = ""  # there are no lists to rank
-    # Checksums of mapped lists, and which of them belong to each list.
+    routing: str = ""  # no lists to rank
+    # Checksums of mapped lists, and the assignment of checksums to lists.
     checks: tuple[list[ListChecks], NDArray[np.int64]] | None = None
     complete: bool
 
-    # What FAISS's classes have.
+    # Attributes of the FAISS base class.
     this: Any
 
     def snapshot(self) -> Snapshot:
-        """Return the index as it is; for whoever is inside of :meth:`reading` or :meth:`changing`."""
+        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
         raise NotImplementedError
 
     def own_effort(self) -> Effort:
-        """Return how hard the index searches where a caller does not say: exactly."""
+        """Return the default effort of the index: exact search."""
         return _EXACTLY
 
-    # --- one question -----------------------------------------------------------------------------------------------
+    # --- answer: the common entry point of all searches -------------------------------------------------------------
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
-        """Return D, I, (nq, k) both: what is asked, as every search of the index asks it."""
+        """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
         with self._lock.reading():
             return answers.search(query.on(self.snapshot()), effort.over(self.own_effort()), progress)
 
     def without_callbacks(self, query: Query) -> Query:
-        """Return the query with ids in place of a selector that calls Python, which is evaluated outside the lock."""
+        """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
         if not calls_python(query.sel):
             return query
         return replace(query, sel=self._without_callbacks(query.sel, f"{query.name}sel"))
 
     def _without_callbacks(self, sel: Any, name: str) -> Any:
-        """Return a selector, or the ids that it accepts where it calls Python."""
+        """Return the selector, or the ids that it accepts if it calls Python."""
         if not calls_python(sel):
             return sel
         with self._lock.reading():
@@ -201,17 +201,17 @@ class SearchingMixin(Searches):
     def answer_on(
         self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
     ) -> Results:
-        """Return the same for whoever is inside of :meth:`reading` and holds the snapshot, or has bound the query."""
+        """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
         bound = query.on(snapshot) if isinstance(query, Query) else query
         return answers.search(bound, effort.over(self.own_effort()), progress)
 
-    # --- the verbs --------------------------------------------------------------------------------------------------
+    # --- evidence search --------------------------------------------------------------------------------------------
 
     def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Return the evidence of one query if it is handed in as it is searched, else None: nothing is refused here.
+        """Search one query that needs no conversion. Return None if the fast path does not apply; never raise.
 
-        This is :func:`search_evidence` without a copy, a conversion or an object that a single query can do without.
-        They would take longer than to search a small index.
+        This is :func:`search_evidence` without copies, conversions and temporary objects, which would take longer than
+        the search of a small index.
         """
         if self.routing != "evidence":
             return None
@@ -234,32 +234,32 @@ class SearchingMixin(Searches):
             nprobe = answers.known_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
-        # What FAISS's object is asked for by its pointer takes a tenth of the time of an attribute.
+        # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
         found = single.search(xq, labels_q, k, nprobe, self.complete, raw.Index_ntotal_get(self.this))
-        if found is None:  # perhaps since somebody was about to change the index
+        if found is None:  # for example because a change was pending
             self._single = None
         return found
 
     def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
-        """Return all evidence with similarity >= ``threshold``, wherever in the index it is.
+        """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
 
         Parameters
         ----------
         xq, labels_q, sel
             As in :meth:`search_evidence`.
         threshold
-            Lowest similarity wanted.
+            Minimum similarity.
 
         Returns
         -------
         lims, D, I
-            As FAISS's ``range_search``: the results of query q are ``D[lims[q]:lims[q + 1]]`` and the same of I, best
-            first; equal similarity: smaller id first.
+            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query q, and the same
+            slice of ``I`` its ids. Best first; equal similarity: smaller id first.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described.
+            If an argument is invalid.
         """
         X = as_unit_rows("xq", xq, self.d)
         labels = as_labels("labels_q", labels_q, len(X))
@@ -271,23 +271,23 @@ class SearchingMixin(Searches):
         with self._lock.reading():
             return answers.within(self.snapshot(), query)
 
-    # --- the same through FAISS's own searches ----------------------------------------------------------------------
+    # --- FAISS's search methods -------------------------------------------------------------------------------------
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
     ) -> Results:
-        """Return the k nearest vectors, as ``faiss.Index.search``; with ``EvidenceParameters`` the k best evidences.
+        """Return the k nearest vectors, as ``faiss.Index.search``; with ``EvidenceParameters``, the best k evidences.
 
         Parameters
         ----------
         x
-            Queries, (nq, d). For evidence they are normalised in a copy.
+            Queries, (nq, d). An evidence search normalises a copy.
         k
-            Results wanted for each, >= 1.
+            Number of results per query, >= 1.
         params
             :class:`cfe_faiss.EvidenceParameters` for evidence; FAISS's own parameters, or None, for a plain search.
         D, I
-            Arrays to write the results into, (nq, k) float32 and int64.
+            Output arrays, (nq, k) float32 and int64.
 
         Returns
         -------
@@ -297,7 +297,7 @@ class SearchingMixin(Searches):
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described.
+            If an argument is invalid.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Results = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
@@ -313,19 +313,19 @@ class SearchingMixin(Searches):
     def search_and_reconstruct(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, R: Any = None, **stock: Any
     ) -> Any:
-        """Return what :meth:`search` does, and the vectors that it found.
+        """Return the results of :meth:`search` and their vectors.
 
         Parameters
         ----------
         x, k, params, D, I
             As in :meth:`search`.
         R
-            Array to write the vectors into, (nq, k, d) float32.
+            Output array for the vectors, (nq, k, d) float32.
 
         Returns
         -------
         D, I, R
-            Similarities, ids and vectors, (nq, k, d) float32; NaN where there is no result, as in FAISS.
+            Similarities, ids and vectors, (nq, k, d) float32. Vectors of padding are NaN, as in FAISS.
         """
         name = "search_and_reconstruct"
         if not isinstance(params, EvidenceParameters):
@@ -345,10 +345,10 @@ class SearchingMixin(Searches):
     assign = reading("assign")
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
-        """Return all vectors above a similarity, as ``faiss.Index.range_search``, or with parameters all evidence.
+        """Return all vectors above a similarity, as ``faiss.Index.range_search``; with parameters, all evidence.
 
-        As in FAISS, a plain search returns similarities > ``thresh``, in no order; with ``EvidenceParameters`` evidence
-        comes as from :meth:`range_search_evidence`, with similarity >= ``thresh`` and best first.
+        As in FAISS, a plain search returns similarities > ``thresh`` in undefined order. With ``EvidenceParameters``,
+        results have similarity >= ``thresh`` and come best first, as from :meth:`range_search_evidence`.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
@@ -360,15 +360,15 @@ class SearchingMixin(Searches):
     def _asked(
         self, method: str, x: ArrayLike, params: EvidenceParameters, stock: dict[str, Any], **many: Any
     ) -> Query:
-        """Return what parameters ask about vectors; TypeError where arguments of FAISS's come with them."""
+        """Return the query of ``params`` for vectors ``x``; raise TypeError if arguments of FAISS are given, too."""
         if stock:
             raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
         return params.query(as_unit_rows("x", x, self.d), **many)
 
     def _of_stock(self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any]) -> Any:
-        """Return what FAISS's own search does, while nothing changes the index.
+        """Call FAISS's search method under the read lock.
 
-        ``faiss.contrib.torch_utils`` puts methods in their place that take tensors, but no parameters.
+        ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no parameters.
         """
         params = self._parameters_without_callbacks(params)
         own = getattr(self._stock, name)
@@ -379,74 +379,75 @@ class SearchingMixin(Searches):
             return method(self, *about, **further, **({} if params is None else {"params": self._given(params)}))
 
     def _check_mapped(self, lists: NDArray[np.int64] | None = None) -> None:
-        """Compare mapped lists, all by default, with their checksums: FAISS is about to read them."""
+        """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
         if self.checks is not None:
             self.snapshot().native.check_lists(lists)
 
     def _check_probed(self, x: Any, params: Any) -> None:
-        """Compare with their checksums what a plain search may read."""
+        """Compare the lists that a plain search may read with their checksums."""
 
     def _given(self, params: Any) -> Any:
         return params
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
-        """Return the recall@k of each stored class in a search for a recall: 1, as an index without lists is exact."""
+        """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
         with self._lock.reading():
             return dict.fromkeys(self.snapshot().class_counts[0].tolist(), 1.0)
 
     def excluding(self, label: int) -> Excluding:
-        """Return a view whose ``search(x, k)`` leaves the class ``label`` out, for code that knows no classes."""
+        """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
 
 
 class ListSearchingMixin(SearchingMixin):
-    """What only an index with lists is asked."""
+    """Additional searches of an index with lists."""
 
     complete: bool = True
     routing: str = "evidence"
     nprobe: int
 
     def own_effort(self) -> Effort:
-        """Return how hard the index searches where a caller does not say: in ``nprobe`` lists."""
+        """Return the default effort of the index: ``nprobe`` lists."""
         return Effort(self.nprobe, complete=self.complete, routing=self.routing)
 
     def nprobe_for(self, recall: float, k: int = 10) -> int:
-        """Return the smallest ``nprobe`` at which the evidence of all stored vectors has a wanted recall@k.
+        """Return the smallest ``nprobe`` at which the evidence of all stored vectors reaches a recall@k.
 
-        It is measured for each class, see :meth:`recall_by_class`. ``search_stored(k=k, recall=recall)`` probes this
-        number of lists for the class that needs the most, and fewer for others.
+        The recall is measured for each class, see :meth:`recall_by_class`. ``search_stored(k=k, recall=recall)`` probes
+        this number of lists for the most demanding class, and fewer for the others.
 
         Parameters
         ----------
         recall
-            In (0, 1].
+            Target recall, in (0, 1].
         k
-            Results wanted for each vector, >= 1.
+            Number of results per vector, >= 1.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or the index is empty.
+            If an argument is invalid, or the index is empty.
         """
         number, found = self._calibration(recall, k, None)
         return number if found is None else found.most
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
-        """Return the recall@k of each class that was measured for ``search_stored(k=k, recall=recall)``.
+        """Return the measured recall@k of each class for ``search_stored(k=k, recall=recall)``.
 
-        A sample of each class, about 250 to 1,000 of its stored vectors, is searched exactly and in more and more
-        lists, until a lower 99.5 % confidence bound of the recall reaches ``recall - 0.01`` for this class, and the
-        bound of the mean over all classes ``recall``. Classes of fewer than 100 stored vectors are measured together.
-        The measurement is kept until the index changes.
+        A sample of each class, about 250 to 1,000 stored vectors, is searched exactly and with increasing ``nprobe``.
+        The search stops when the lower 99.5 % confidence bound of the recall reaches ``recall - 0.01`` for this class,
+        and the bound of the mean over all classes reaches ``recall``. Classes with fewer than 100 stored vectors are
+        measured together. The measurement is cached until the index changes.
 
         Parameters
         ----------
         recall
-            In (0, 1].
+            Target recall, in (0, 1].
         k
-            Results wanted for each vector, >= 1.
+            Number of results per vector, >= 1.
         queries
-            How many stored vectors are searched at once: many are searched in groups, few alone. None: all of them.
+            Number of stored vectors in one call: large batches are searched in groups, small ones query by query. None:
+            all stored vectors.
 
         Returns
         -------
@@ -456,7 +457,7 @@ class ListSearchingMixin(SearchingMixin):
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or the index is empty.
+            If an argument is invalid, or the index is empty.
 
         Examples
         --------
@@ -474,7 +475,7 @@ class ListSearchingMixin(SearchingMixin):
         return super().recall_by_class(recall, k, queries=queries) if found is None else dict(found.recall)
 
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
-        """Return the number of all lists, and the calibration for a recall; None if that is all lists."""
+        """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
         with self._lock.reading():
             snapshot = self.snapshot()
@@ -483,12 +484,12 @@ class ListSearchingMixin(SearchingMixin):
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
 
     def prepare(self, k: int = 10, *, recall: float | None = None) -> dict[str, Any]:
-        """Derive the data that first searches need now, and return the measured choices.
+        """Compute the data that the first searches would derive, and return the measured choices.
 
         Parameters
         ----------
         k, recall
-            As in :meth:`search_evidence`: with a recall, the number of lists that reaches it is measured, too, for
+            As in :meth:`search_evidence`. With a recall, the number of lists that reaches it is also measured, for
             single queries and for all vectors.
         """
         effort = Effort.of(recall=recall).over(self.own_effort())
@@ -510,7 +511,7 @@ class ListSearchingMixin(SearchingMixin):
         memory: int | None = None,
         progress: str | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the evidence of stored vectors, as :meth:`search_stored` does, and which rows are provably exact.
+        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
 
         Parameters
         ----------
@@ -522,18 +523,18 @@ class ListSearchingMixin(SearchingMixin):
         D, I
             As from :meth:`search_stored`.
         certified
-            Whether no list that was left out can hold anything that belongs into the row, (nq,) bool. Rows that are
-            exact without a proof are many, above all where vectors have many dimensions.
+            Whether a bound proves that no skipped list can hold a better result, (nq,) bool. Many exact rows have no
+            such proof, above all in high dimensions.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or an id is not in the index.
+            If an argument is invalid, or an id is not in the index.
 
         Notes
         -----
-        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). Besides the
-        search, this takes as long as to compare every query with every centroid.
+        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
+        addition to the search, this takes the time to compare every query with every centroid.
         """
         query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
         effort = Effort.of(nprobe, memory=memory).over(self.own_effort())
@@ -552,7 +553,7 @@ class ListSearchingMixin(SearchingMixin):
         for start in range(0, len(X), _CHUNK):
             some = X[start : start + _CHUNK]
             S = some @ centroids.T
-            rounding = 4 * snapshot.margin * np.linalg.norm(some, axis=1)  # FAISS sums in another order
+            rounding = 4 * snapshot.margin * np.linalg.norm(some, axis=1)  # FAISS sums in a different order
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 

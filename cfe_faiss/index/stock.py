@@ -1,4 +1,4 @@
-"""FAISS's own methods on an evidence index: those that only read wait while it changes."""
+"""FAISS's methods on an evidence index. Methods that read hold the read lock."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ _NUMERIC_TYPES = {faiss.Float32: np.float32, faiss.Float16: np.float16, faiss.In
 
 
 def reading(name: str) -> Callable[..., Any]:
-    """Return FAISS's method of that name as a method that nothing changes the index under."""
+    """Return FAISS's method ``name`` as a method that holds the read lock."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if "params" in kwargs:
@@ -28,7 +28,7 @@ def reading(name: str) -> Callable[..., Any]:
 
 
 def as_numeric(x: Any, numeric_type: int) -> Any:
-    """Return vectors as the numbers that FAISS's ``numeric_type`` names, as FAISS's own methods round them."""
+    """Round vectors to FAISS's ``numeric_type``, as FAISS's methods do."""
     if numeric_type not in _NUMERIC_TYPES:
         raise ValueError(f"numeric_type must be Float32, Float16 or Int8 of faiss, got {numeric_type!r}")
     if numeric_type == faiss.Float32:
@@ -37,7 +37,7 @@ def as_numeric(x: Any, numeric_type: int) -> Any:
 
 
 def written(name: str, result: NDArray[Any], out: Any) -> Any:
-    """Return a result, written into the array or tensor that the caller gave for it, if any."""
+    """Write a result into the caller's array or tensor ``out``, if given, and return it."""
     if out is None:
         return result
     target = out.numpy() if _is_tensor(out) else out
@@ -48,12 +48,12 @@ def written(name: str, result: NDArray[Any], out: Any) -> Any:
 
 
 def like(x: Any, result: Any) -> Any:
-    """Return a result as a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use, as FAISS does then."""
+    """Return a result as a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use, as FAISS does."""
     return _as_tensor(result) if _is_tensor(x) and _gives_tensors() else result
 
 
 def _gives_tensors() -> bool:
-    """Whether ``faiss.contrib.torch_utils`` was imported, which changes FAISS's classes."""
+    """Whether ``faiss.contrib.torch_utils`` was imported, which patches FAISS's classes."""
     return hasattr(faiss.Index, "search_numpy")
 
 

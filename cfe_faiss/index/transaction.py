@@ -1,7 +1,7 @@
-"""Changes of an index for whoever is inside of ``index.changing()``: each is prepared aside and committed at once.
+"""Changes of an index, for callers inside ``index.changing()``. Each is prepared separately and committed atomically.
 
-``also`` are steps that are taken in the same moment, such as ``setting(owner, name, value)``: what an owner keeps
-beside an index changes with it, or not at all.
+``also`` are further steps of the same commit, such as ``setting(owner, name, value)``. They keep the data of an owner
+consistent with its index: both change, or neither.
 """
 
 from typing import Any
@@ -19,14 +19,14 @@ Ids = NDArray[np.int64]
 
 
 class Transaction:
-    """What may be done to the rows of an index, which is not checked again but for ids."""
+    """Changes of the rows of an index. Only ids are checked; the caller checks all other arguments."""
 
     def __init__(self, index: Any) -> None:
         self._index = index
         self._lists = index._faiss_lists()
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ids:
-        """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
+        """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""
         table = self._index._table
         id_map.check_unchanged(self._index.ntotal, len(table))
         return id_map.new_ids(table, self._lists, ids, n)
@@ -38,14 +38,14 @@ class Transaction:
     def append(
         self, codes: Bytes, labels: Labels, ids: ArrayLike | None, lists: NDArray[np.int32], **also: Any
     ) -> None:
-        """Add codes to their lists, (partitions, n), with ``vectors`` beside them where the index keeps vectors."""
+        """Add codes to their ``lists``, (partitions, n); ``vectors`` are required if the index stores them."""
         vectors, steps = also.get("vectors"), also.get("also", [])
         self._index._append(self._lists, codes, vectors, labels, self.new_ids(ids, len(codes)), lists, steps)
 
     def remove(self, gone: NDArray[np.bool_], also: list[Step] | None = None) -> None:
-        """Remove the rows that are marked, (n,)."""
+        """Remove the rows where ``gone``, (n,), is True."""
         self._index._remove(gone, self._index.snapshot().row_ids[~gone], also or [])
 
     def relabel(self, labels: Labels, also: list[Step] | None = None) -> None:
-        """Give all rows new labels, (n,)."""
+        """Replace the labels of all rows, (n,)."""
         self._index._relabel(labels, also or [])

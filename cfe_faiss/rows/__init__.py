@@ -1,1 +1,1 @@
-"""Rows as FAISS keeps them: where they lie, how they are coded, and how they are found by id."""
+"""Rows in FAISS's storage: addresses, codecs, and the map from ids to rows."""

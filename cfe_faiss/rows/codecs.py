@@ -1,16 +1,15 @@
-"""Codecs: how the vectors of a list are kept. The core reads them where FAISS keeps them.
+"""Codecs of the vectors in a list. The core reads codes in place, from FAISS's storage.
 
 =========  ==================  ==============================================================================
-codec      bytes a vector      component i of a row with the codes c
+codec      bytes per vector    component i of a row with the codes c
 =========  ==================  ==============================================================================
 ``FLAT``   4 d                 c[i], a float32
 ``FP16``   2 d                 c[i], a float16 (FAISS's ``QT_fp16``)
 ``SQ8``    d                   low[i] + (c[i] + 0.5) / 255 * spread[i], c[i] one byte (FAISS's ``QT_8bit``)
 =========  ==================  ==============================================================================
 
-``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2, 0). What a row
-decodes to is what the index holds: every similarity is that of decoded rows, with the same bits whichever way a row was
-reached.
+``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2, 0). The vectors of
+an index are its decoded rows. Every similarity is computed from decoded rows, with the same bits in every engine.
 """
 
 import numpy as np
@@ -22,19 +21,19 @@ NO_LEVELS = np.empty((2, 0), np.float32)
 
 Floats = NDArray[np.float32]
 
-_HALF_ROUNDING = 2.0**-11  # of a component, as a share of it
+_HALF_ROUNDING = 2.0**-11  # relative rounding error of a component
 
 
 def row_size(codec: int, d: int) -> int:
-    """Return how many bytes a vector takes."""
+    """Return the number of bytes per vector."""
     return {FLAT: 4 * d, FP16: 2 * d, SQ8: d}[codec]
 
 
 def norm_bound(codec: int, levels: Floats) -> float:
-    """Bound the norm of what a unit vector decodes to.
+    """Bound the norm of a unit vector after encoding and decoding.
 
-    ``SQ8``: a component outside of what the codec was trained for is moved to the nearest end of the range, which makes
-    it smaller where the range holds 0, and else at most as large as that end; then it is rounded by spread / 510.
+    ``SQ8``: a component outside the trained range is clipped to the nearest end of the range. Clipping makes it smaller
+    if the range contains 0, and otherwise at most as large as that end. Rounding then adds at most spread / 510.
     """
     if codec == FLAT:
         return 1.0
@@ -46,10 +45,10 @@ def norm_bound(codec: int, levels: Floats) -> float:
 
 
 def screening_factor(codec: int, levels: Floats) -> float:
-    """Bound the error of a screening product of decoded rows, in units of that of unit rows.
+    """Bound the error of a screening product of decoded rows, relative to the bound for unit rows.
 
     Both rows may be longer than 1, and a product with 8-bit codes, x·low + sum of (x[i] spread[i] / 255) (c[i] + 0.5),
-    may have terms that are larger than itself.
+    may have terms larger than their sum.
     """
     bound = norm_bound(codec, levels)
     terms = 1.01 * float(np.linalg.norm(levels, axis=1).sum())
@@ -60,6 +59,6 @@ def screening_error(d: int) -> float:
     """Bound |fl(x·y) - similarity(x, y)| for unit rows of length d, summed in float32 in any order.
 
     The classical bound is d * 2**-24 for the sum of products (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 3.1); the rest covers the rounding of the similarity itself and norms that are 1 up to rounding.
+    section 3.1); the rest covers the rounding of the similarity and of the norms.
     """
     return (d + 16) * 2.0**-24

@@ -1,8 +1,7 @@
-"""FAISS's functions as its compiled module has them.
+"""FAISS's functions without their Python wrappers.
 
-What ``import faiss`` shows of them are methods written in Python: an interrupt may fall into these. A change of an
-index is handed over to the core as a list of steps (function, arguments) with the bare functions, so that no line of
-Python runs.
+``import faiss`` exposes methods written in Python, which an interrupt can stop halfway. A change of an index is a list
+of steps (function, arguments) with the compiled functions. The core runs it without Python code in between.
 """
 
 import sys
@@ -20,7 +19,7 @@ raw: Any = getattr(_module, "_" + _module.__name__.rpartition(".")[2])
 
 
 def inverted_lists(ivf: Any) -> FaissLists:
-    """Return the inverted lists of an index, for the core."""
+    """Return the inverted lists of an index as an object of the core."""
     lists = (pointer_to(ivf.invlists),)
     return FaissLists(
         size=(raw.InvertedLists_list_size, lists),
@@ -32,12 +31,12 @@ def inverted_lists(ivf: Any) -> FaissLists:
 
 
 def pointer_to(proxy: Any) -> Any:
-    """Return what SWIG's proxy of an object of FAISS wraps: a function that gets this takes a fifth of the time."""
+    """Return the pointer inside SWIG's proxy of a FAISS object; calls with it take a fifth of the time."""
     return proxy.this
 
 
 def list_of(id_map: Any) -> FaissLists:
-    """Return the rows of an ``IndexIDMap`` over an ``IndexFlat``, for the core: as one list."""
+    """Return the rows of an ``IndexIDMap`` over an ``IndexFlat`` as one list, for the core."""
     ids = (id_map.id_map,)
     return FaissLists(
         size=(raw.Int64Vector_size, ids),
@@ -49,17 +48,17 @@ def list_of(id_map: Any) -> FaissLists:
 
 
 def setting(owner: Any, name: str, value: Any) -> Step:
-    """Return the step that sets an attribute of a Python object; it must have been set before."""
+    """Return the step that sets an existing attribute of a Python object."""
     attributes = owner.__dict__
-    assert name in attributes, name  # a new name may take memory
+    assert name in attributes, name  # a new name could allocate memory and fail
     return attributes.__setitem__, (name, value)
 
 
 def total(index: Any, n: int) -> Step:
-    """Return the step that sets how many vectors an index holds."""
+    """Return the step that sets ``ntotal`` of an index."""
     return raw.Index_ntotal_set, (index, n)
 
 
 def direct_map(ivf: Any, kind: int) -> Step:
-    """Return the step that gives an inverted file another kind of map from ids to places, made anew."""
+    """Return the step that sets the type of the direct map of an inverted file and rebuilds it."""
     return raw.IndexIVF_set_direct_map_type, (ivf, kind)

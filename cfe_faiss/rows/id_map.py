@@ -1,4 +1,4 @@
-"""The stored vectors by id: finding them, naming new ones, giving them other labels."""
+"""Ids of stored vectors: lookup, checks of new ids, and new labels by id."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from cfe_faiss.rows.snapshot import Members, Snapshot
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:
-    """Raise RuntimeError if vectors were added or removed by a way that knows nothing of labels."""
+    """Raise RuntimeError if vectors were added or removed without their labels."""
     if ntotal != labels:
         raise RuntimeError(
             f"the index holds {ntotal} vectors and {labels} labels: it was changed by a method that evidence "
@@ -22,7 +22,7 @@ def check_unchanged(ntotal: int, labels: int) -> None:
 
 
 def check_stock(index: Any) -> None:
-    """Raise TypeError unless :func:`stock_contents` can read a stock index."""
+    """Raise TypeError unless :func:`stock_contents` supports the stock index."""
     index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
     with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat)
     if not (with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
@@ -33,7 +33,7 @@ def check_stock(index: Any) -> None:
 
 
 def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the vectors and ids of a stock index, as copies."""
+    """Return copies of the vectors and ids of a stock index."""
     check_stock(index)
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
@@ -44,12 +44,12 @@ def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def _scalar(index: Any) -> bool:
-    """Return whether a code of a stock index can be decoded by itself."""
+    """Return whether a stock index has scalar-quantizer codes without residuals, which decode without their list."""
     return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
 
 
 def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
-    """Return n ids for vectors to be added, checked: distinct and not in the index yet; by default ntotal, ..."""
+    """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""
     new = distinct_ids(ids, n, len(table))
     first = table.first_stored(lists, new)
     if first >= 0:
@@ -58,7 +58,7 @@ def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> N
 
 
 def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]:
-    """Return n ids, checked to be distinct; by default those from ``first`` on."""
+    """Return n ids, checked to be distinct; by default ``first``, ``first`` + 1, ..."""
     new = np.arange(first, first + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
@@ -71,19 +71,19 @@ def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]
 
 
 def unknown_labels(n: int) -> NDArray[np.int32]:
-    """Return n labels "unknown"."""
+    """Return n "unknown" labels."""
     return np.full(n, UNKNOWN, np.int32)
 
 
 def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
-    """Return the labels of all rows after the members ``ids`` (all of them by default) got new ones."""
+    """Return the labels of all rows after new labels for ``ids`` (by default all ids)."""
     result = snapshot.labels.copy()
     relabel_rows(result, snapshot.members, labels, ids)
     return result
 
 
 def relabel_rows(of_rows: NDArray[np.int32], members: Members, labels: ArrayLike, ids: ArrayLike | None) -> None:
-    """Write new labels of the members ``ids`` (all of them by default) into the labels of all rows, (n,)."""
+    """Write new labels for ``ids`` (by default all ids) into the labels of all rows, (n,), in place."""
     rows = members.rows if ids is None else members.find(ids)
     repeated = len(rows) - len(np.unique(rows))
     if repeated:

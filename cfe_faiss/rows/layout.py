@@ -1,4 +1,4 @@
-"""How FAISS's inverted lists keep vectors, and in which order."""
+"""Layout of vectors in FAISS's inverted lists, and the sort order of rows."""
 
 from itertools import repeat
 from typing import Any
@@ -14,19 +14,19 @@ Ints = NDArray[np.int64]
 
 
 def stable_order(keys: NDArray[Any]) -> Ints:
-    """Return the order that sorts integers >= -1, (n,): equal ones stay as they lie."""
+    """Return the stable sort order of integers >= -1, (n,)."""
     few = len(keys) > 0 and keys.max() < np.iinfo(np.uint16).max
-    return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # a radix sort of 16 bits
+    return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # radix sort for 16 bits
 
 
 def sorted_order(lists: NDArray[Any], labels: NDArray[np.int32]) -> Ints:
-    """Return the order that sorts rows by list and, within one, by label; equal ones stay as they lie."""
+    """Return the stable order that sorts rows by list and, within a list, by label."""
     by_label = stable_order(labels)
     return by_label[stable_order(lists[by_label])]
 
 
 def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Bytes:
-    """Return the codes that an inverted file keeps of vectors in the lists (n,), (n, code_size)."""
+    """Return the codes, (n, code_size), of vectors in the lists ``lists``, (n,), of an inverted file."""
     if isinstance(ivf, faiss.IndexIVFFlat):
         return X.view(np.uint8)
     codes = np.empty((len(X), ivf.code_size), np.uint8)
@@ -36,14 +36,14 @@ def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Byte
 
 
 def list_sizes(ivf: Any) -> Ints:
-    """Return how many vectors each list of a FAISS index holds, (nlist,)."""
+    """Return the number of vectors in each list of a FAISS index, (nlist,)."""
     nlist = ivf.nlist
     sizes = map(raw.InvertedLists_list_size, repeat(pointer_to(ivf.invlists)), range(nlist))
     return np.fromiter(sizes, np.int64, nlist)
 
 
 def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
-    """Return copies of the codes (n, code_size) and ids (n,) of a stock index, list by list."""
+    """Return copies of the codes, (n, code_size), and ids, (n,), of a stock index in list order."""
     lists, size = ivf.invlists, ivf.code_size
     filled = [(j, count) for j, count in enumerate(list_sizes(ivf).tolist()) if count]
     codes = [faiss.rev_swig_ptr(lists.get_codes(j), count * size).reshape(count, size) for j, count in filled]

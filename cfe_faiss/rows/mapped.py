@@ -1,4 +1,4 @@
-"""Indexes whose lists FAISS has mapped from a file."""
+"""Indexes with lists that FAISS maps from a file."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import faiss
 
 
 def is_mapped(index: Any) -> bool:
-    """Whether the lists of an index are in files; an index without lists is taken as in memory."""
+    """Return whether the lists of an index are mapped from files; False for an index without lists."""
     return isinstance(index, faiss.IndexIVF) and isinstance(
         faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists | faiss.HStackInvertedLists
     )
@@ -15,7 +15,7 @@ def is_mapped(index: Any) -> bool:
 def in_memory(index: Any) -> Any:
     """Return an index that FAISS can write: ``index`` itself, or a stock copy in memory if its lists are mapped.
 
-    FAISS would write the name of the mapped file in place of the vectors.
+    FAISS would write the name of the mapped file instead of the vectors.
     """
     if not is_mapped(index):
         return index
@@ -26,7 +26,7 @@ def in_memory(index: Any) -> Any:
 
 
 def _empty_copy(index: Any) -> Any:
-    """Return a stock index of the same kind, with the same centroids and codec, without vectors."""
+    """Return an empty stock index of the same kind, with the same centroids and codec."""
     quantizer = faiss.clone_index(index.quantizer)
     if isinstance(index, faiss.IndexIVFPQ):
         copy = faiss.IndexIVFPQ(quantizer, index.d, index.nlist, index.pq.M, index.pq.nbits, index.metric_type)

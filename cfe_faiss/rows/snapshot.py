@@ -1,4 +1,4 @@
-"""An immutable snapshot of an index: its rows, as they lie in FAISS's lists, with ids, labels and partitions."""
+"""Immutable snapshot of an index: its rows in FAISS's lists, with ids, labels and partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfe_faiss.base.text import summary
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.layout import stable_order
 
-_UNIT_TOLERANCE = 1e-4  # of norms summed in float32
+_UNIT_TOLERANCE = 1e-4  # for norms summed in float32
 _ROWS = 1 << 14
 
 
@@ -27,19 +27,19 @@ NO_STARTS = np.zeros(1, np.int64)
 
 
 class UnknownIdError(ValueError, RuntimeError):
-    """An id that the index does not hold: a ValueError as for any wrong argument, a RuntimeError as FAISS has it."""
+    """Unknown id: a ValueError like other invalid arguments, and a RuntimeError like FAISS's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The ids of an index in ascending order; the arrays are read-only.
+    """Ids of an index in ascending order, with their rows and labels; the arrays are read-only.
 
     Attributes
     ----------
     ids, rows, labels
-        Each id, its row and its label: (n,) int64, int64 and int32.
+        Ids and the row and label of each: (n,) int64, int64 and int32.
     places
-        Of each row, which of the ids is its, (n,) int64.
+        Position of each row's id in ``ids``, (n,) int64.
     """
 
     ids: NDArray[np.int64]
@@ -50,7 +50,7 @@ class Members:
     __repr__ = summary
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
-        """Return the rows of ``ids``; UnknownIdError names the argument and the first that is not stored."""
+        """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
         wanted = as_ids(name, ids)
         places = np.searchsorted(self.ids, wanted)
         missing = places == len(self.ids)
@@ -62,31 +62,31 @@ class Members:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An index between two changes; valid while the index lives and until it changes. Nothing in it ever changes.
+    """Immutable snapshot of an index, valid until the index changes or is freed.
 
-    Row r is place ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``.
+    Row r is at offset ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``.
 
     Attributes
     ----------
     native
-        The rows, for the compiled core.
+        Rows as an object of the core.
     d
-        Length of a vector.
+        Dimension of the vectors.
     codec, levels
-        How vectors are coded, see :mod:`cfe_faiss.rows.codecs`.
+        Codec of the vectors and its levels, see :mod:`cfe_faiss.rows.codecs`.
     centroids
-        Of all partitions, (partitions, nlist, d); (0, 0, 0) for an exact index, which has none.
+        Centroids of all partitions, (partitions, nlist, d); (0, 0, 0) for an exact index.
     references, reference_starts
-        Rows in the lists of the other partitions, one list after the other, int32, and where each of those lists
-        begins and, last, their end.
+        Row numbers of the supplementary lists, concatenated, int32; and the start of each of these lists, followed by
+        the total length.
     pq
-        Product-quantizer codes to screen vectors by; None where there are none.
+        Product-quantizer codes for screening, or None.
     in_memory
-        Whether the rows are in memory, not mapped from a file.
+        Whether the rows are in memory, as opposed to a mapped file.
     is_trained
         Whether the index was trained.
     cache
-        What searches have derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
+        Data derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
     """
 
     native: Rows
@@ -108,35 +108,35 @@ class Snapshot:
 
     @property
     def lists(self) -> int:
-        """How many lists there are in all partitions together; 0 for an exact index."""
+        """Number of lists in all partitions; 0 for an exact index."""
         return len(self.centroids) * len(self.centroids[0]) if len(self.centroids) else 0
 
     @derived
     def list_starts(self) -> NDArray[np.int64]:
-        """Where each list of all partitions begins among the rows of all lists and, last, their end."""
+        """Start of each list in the concatenated lists of all partitions, followed by the total length."""
         return read_only(np.concatenate([self.starts, self.n + self.reference_starts[1:]]))[0]
 
     def first_partition(self) -> Snapshot:
-        """Return the same rows, in the lists of the first partition alone."""
+        """Return a snapshot of the same rows with the first partition only."""
         if not len(self.references):
             return self
         return replace(self, centroids=self.centroids[:1], references=NO_REFERENCES, reference_starts=NO_STARTS)
 
     def twin(self) -> Snapshot:
-        """Return the same rows, without what searches have derived from them."""
+        """Return a snapshot of the same rows without derived data."""
         other = copy.copy(self)
         object.__setattr__(other, "cache", {})
         return other
 
     def scanned(self, nprobe: int) -> float:
-        """Return about how many rows a query meets in so many lists."""
+        """Return the expected number of rows in ``nprobe`` lists."""
         return float(min(nprobe, self.lists) * self.n / self.centroids.shape[1])
 
     # --- ids --------------------------------------------------------------------------------------------------------
 
     @derived
     def members(self) -> Members:
-        """The ids in ascending order, and the row and label of each."""
+        """Ids in ascending order, with the row and label of each."""
         ids = self.ids()
         rows = rows_by_id(ids)
         places = np.empty_like(rows)
@@ -147,7 +147,7 @@ class Snapshot:
 
     @derived
     def starts(self) -> NDArray[np.int64]:
-        """First row of each list and, last, the number of rows: (nlist + 1,) int64."""
+        """First row of each list, followed by the number of rows: (nlist + 1,) int64."""
         return self.native.starts()
 
     @derived
@@ -157,12 +157,12 @@ class Snapshot:
 
     @derived
     def margin(self) -> float:
-        """Bound of the error of a float32 product of two rows, or of a row and a unit vector, in any order."""
+        """Error bound of a float32 product of two rows, or of a row and a unit vector, summed in any order."""
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
 
     @property
     def row_size(self) -> int:
-        """Bytes of a vector."""
+        """Bytes per vector."""
         return codecs.row_size(self.codec, self.d)
 
     @property
@@ -171,11 +171,11 @@ class Snapshot:
         return len(self.native)
 
     def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return vectors and ids of rows; a view of floats that follow each other in one list, else a copy."""
+        """Return the vectors and ids of rows: a view if they are consecutive float32 rows of one list, else a copy."""
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
-                return view[0], view[1].view(np.int64)  # of two integers of 64 bits NumPy prints one without its name
+                return view[0], view[1].view(np.int64)  # NumPy prints the other 64-bit type with its dtype
         return self.copied(rows)
 
     def copied(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -186,18 +186,18 @@ class Snapshot:
 
     @derived
     def by_label(self) -> NDArray[np.int64]:
-        """The rows whose label is known, sorted by label."""
+        """Rows with a known label, sorted by label."""
         order = stable_order(self.labels)
         return read_only(order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :])[0]
 
     @derived
     def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The known labels in ascending order, and how many rows each has."""
+        """Known labels in ascending order, and the number of rows of each."""
         return _class_counts(self.labels)
 
     @derived
     def row_ids(self) -> NDArray[np.int64]:
-        """The id of each row, (n,) int64, read-only."""
+        """Id of each row, (n,) int64, read-only."""
         return read_only(self.ids())[0]
 
     def ids(self) -> NDArray[np.int64]:
@@ -207,10 +207,10 @@ class Snapshot:
         return ids
 
     def first_not_unit(self, shortest: float | None = None) -> int:
-        """Return the first row that is neither zero nor of length 1, as far as its codec can tell, or -1.
+        """Return the first row that is neither zero nor a unit vector within the error of its codec, or -1.
 
-        A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), where its components lay outside of
-        the codec's range.
+        A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), because components outside the
+        codec's range are clipped.
         """
         margin = codecs.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
         least, zero = 1 - margin, 0.0
@@ -226,7 +226,7 @@ class Snapshot:
         return -1
 
     def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Return, for each query label, how many (allowed) rows have a known label other than it; 0 for an unknown."""
+        """Return, for each query label, the number of (allowed) rows with another known label; 0 for unknown labels."""
         classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
         places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
         own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
@@ -235,12 +235,13 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class GuardedSnapshot(Snapshot):
-    """Snapshot for callers that do not hold the lock of the index: it copies rows.
+    """Snapshot for callers that do not hold the lock of the index; it returns copies of rows.
 
     Attributes
     ----------
     unchanged
-        Takes the snapshot and returns a context in which the index does not change; RuntimeError if it has changed.
+        Function of the snapshot that returns a context manager: it keeps the index unchanged, or raises RuntimeError if
+        the index has changed.
     """
 
     unchanged: Callable[[Snapshot], AbstractContextManager[None]] = field(kw_only=True)
@@ -257,14 +258,14 @@ class GuardedSnapshot(Snapshot):
 
 
 def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Return arrays that cannot be written to."""
+    """Mark arrays as read-only and return them."""
     for array in arrays:
         array.flags.writeable = False
     return arrays
 
 
 def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows, (n,), in ascending order of their distinct ids; O(n) where all ids are below 2n."""
+    """Return the rows, (n,), in ascending order of their distinct ids; O(n) if all ids are below 2n."""
     n, largest = len(ids), int(ids.max(initial=-1))
     if ids.min(initial=0) >= 0 and largest < 2 * n:
         row_of = np.full(largest + 1, -1, np.int64)
@@ -282,5 +283,5 @@ def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray
 
 
 def lists_of(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the list that holds each of some rows: the last one that starts at or before it; O(log nlist)."""
+    """Return the list of each row: the last list that starts at or before it; O(log nlist) per row."""
     return np.searchsorted(starts, rows, side="right") - 1

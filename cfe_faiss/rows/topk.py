@@ -1,4 +1,4 @@
-"""The running top-k of each query, as FAISS writes it: similarities and ids, and what stands for no result."""
+"""Arrays of the running top k of each query in FAISS's format, with its padding."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,5 +11,5 @@ NO_ID = np.iinfo(np.int64).max
 
 
 def empty_heaps(nq: int, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return D and I for ``nq`` queries, every place still empty."""
+    """Return D and I for ``nq`` queries, filled with padding."""
     return np.full((nq, k), PADDING, np.float32), np.full((nq, k), NO_ID, np.int64)
