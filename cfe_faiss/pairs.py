@@ -1,4 +1,4 @@
-"""Global evidence: the most similar pairs of stored vectors that the model treats differently."""
+"""Global evidence: the most similar pairs of stored vectors with different predicted classes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,9 +40,9 @@ class Pairs:
     source, target
         Ids, (n,) int64, ``source < target``.
     similarity
-        KS of each pair, (n,) float32, descending; equal similarity: smaller ids first.
+        KS of each pair, (n,) float32, descending. Ties: smaller ids first.
     missing
-        Under constraints, by attribute: how many nodes of the index were left out because their value is missing.
+        Under constraints: number of index nodes left out for a missing value, by attribute.
     """
 
     source: NDArray[np.int64]
@@ -58,14 +58,14 @@ class Pairs:
 
 
 def pairs_text(count: int, similarity: NDArray[Any]) -> str:
-    """Return how many pairs there are, and between which similarities, given those of the first and the last."""
+    """Format the number of pairs and the range of their similarities, given the first and the last similarity."""
     ends = [format_similarity(value) for value in similarity]
     between = f", similarity {ends[0]} to {ends[-1]}" if count > 1 else f", similarity {ends[0]}" if count else ""
     return f"{count:,} {'pair' if count == 1 else 'pairs'}{between}"
 
 
 def missing_text(missing: Mapping[str, int]) -> str:
-    """Return how many nodes were left out for a missing value, by attribute, as the end of a ``repr``."""
+    """Format the number of nodes left out for a missing value, by attribute, as the end of a ``repr``."""
     said = ", ".join(f"{count:,} without {name}" for name, count in missing.items())
     return f", left out: {said}" if said else ""
 
@@ -87,28 +87,28 @@ def global_evidence(  # noqa: PLR0913
     Parameters
     ----------
     index
-        An evidence index of either kind.
+        A flat or IVF evidence index.
     k
-        Pairs wanted, >= 1; fewer come back when there are fewer.
+        Number of pairs, >= 1. Fewer are returned if the index has fewer.
     exact
-        True compares all pairs, except for those that provably are not among the k best. False searches each vector's
-        evidence in the index (``nprobe``), and goes deeper only for the vectors that could still hold a pair among the
-        k best: it misses what the index misses.
+        True returns the exact k best pairs, and skips only pairs that provably are not among them. False searches the
+        evidence of each vector in the index with ``nprobe``, and requests more results only for vectors that may still
+        have a pair among the k best. It misses the pairs that the index search misses.
     per_node
-        True gives the paper's Algorithm 3 instead: each vector contributes its best evidence only, and the k best of
+        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
     nprobe
-        Lists probed for each vector where an ``IndexEvidenceIVF`` is searched; by default its own ``nprobe``.
+        Lists probed per vector in an ``IndexEvidenceIVF``; default: the ``nprobe`` of the index.
     where
-        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is exact then; with ``per_node=True`` each
+        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
     attributes
-        What the constraints on attributes are about, for every id of the index: a DataFrame of pandas (indexed by id)
-        or polars, PyG Data, or a mapping from names to arrays (row i for the id i).
+        Attributes used by the constraints, for every id of the index: a pandas DataFrame (indexed by id), a polars
+        DataFrame, PyG Data, or a mapping from names to arrays (row i for the id i).
     graph
-        What the constraints on the graph are about, whose nodes are the ids: what :func:`cfe_faiss.ks_vectors` takes.
+        Graph used by the constraints, whose nodes are the ids, in a form that :func:`cfe_faiss.ks_vectors` accepts.
     progress
-        What to call a progress bar; None for none.
+        Title of a progress bar; None for no progress bar.
 
     Returns
     -------
@@ -122,9 +122,9 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    Exact: n**2 / 2 * d multiplications in blocked matrix products and O(k) memory; or, where it is estimated to be
-    faster, a similarity join (``cfe_faiss.search.join``), which leaves out most pairs by upper bounds of their
-    similarity and takes 280 bytes of memory for each vector. Both give the same pairs, to the last bit.
+    An exact search takes n**2 / 2 * d multiplications in blocked matrix products, and O(k) memory. If it is estimated
+    to be faster, a similarity join (``cfe_faiss.search.join``) skips most pairs by upper bounds of their similarity,
+    with 280 bytes of memory per vector. Both give the same pairs, to the last bit.
 
     Examples
     --------
@@ -158,17 +158,17 @@ def global_evidence(  # noqa: PLR0913
     return Pairs(*_searched_pairs(index, k, nprobe, progress))
 
 
-# Below so many multiplications all pairs are compared before a tree would have been built.
+# Below this number of multiplications, comparing all pairs is faster than building a tree.
 _WORTH_BLOCKS = 1 << 32
-# The first guess of how far the worst of the k best pairs is from 1, and by what the next guesses grow.
+# First estimate of the distance of the k-th best similarity from 1, and growth factor of the next estimates.
 _FIRST_GAP, _GROWTH = 1 / 64, 2.0
 
 
 def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
-    """Compare all pairs, or prove that most need not be compared, whichever is estimated to be faster.
+    """Compare all pairs, or run similarity joins if they are estimated to be faster.
 
-    The similarity down to which nothing is missed is lowered until k pairs reach it. It need not go below that of the
-    k-th best pair known, and the first pairs known are those of vectors that lie in neighbouring blocks.
+    The threshold of the join is lowered until k pairs reach it. The k-th best known pair bounds it from below. The
+    first known pairs come from sibling blocks.
     """
     blocks = compared.blocks
     if blocks is None:
@@ -188,9 +188,9 @@ def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bool
 
 @dataclass(frozen=True)
 class _Compared:
-    """The pairs that are compared: all of an index, or those that meet conditions.
+    """Candidate pairs: all pairs of an index, or the pairs that meet conditions.
 
-    ``free`` says which storage rows they may be of, (n,) bool; None for all.
+    In the methods, ``free`` is a mask of the storage rows that a pair may contain, (n,) bool; None for all rows.
     """
 
     snapshot: Snapshot
@@ -206,7 +206,7 @@ class _Compared:
 
     @derived
     def work(self) -> float:
-        """About how many multiplications it takes to compare all pairs."""
+        """Estimated number of multiplications to compare all pairs."""
         if self.made is None:
             return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
         return constrained.pairs_work(self.snapshot, self.made)
@@ -216,19 +216,19 @@ class _Compared:
         return blocks_of(self.snapshot) if self.work > _WORTH_BLOCKS else None
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
-        """Return what compares all pairs."""
+        """Return scans that compare all pairs."""
         if self.made is None:
             return all_pairs(self.snapshot)
         return constrained.pair_scans(self.snapshot, self.made, free)
 
     def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
-        """Return what finds all pairs at or above a threshold, whichever is estimated to be faster."""
+        """Return scans of all pairs at or above a threshold, using the join if it is estimated to be faster."""
         if self.blocks is None or self.blocks.cost(threshold) > self.work:
             return self.all_scans(free)
         return self.those_of(self.blocks.scans(), free)
 
     def those_of(self, scans: list[Scan], free: Bools | None) -> list[Scan]:
-        """Leave out of what scans find the pairs that do not meet the conditions."""
+        """Filter the scans' pairs by the conditions and by ``free``."""
         return scans if self.made is None else [partial(self._those_of, self.made, find, free) for find in scans]
 
     def _those_of(self, made: Conditions, find: Scan, free: Bools | None, threshold: Threshold) -> Iterator[Found]:
@@ -266,25 +266,25 @@ def evidence_pairs(
     attributes: Any = None,
     graph: Any = None,
 ) -> Iterator[Pairs]:
-    """Yield all pairs with different labels and a similarity of at least ``threshold``, some at a time.
+    """Yield all pairs with different labels and a similarity of at least ``threshold``, in blocks.
 
     Parameters
     ----------
     index
-        An evidence index of either kind. It must not change before the iteration is over.
+        A flat or IVF evidence index. It must not change during the iteration.
     threshold
         Lowest similarity, in [-1, 1].
     block
-        Pairs yielded at once, at most, >= 1; memory holds about that many.
+        Maximum number of pairs per block, >= 1. Memory holds about one block.
     where, attributes, graph
-        As in :func:`global_evidence`. With ``ratio`` or ``replace=False`` all pairs are chosen before the first is
-        yielded, and memory holds them.
+        As in :func:`global_evidence`. With ``ratio`` or ``replace=False``, all pairs are chosen and held in memory
+        before the first block is yielded.
 
     Returns
     -------
     Iterator of Pairs
-        None of them is empty. Each is sorted best first; from one to the next there is no order. Over all, each
-        unordered pair occurs once.
+        Non-empty blocks. Each block is sorted best first; the blocks are in no order. Each unordered pair occurs in
+        one block, once.
 
     Raises
     ------
@@ -295,8 +295,8 @@ def evidence_pairs(
 
     Notes
     -----
-    As for :func:`global_evidence` with ``exact=True``, pairs that provably lie below the threshold are left out where
-    that is faster than comparing all.
+    As in :func:`global_evidence` with ``exact=True``, a similarity join skips pairs that provably are below the
+    threshold, if that is estimated to be faster than comparing all pairs.
 
     Examples
     --------
@@ -317,7 +317,7 @@ def evidence_pairs(
 
 
 def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
-    """Run all scans side by side until a block is full; go on from there when the next one is wanted."""
+    """Run all scans in parallel until a block is full. Resume them for the next block."""
     with index.reading():
         _check_unchanged(index, compared)
         if compared.made is not None and compared.made.uses is not None:
@@ -357,7 +357,7 @@ def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, pr
 
 
 def _searched_pairs(index: EvidenceIndex, k: int, nprobe: int | None, progress: str | None) -> Found:
-    """Deepen each vector's search until its last result is worse than the k-th best pair found so far."""
+    """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
     with index.reading():
         snapshot = index.snapshot()
         everything = ids = snapshot.members.ids

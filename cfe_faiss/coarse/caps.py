@@ -1,14 +1,14 @@
 """Spherical caps and the weight of a node.
 
-The weight of a vector v with centroid mu is the share of v's similar field, a cap of angle theta around v, that the
-equal cap around mu leaves out (paper, section "Weighted Clustering", eq. hyperscore).
+The similar field of a vector v is a cap of angle theta around v. The weight of v with centroid mu is the share of this
+cap outside the equal cap around mu (paper, section "Weighted Clustering", eq. hyperscore).
 
-Two caps of equal angle theta whose axes are phi apart mirror each other at the hyperplane that bisects the axes, so
-their intersection is twice the part of one cap beyond that hyperplane (S. Li 2011; Y. Lee and W. C. Kim 2014, who
-write it as an integral over incomplete beta functions). The derivative of that part is elementary: turning the
-hyperplane from the angle eta to eta + d eta off the axis sweeps over a cap of the sphere one dimension lower, of angle
-rho with cos(rho) = cos(theta) / cos(eta), whose points at the angle beta from its centre move by cos(beta) d eta; and
-the integral of sin(beta)^(d-3) cos(beta) from 0 to rho is sin(rho)^(d-2) / (d-2). What does not depend on eta cancels
+Let two caps of equal angle theta have axes at the angle phi. They are mirror images at the hyperplane that bisects the
+axes, so their intersection is twice the part of one cap beyond that hyperplane (S. Li 2011; Y. Lee and W. C. Kim 2014,
+who write it as an integral over incomplete beta functions). The derivative of that part is elementary. Turning the
+hyperplane from the angle eta to eta + d eta off the axis sweeps a cap of the sphere one dimension lower. Its angle is
+rho with cos(rho) = cos(theta) / cos(eta), and its points at the angle beta from its centre move by cos(beta) d eta. The
+integral of sin(beta)^(d-3) cos(beta) from 0 to rho is sin(rho)^(d-2) / (d-2). Factors that do not depend on eta cancel
 in the ratio:
 
     overlap(phi) = T(phi/2) / T(0),    T(h) = integral from h to theta of sin(rho(eta))^(d-2) d eta,
@@ -30,10 +30,10 @@ from cfe_faiss.base.text import summary
 _Float64 = NDArray[np.float64]
 _HALF_PI = math.pi / 2
 
-# The integrand falls steadily; what lies beyond e^-45 of its first value is below float64's resolution of the sum.
+# The integrand is decreasing. Below e^-45 of its first value, it is under the float64 resolution of the sum.
 _DECAY = 45.0
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(80)
-# Linear interpolation between so many points stays below 1e-6 for every d and theta.
+# With 8192 points, the error of linear interpolation is below 1e-6 for every d and theta.
 _TABLE_SIZE = 8192
 
 
@@ -45,21 +45,21 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Fl
     phi : array_like of float, any shape
         Angle between the axes of the two caps, in radians, 0..pi.
     d
-        Dimension of the space whose unit sphere the caps lie on, at least 2.
+        Dimension of the space that contains the unit sphere, at least 2.
     theta
         Angle between the axis and the rim of each cap, in radians, 0 < theta <= pi/2 (at most half a sphere).
 
     Returns
     -------
     ndarray of float64, the shape of ``phi``
-        log(overlap), 0 at phi = 0, minus infinity from phi = 2 theta on. It neither under- nor overflows between.
+        log(overlap): 0 at phi = 0, minus infinity for phi >= 2 theta, without underflow or overflow in between.
 
     Raises
     ------
     TypeError
         If an argument is not a real number.
     ValueError
-        If an argument lies outside its range, or is NaN.
+        If an argument is outside its range, or NaN.
 
     Notes
     -----
@@ -73,7 +73,7 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Fl
     """
     angles = as_array("phi", phi).astype(np.float64)
     d, theta = as_count("d", d, 2), _cap_angle(theta)
-    # as "not inside" so that NaN is refused too; arccos in float32 may exceed pi by its own rounding
+    # The negated test also rejects NaN. arccos in float32 may exceed pi by rounding.
     outside = ~((angles >= 0) & (angles <= np.float32(np.pi)))
     if outside.any():
         raise ValueError(f"phi must lie in [0, pi], got {angles[outside].flat[0]!r}")
@@ -82,7 +82,7 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Fl
 
 
 def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
-    """Return the share of a cap that an equal cap covers, 0..1; arguments as in :func:`log_overlap_ratio`.
+    """Return the share of a cap that an equal cap covers, 0..1. Arguments as in :func:`log_overlap_ratio`.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float6
 def cap_weight(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
     """Return w(phi) = 1 - overlap(phi), the weight of a vector at the angle phi from its centroid (eq. hyperscore).
 
-    It rises with phi from 0 at phi = 0 to 1 at phi = 2 theta; arguments as in :func:`log_overlap_ratio`.
+    It increases from 0 at phi = 0 to 1 at phi = 2 theta. Arguments as in :func:`log_overlap_ratio`.
 
     Examples
     --------
@@ -109,14 +109,14 @@ def cap_weight(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
 
 @dataclass(frozen=True)
 class WeightTable:
-    """The weight w(phi) of one (d, theta), for many angles.
+    """Table of the weight w(phi) for one pair (d, theta).
 
     Parameters
     ----------
     phi : ndarray of float64, shape (m,)
-        Angles, rising from 0 to where the weight is 1 to float64's resolution.
+        Angles, increasing from 0 to the angle at which the weight is 1 at float64 resolution.
     weight : ndarray of float64, shape (m,)
-        The weights there, never falling.
+        Weights at these angles, non-decreasing.
     """
 
     phi: _Float64
@@ -125,20 +125,20 @@ class WeightTable:
     __repr__ = summary
 
     def __call__(self, phi: ArrayLike) -> _Float64:
-        """Return the weights at ``phi``: linear between the tabulated angles, within 1e-6 of :func:`cap_weight`."""
+        """Interpolate the weights at ``phi`` linearly, within 1e-6 of :func:`cap_weight`."""
         angles = as_array("phi", phi).astype(np.float64)
         return np.asarray(np.interp(angles, self.phi, self.weight), dtype=np.float64)
 
 
 def tabulated_weight(d: int, theta: float = math.pi / 3) -> WeightTable:
-    """Return the table of w(phi) for caps of angle ``theta`` on the unit sphere in R^d; computed once, then cached.
+    """Return the cached table of w(phi) for caps of angle ``theta`` on the unit sphere in R^d.
 
     Raises
     ------
     TypeError
         If ``d`` is not an integer or ``theta`` not a number.
     ValueError
-        If ``d`` < 2, or ``theta`` lies outside 0 < theta <= pi/2.
+        If ``d`` < 2, or ``theta`` is outside 0 < theta <= pi/2.
     """
     return _weight_table(as_count("d", d, 2), _cap_angle(theta))
 
@@ -149,7 +149,7 @@ def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> _Flo
     Parameters
     ----------
     cosines : array_like of float, shape (n,)
-        Cosine of each vector with its centroid; what rounding put outside [-1, 1] is clipped.
+        Cosine of each vector with its centroid. Values outside [-1, 1] are clipped.
     d
         Dimension of the vectors, at least 2.
     theta
@@ -158,14 +158,14 @@ def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> _Flo
     Returns
     -------
     ndarray of float64, shape (n,)
-        Weights in [0, 1], never rising with the cosine.
+        Weights in [0, 1], non-increasing in the cosine.
 
     Raises
     ------
     TypeError
         If an argument is not a real number.
     ValueError
-        If a cosine is NaN, or ``d`` or ``theta`` lies outside its range.
+        If a cosine is NaN, or ``d`` or ``theta`` is outside its range.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def _cap_angle(theta: float) -> float:
 
 @lru_cache(maxsize=32)
 def _weight_table(d: int, theta: float) -> WeightTable:
-    # The points crowd towards the end, where for small d or theta near pi/2 the weight bends sharply.
+    # Place more points near the end, where the weight bends sharply for small d or theta near pi/2.
     spread = 1.0 - np.linspace(1.0, 0.0, _TABLE_SIZE) ** 2
     phi = 2.0 * _window(np.full(1, theta), d, theta) * spread
     weight = np.maximum.accumulate(cap_weight(phi, d, theta))
@@ -196,19 +196,19 @@ def _weight_table(d: int, theta: float) -> WeightTable:
 
 
 def _window(rest: _Float64, d: int, theta: float) -> _Float64:
-    """Return how far from eta = theta - ``rest`` on sin(rho)^(d-2) takes to fall by e^-45, at most ``rest``."""
+    """Return the width from eta = theta - ``rest`` in which sin(rho)^(d-2) decays by e^-45, at most ``rest``."""
     kept = math.exp(-2.0 * _DECAY / (d - 2)) if d > 2 else 0.0
     lost = 1.0 - kept
     start = theta - rest
     # sin(rho)^2 = sin(theta)^2 - cos(theta)^2 tan(eta)^2, solved for eta with sums of positive terms only
     rise = lost * math.sin(theta) ** 2 + kept * (math.sin(_HALF_PI - theta) * np.tan(start)) ** 2
     end = np.arctan2(np.sqrt(rise), math.sin(_HALF_PI - theta))
-    # sin(rho)^2 is concave in eta, so the window is never shorter than this; near theta rounding might lose it
+    # sin(rho)^2 is concave in eta, which gives this lower bound. Near theta, rounding could return a shorter window.
     return np.clip(end - start, lost * rest, rest)
 
 
 def _log_power(rest: _Float64, d: int, theta: float) -> _Float64:
-    """Return log(sin(rho)^(d-2)) at eta = theta - ``rest``, 0 < rest <= theta, with no digit cancelling."""
+    """Return log(sin(rho)^(d-2)) at eta = theta - ``rest``, 0 < rest <= theta, without cancellation."""
     gap = _HALF_PI - theta
     cos_eta = np.sin(gap + rest)
     # cos(eta)^2 - cos(theta)^2 = sin(theta - eta) sin(theta + eta), by sums of positive terms only
@@ -217,7 +217,7 @@ def _log_power(rest: _Float64, d: int, theta: float) -> _Float64:
 
 
 def _log_tail(start: _Float64, d: int, theta: float) -> _Float64:
-    """Return log T(start), minus infinity from theta on."""
+    """Return log T(start); minus infinity for start >= theta."""
     result = np.full(start.shape, -np.inf)
     inside = start < theta
     rest = theta - start[inside]

@@ -1,8 +1,8 @@
-"""Routing: which lists a query probes.
+"""List ranking: which lists a query probes.
 
-A stock index sends a query to the lists that are near as a whole. Most of what is near has the query's own class, so
-the lists that hold its evidence are others: those whose *other-class* members are near. :class:`Routes` keeps the mean
-of every list and, for every class with a share in it that matters, the mean of its members without that class.
+A stock FAISS index ranks lists by their centroids. Most rows of the nearest lists have the query's class, so its
+evidence is in other lists: the lists whose *other-class* rows are near. :class:`Routes` holds the mean of every list.
+For every class with a large share in a list, it also holds the mean of the list's rows without that class.
 """
 
 import math
@@ -22,18 +22,18 @@ from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
 from cfe_faiss.rows.snapshot import Snapshot
 
-# A class with a smaller share in a list moves its mean too little: on German, Bail, Cora and Facebook recall@10 with
-# centroids for all shares and for these only differed by at most 0.002. There are at most 8 of them for a list.
+# A class with a smaller share moves the list's mean too little to matter. On German, Bail, Cora and Facebook, recall@10
+# with centroids for all shares differs by at most 0.002. At most 8 classes per list have a larger share.
 SMALL_SHARE = 1 / 8
 WORTH_CLUSTERS = 1 << 11
-"""From so many lists on, of all partitions together, a query is compared with clusters of lists first."""
+"""From this total number of lists on, a query is compared with clusters of lists first."""
 
 
 def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int) -> NDArray[np.int64]:
     """Return the ``nprobe`` lists of any partition whose centroids are nearest to each query, nearest first.
 
-    As the weight of a vector rises with the angle to its centroid, the nearest of all centroids belongs to the paper's
-    optimal partition and its optimal cluster (paper, "Index Construction").
+    The weight of a vector increases with the angle to its centroid. So the nearest of all centroids belongs to the
+    optimal partition and the optimal cluster (paper, "Index Construction").
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
     centroids
         (partitions, nlist, d), unit rows. List j of partition i has the number ``i * nlist + j``.
     nprobe
-        Lists wanted; if it is at least partitions * nlist, all lists of the first partition are returned: every vector.
+        Number of lists. From partitions * nlist on, return all lists of the first partition, which hold every vector.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
 
 @dataclass(frozen=True)
 class SecondLevel:
-    """Clusters of lists that lie near each other: a first step of coarse ranking where there are very many lists.
+    """Clusters of nearby lists: the first level of list ranking for an index with many lists.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class SecondLevel:
 
     @classmethod
     def of(cls, means: NDArray[np.float32]) -> "SecondLevel":
-        """Cluster the means of lists, (lists, d), into about as many clusters as a cluster has lists; none if few."""
+        """Cluster the means of lists, (lists, d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists."""
         if len(means) < WORTH_CLUSTERS:
             return cls.none(means.shape[1])
         number, once = math.isqrt(len(means)), np.ones(len(means), np.float32)
@@ -83,30 +83,30 @@ class SecondLevel:
 
     @classmethod
     def none(cls, d: int) -> "SecondLevel":
-        """Return no clusters: all lists are compared."""
+        """Return an empty second level: a query is compared with all lists."""
         return cls(np.empty((0, d), np.float32), np.zeros(1, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
 class Routes:
-    """Where the evidence of each class lies: list means, and list means without one class.
+    """List means, and list means without one class, by which lists are ranked for each query class.
 
     Attributes
     ----------
     nlist
-        Lists in a partition; lists of all partitions are numbered through.
+        Lists per partition. Lists are numbered consecutively over all partitions.
     means, filled
-        Normalised mean of each list's members with a known label, (lists, d) float32, and whether it has any, (lists,).
+        Normalised mean of each list's rows of known label, (lists, d) float32; mask of lists with such rows, (lists,).
     labels
         Labels that have (list, class) centroids, ascending, (c,) int32.
     starts
         The centroids of ``labels[i]`` are ``starts[i]:starts[i + 1]``, (c + 1,) int64.
     class_lists
-        The list that each (list, class) centroid is of, (m,) int64.
+        List of each (list, class) centroid, (m,) int64.
     class_means, class_filled
-        Normalised mean of that list's members with another known label, (m, d), and whether it has any.
+        Normalised mean of that list's rows of other known labels, (m, d); mask of centroids with such rows, (m,).
     second_level
-        The lists' neighbourhoods, where there are many lists.
+        Clusters of lists, for an index with many lists.
     """
 
     nlist: int
@@ -121,13 +121,13 @@ class Routes:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Routes":
-        """Sum up the members of every list of every partition: one pass over the vectors for each partition."""
+        """Compute the means of all lists, with one pass over the vectors per partition."""
         nlist = len(snapshot.starts) - 1
         starts = snapshot.list_starts
         labels = np.concatenate([snapshot.labels, snapshot.labels[snapshot.references]])
         lists = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         known = labels != UNKNOWN
-        # One block for each label of each list that occurs, in order of (label, list).
+        # One block for each pair of label and list that occurs, in order of (label, list).
         keys = labels[known].astype(np.int64) * (len(starts) - 1) + lists[known]
         blocks, counts = np.unique(keys, return_counts=True)
         block_labels, block_lists = np.divmod(blocks, len(starts) - 1)
@@ -151,7 +151,7 @@ class Routes:
 
     @classmethod
     def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp]) -> "Routes":
-        """Return the routes of all lists of an index that lies in parts, of which list j is in ``owners[j]`` only."""
+        """Merge the routes of the parts of an index. List j comes from part ``owners[j]``."""
         nlist = len(owners)
         means, filled = np.empty_like(parts[0].means), np.empty_like(parts[0].filled)
         for number, part in enumerate(parts):
@@ -174,7 +174,7 @@ class Routes:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what a file keeps, with names; flags as bytes."""
+        """Return the arrays stored in a file, by name. Boolean arrays are viewed as uint8."""
         return {
             "route_means": self.means,
             "route_filled": self.filled.view(np.uint8),
@@ -190,7 +190,7 @@ class Routes:
 
     @classmethod
     def from_arrays(cls, nlist: int, arrays: dict[str, NDArray[Any]]) -> "Routes":
-        """Return the routes that :meth:`arrays` was taken of."""
+        """Return the routes from the arrays of :meth:`arrays`."""
         means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
             arrays[name] for name in cls.none(1).arrays()
         )
@@ -208,14 +208,14 @@ class Routes:
 
     @classmethod
     def none(cls, d: int) -> "Routes":
-        """Return routes without any list: what a file keeps of an index that has none."""
+        """Return routes without lists, as stored in the file of an index without routes."""
         means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
         numbers = np.empty(0, np.int64)
         starts = np.zeros(1, np.int64)
         return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, SecondLevel.none(d))
 
     def has_centroids(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each label and list, (n,) both, whether the list has a mean without that label of its own."""
+        """Return a mask, (n,), of the pairs of label and list, both (n,), with a (list, class) centroid."""
         keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.class_lists
         wanted = labels.astype(np.int64) * len(self.means) + lists
         if len(keys) == 0:
@@ -226,22 +226,22 @@ class Routes:
     def lists(
         self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int, *, threads: int = 1
     ) -> NDArray[np.int64]:
-        """Return for each query the ``nprobe`` lists whose other-class members are nearest, nearest first, -1 for none.
+        """Return the ``nprobe`` lists per query whose other-class rows are nearest, nearest first, padded with -1.
 
-        Arguments and result are those of :func:`nearest_lists`, with the queries' labels, (nq,) int32. Lists are ranked
-        for a query alone as for many.
+        Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,) int32. The ranking
+        for a query does not depend on the other queries.
         """
         return ranked(self.native, self.nlist, X, labels, nprobe, threads)
 
     def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.int64]:
-        """Return for each query all lists of the first partition that may hold its evidence, nearest first, then -1."""
+        """Return all lists of the first partition that may hold evidence of each query, nearest first, then -1."""
         found = np.empty((len(X), self.nlist), np.int64)
         self.native.rank_all(X, labels, found, threads)
         return found
 
     @derived
     def native(self) -> ClassCentroids:
-        """The means in blocks, as the compiled core ranks lists by them."""
+        """The means in the block layout that the core uses to rank lists."""
         clusters = self.second_level
         return ClassCentroids(
             np.ascontiguousarray(self.means),
@@ -265,7 +265,7 @@ def ranked(
     nprobe: int,
     threads: int = 1,
 ) -> NDArray[np.int64]:
-    """Return for each query the ``nprobe`` nearest lists, as :meth:`Routes.lists` does."""
+    """Return the ``nprobe`` nearest lists of each query, as :meth:`Routes.lists` does."""
     if nprobe >= len(centroids):
         return np.tile(np.arange(nlist), (len(X), 1))
     best = np.empty((len(X), nprobe), np.int64)

@@ -1,4 +1,4 @@
-"""Weighted spherical k-means, and the nearest centroid of each of many vectors."""
+"""Weighted spherical k-means and assignment to the nearest centroid."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads
 
-_NEXT_RUN = 15486557  # what FAISS adds to the seed from run to run
+_NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int32]
 
 
 def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Numbers]:
-    """Return the similarity with, and the number of, the nearest centroid of each vector; of equals the first.
+    """Return similarity and number of the nearest centroid of each vector. Ties: smaller number first.
 
     Parameters
     ----------
     X, centroids
-        Unit rows (or zero), (n, d) and (nlist, d), nlist >= 1.
+        Unit or zero rows, (n, d) and (nlist, d), nlist >= 1.
 
     Returns
     -------
-    Similarities, (n,) float32, and numbers, (n,) int32: exact, and the same bits for any number of threads.
+    Similarities, (n,) float32, and numbers, (n,) int32. Exact and bitwise equal for any number of threads.
     """
     similarities, numbers = np.empty(len(X), np.float32), np.empty(len(X), np.int32)
     contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
@@ -34,7 +34,7 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Numbers]:
 
 
 def nearest_numbers(X: Floats, centroids: Floats) -> Numbers:
-    """Return the number of the nearest centroid of each vector, in less time than :func:`nearest` takes."""
+    """Return the number of the nearest centroid of each vector. Faster than :func:`nearest`."""
     numbers = np.empty(len(X), np.int32)
     contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
     _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads())
@@ -44,16 +44,16 @@ def nearest_numbers(X: Floats, centroids: Floats) -> Numbers:
 def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int) -> Floats:
     """Return the unit centroids, (nlist, d), of weighted unit vectors.
 
-    It is Lloyd's algorithm from the sample and the start that ``faiss.Clustering`` takes with the same parameters, with
-    another rule for clusters that become empty: each gets half of the heaviest. Of ``cp.nredo`` runs the one with the
-    greatest sum of similarities is returned.
+    Lloyd's algorithm with the training sample and the initial centroids of ``faiss.Clustering`` for the same
+    parameters. It differs in the rule for empty clusters: an empty cluster gets half of the heaviest cluster. Of
+    ``cp.nredo`` runs, the run with the largest sum of similarities is returned.
 
     Parameters
     ----------
     X, weights
         Unit rows, (n, d), and their weights, (n,).
     cp
-        ``faiss.ClusteringParameters``: iterations, runs, size of the training sample.
+        ``faiss.ClusteringParameters``: iterations, runs and size of the training sample.
     """
     chosen = training_rows(len(X), nlist, cp, seed)
     if chosen is not None:
@@ -68,7 +68,7 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
 
 
 def training_rows(n: int, nlist: int, cp: Any, seed: int) -> Numbers | None:
-    """Return which of n vectors the clustering looks at, in order; None for all of them."""
+    """Return the numbers of the training vectors among n vectors, in order; None for all vectors."""
     most = cp.max_points_per_centroid * nlist
     return _permutation(n, seed)[:most] if n > most else None
 

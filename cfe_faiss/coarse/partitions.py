@@ -1,4 +1,4 @@
-"""Partitions of unit vectors: a spherical k-means, and the supplementary partitions chained after it."""
+"""Partitions of unit vectors: a spherical k-means, followed by the supplementary partitions."""
 
 from typing import Any
 
@@ -14,41 +14,41 @@ from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, spherical_kmeans
 def train_partitions(
     X: NDArray[np.float32], nlist: int, partitions: int, cp: Any, *, theta: float, weighted: bool
 ) -> NDArray[np.float32]:
-    """Cluster unit vectors ``partitions`` times, each time with the weights that the time before left.
+    """Cluster unit vectors ``partitions`` times, each time with weights from the previous partition.
 
-    The first partition is an unweighted spherical k-means. Each further one is a full weighted spherical k-means in
-    which a vector weighs ``w(phi)``, phi its angle to its centroid in the partition before (paper, "Supplementary
-    Partitioning" and "Weighted Clustering"), so that the centroids move to where the last borders were.
+    The first partition is an unweighted spherical k-means. Each further partition is a full weighted spherical k-means.
+    The weight of a vector is ``w(phi)``, where phi is the angle to its centroid in the previous partition (paper,
+    "Supplementary Partitioning" and "Weighted Clustering"). So the centroids move to the previous cluster borders.
 
     Parameters
     ----------
     X
         Unit rows, (n, d) float32.
     nlist, partitions
-        Clusters in a partition, and how many partitions.
+        Number of clusters per partition, and number of partitions.
     cp
-        ``faiss.ClusteringParameters``: iterations, seed (partition i adds i to it), size of the training sample.
+        ``faiss.ClusteringParameters``: iterations, seed (partition i uses seed + i) and size of the training sample.
     theta
         Angle of the caps of the weight, in radians.
     weighted
-        False gives every vector the same weight in every partition: they then differ by their random start only.
+        False gives all vectors equal weights in every partition. Then partitions differ only by their random start.
 
     Returns
     -------
-    (partitions, nlist, d) float32, unit rows: the centroids.
+    Centroids, (partitions, nlist, d) float32, unit rows.
     """
     n, d = X.shape
     centroids = np.empty((partitions, nlist, d), np.float32)
     weights = np.ones(n, np.float32)
     for i in range(partitions):
         centroids[i] = spherical_kmeans(X, nlist, weights, cp, cp.seed + i)
-        if weighted and i + 1 < partitions and d > 1:  # on a line there are no caps
+        if weighted and i + 1 < partitions and d > 1:  # caps need at least 2 dimensions
             weights = _usable(node_weights(nearest(X, centroids[i])[0], d, theta))
     return centroids
 
 
 def assign(X: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np.int32]:
-    """Return the list of each vector in each partition, (partitions, n) int32: the one whose centroid is nearest."""
+    """Return the list with the nearest centroid, for each partition and vector: (partitions, n) int32."""
     return np.array([nearest_numbers(X, partition) for partition in centroids], np.int32).reshape(
         len(centroids), len(X)
     )
@@ -57,7 +57,7 @@ def assign(X: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np
 def nearest_centroids(
     X: NDArray[np.float32], centroids: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return cosines and numbers, (n, count), of the ``count`` nearest of the (nlist, d) centroids, nearest first."""
+    """Return cosines and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
     with faiss_threads(float(X.size) * len(centroids)):
         cosines, lists = faiss.knn(X, centroids, count, metric=faiss.METRIC_INNER_PRODUCT)
     return cosines, lists

@@ -50,7 +50,7 @@ _BLOCK = 256  # maximum number of rows in a block
 _BUFFER = 1 << 18  # maximum number of pairs per kernel call
 _FLOATS = 1 << 23  # maximum number of floats per thread while projecting rows or scoring pairs
 
-# What a step costs, in multiplications of a large matrix product: measured, to a factor of two.
+# Measured cost of each step, in multiplications of a large matrix product, to within a factor of 2.
 _ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
 
 

@@ -158,7 +158,7 @@ def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) ->
     flat.add_with_labels(held, labels)
     D, I = index.search_stored(None, 6, exact=True)
     expected_D, expected_I = flat.search_stored(None, 6)
-    # The rows of the exact index are normalised, those of the codecs are what they decode to.
+    # The exact index has normalised rows; the codecs have decoded rows.
     assert np.abs(D - expected_D).max() < 0.02
     overlap = np.mean([len(set(a) & set(b)) / 6 for a, b in zip(I.tolist(), expected_I.tolist(), strict=True)])
     assert overlap > 0.95
@@ -318,7 +318,7 @@ def test_damaged_rows_give_no_directions(value: float) -> None:
 @pytest.mark.parametrize("d", [3, 18, 200])
 def test_blocks_take_about_as_much_memory_as_was_planned(element: str, d: int) -> None:
     X, labels = near_twins(1600, d, 1.0)
-    index = indexed(X, labels, 4)  # whose memory the lists are in
+    index = indexed(X, labels, 4)  # keeps the memory of the lists alive
     kept = Derived.of(index.storage()).blocks
     assert kept is not None
     assert kept.element == element

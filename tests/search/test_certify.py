@@ -36,7 +36,7 @@ def test_many_rows_are_certified_in_few_dimensions_and_more_with_more_lists(make
         assert_array_equal(D[certified], exact_D[certified])
         shares.append(certified.mean())
     assert shares[-1] == 1
-    if "PQ" not in make:  # of a list that was probed by codes, not every vector was
+    if "PQ" not in make:  # screening by codes does not score every vector of a probed list
         assert 0.1 < shares[0] < shares[1]
     some, _, certified = index.search_certified([3, 99], 5, 40)
     assert some.shape == (2, 5)

@@ -143,7 +143,7 @@ def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArr
 
 
 def routes_with(entries: NDArray[np.bool_]) -> Routes:
-    """Return routes of which nothing but the entries matters: (labels, lists), whether a label has one in a list."""
+    """Return routes with the given centroids, (labels, lists) bool; their means do not matter."""
     labels = np.flatnonzero(entries.any(axis=1))
     _, lists = np.nonzero(entries)
     means, number = np.zeros((entries.shape[1], 1), np.float32), len(lists)

@@ -23,7 +23,7 @@ def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 
 
 def stored(index: cfe.IndexEvidenceFlat) -> NDArray[np.float32]:
-    """Return the vectors where FAISS keeps them, (n, d)."""
+    """Return a view of the vectors in FAISS's storage, (n, d)."""
     numbers = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), index.ntotal * index.d)
     return numbers.reshape(index.ntotal, index.d)
 
@@ -244,7 +244,7 @@ def test_cost_counts_what_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     index = labelled(X, labels)
     blocks = small_blocks(index, rows=200)
     assert blocks is not None
-    assert blocks.number <= 4  # few enough for all of them to be looked at
+    assert blocks.number <= 4  # few enough to sample all of them
     for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
         monkeypatch.setattr(join, price, 0)
     monkeypatch.setattr(join, "_SCORED_PAIR", 1)

@@ -61,9 +61,7 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     found = plan(snapshot, 1, effort).calibration
     assert found is recall.calibration(snapshot, 10, effort, batched=False)
     assert [known_nprobe(snapshot, 10, 0.9, label, complete=True) for label in range(3)] == list(found.nprobe.values())
-    assert (
-        known_nprobe(snapshot, 10, 0.9, 7, complete=True) == found.other == found.most
-    )  # nothing is known of this class
+    assert known_nprobe(snapshot, 10, 0.9, 7, complete=True) == found.other == found.most  # class without a calibration
 
 
 def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:

@@ -35,7 +35,7 @@ def test_the_best_by_their_codes_are_scored(
     centroids = rng.integers(-1, 2, (nlist, d)).astype(np.float32)
     xq, labels_q = rng.integers(-2, 3, (4, d)).astype(np.float32), np.array([-1, 0, 1, 9], np.int32)
     allowed = rng.random(n) < 0.5 if filtered else np.empty(0, bool)
-    # One list of references that holds every row, besides the lists themselves: each row is met twice.
+    # One additional list of references holds every row, so that each row occurs twice.
     references = rng.permutation(n).astype(np.int32) if referred else np.empty(0, np.int32)
     reference_starts = np.array([0, n] if referred else [0], np.int64)
     lists = np.tile(np.arange(nlist + referred), (4, 1)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How many lists to probe: which stored vectors it is measured on, and what comes of it."""
+"""Calibration of nprobe: its sample of stored vectors, and the recall that it reaches."""
 
 import numpy as np
 import pytest
@@ -159,10 +159,10 @@ def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidence
     found = skewed.search_evidence(X, labels, 10, recall=wanted)
     for label in (0, 1):
         assert reached(found, exact, labels == label) >= wanted - 0.01
-    assert reached(found, exact, labels == 0) >= wanted  # nearly all queries are of this class
+    assert reached(found, exact, labels == 0) >= wanted  # nearly all queries have this class
     for i in (0, 100, 4100):
         alone = skewed.search_evidence(X[i : i + 1], labels[i : i + 1].astype(np.int32), 10, recall=wanted)
-        np.testing.assert_array_equal(alone[1][0], found[1][i])  # whatever queries come with it
+        np.testing.assert_array_equal(alone[1][0], found[1][i])  # independent of the other queries
 
 
 def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -> None:

@@ -1,4 +1,4 @@
-"""A query that is handed in as it is searched takes a way of its own: to the same results, and the same errors."""
+"""Fast path for one query without conversion: same results and same errors as the general path."""
 
 import pickle
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import cfe_faiss as cfe
 from cfe_faiss.search import answer as searcher
 
 K, NPROBE = 5, 3
-LONG_WAY = {"memory": 1 << 31}  # the default, but only the way with all checks takes it
+LONG_WAY = {"memory": 1 << 31}  # the default value, which forces the general path
 
 
 def filled(kind: str = "EvidenceIVF12,Flat") -> tuple[Any, NDArray[np.float32], NDArray[np.int64]]:
@@ -26,7 +26,7 @@ def filled(kind: str = "EvidenceIVF12,Flat") -> tuple[Any, NDArray[np.float32], 
     index = cfe.index_factory(9, kind)
     index.train(X)
     index.add_with_labels(X, labels)
-    index.search_evidence(X[:1], labels[:1], K, NPROBE)  # makes what later searches find at hand
+    index.search_evidence(X[:1], labels[:1], K, NPROBE)  # computes the derived data of later searches
     return index, X, labels
 
 
@@ -66,7 +66,7 @@ def test_a_query_as_it_is_takes_the_short_way(kind: str) -> None:
 
 
 def test_a_short_row_is_completed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The core goes on in more lists by itself: what was found is not searched for again."""
+    """The core probes further lists itself, without repeating the search."""
     index, X, labels = filled()
     expected = index.search_evidence(X[:1], labels[:1], 100, 1, **LONG_WAY)
     assert (index.search_evidence(X[:1], labels[:1], 100, 1)[1] >= 0).all()
@@ -80,7 +80,7 @@ def test_a_short_row_is_completed_in_one_call(monkeypatch: pytest.MonkeyPatch) -
         lambda x, label: (x.astype(np.float64), label),
         lambda x, label: (x.tolist(), label.tolist()),
         lambda x, label: (np.repeat(x, 2, axis=1)[:, ::2], label),
-        lambda x, label: (np.frombuffer(x.tobytes(), np.float32).reshape(x.shape), label),  # not to be written to
+        lambda x, label: (np.frombuffer(x.tobytes(), np.float32).reshape(x.shape), label),  # read-only
         lambda x, label: (x.astype(">f4"), label),
         lambda x, label: (x.view(np.memmap), label),
         lambda x, label: (x, label.astype(np.int32)),
@@ -156,7 +156,7 @@ def test_what_takes_no_short_way_is_not_searched(change: dict[str, Any]) -> None
     assert single.search(**asked) is not None
     assert single.search(**(asked | change)) is None
     index.add_with_labels(X[:1], labels[:1])
-    assert single.search(**asked) is None  # of an index that has changed
+    assert single.search(**asked) is None  # the index has changed
 
 
 def test_a_change_that_was_refused_costs_the_short_way_once() -> None:
@@ -271,5 +271,5 @@ def test_the_query_stays_as_it_is() -> None:
     before = x.copy()
     D, I = index.search_evidence(x, labels[:1], K, NPROBE)
     assert_array_equal(x, before)
-    D[:], I[:] = 0, 0  # results are the caller's
+    D[:], I[:] = 0, 0  # the caller owns the results
     assert index.search_evidence(x, labels[:1], K, NPROBE)[0].max() > 0

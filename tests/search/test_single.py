@@ -1,5 +1,4 @@
-"""Queries that are each searched alone, in one call of the core; see also
-:mod:`cfe_faiss.search.answer`."""
+"""Single-query search in one call of the core; see also :mod:`cfe_faiss.search.answer`."""
 
 from typing import Any
 
@@ -23,7 +22,7 @@ EVERYTHING = np.empty(0, bool)
 
 
 def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: int, **settings: Any) -> Any:
-    """Return D, I of unit queries, and check that nothing beside them is written."""
+    """Return D, I of unit queries, and check that nothing outside them is written."""
     D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
     allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
     threads = settings.pop("threads", 1)

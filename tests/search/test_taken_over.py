@@ -14,9 +14,9 @@ NLIST, N, K = 300, 3000, 5
 
 
 def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int = 4) -> cfe.IndexEvidenceIVF:
-    """Return an index whose blocks for many queries hold what is wanted, and which has blocks of bytes for single ones.
+    """Return an index with blocks of the given element type for batched search, and byte blocks for single queries.
 
-    One query has been searched; where the core does not have blocks of bytes, they hold floats, for many queries only.
+    One query has been searched. Without byte blocks in the core, there are only float blocks for batched search.
     """
     monkeypatch.setattr(derived_module, "faster", lambda *_: element)
     monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: True)
@@ -30,7 +30,7 @@ def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int
 
 
 def assert_as_made_anew(index: cfe.IndexEvidenceIVF, rng: np.random.Generator) -> None:
-    """Compare an index with its copy, which takes nothing over."""
+    """Compare an index with its copy, which carries nothing over."""
     fresh = pickle.loads(pickle.dumps(index))
     X, labels = rng.normal(size=(12, index.d)).astype(np.float32), rng.integers(0, 5, 12)
     for nprobe in (1, 7, 40, 90, NLIST):
@@ -140,7 +140,7 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 @pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
 def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
-    fresh = pickle.loads(pickle.dumps(index))  # has not chosen yet
+    fresh = pickle.loads(pickle.dumps(index))  # has made no choice yet
     monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: False)
     X, labels = clustered(1, 40, 4)
     fresh.search_stored(k=K, nprobe=10)
