@@ -164,7 +164,7 @@ def test_every_search_is_exact_among_what_is_selected(kind: str) -> None:
         assert_array_equal(one, other)
     queries = np.searchsorted(np.sort(IDS), IDS[:40])
     assert_array_equal(by_selector[4][1], by_selector[5][1][queries])
-    if kind not in ("EvidenceFlat", "EvidenceIVF8,SQ8"):  # other kinds use the stored rows as queries
+    if kind not in ("EvidenceFlat", "EvidenceIVF8,SQ8"):  # these two search by stored rows
         assert_array_equal(by_selector[4][1], by_selector[2][1])
     assert_array_equal(by_selector[0][1], by_selector[2][1])
 
