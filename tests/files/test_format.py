@@ -153,7 +153,7 @@ def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
             again = cfe.read_index(path)
         except ValueError:
             pass
-        else:  # a bit of the padding between two sections
+        else:  # a bit in the padding between two sections
             assert_array_equal(again.search_stored(k=3)[1], built(kind).search_stored(k=3)[1])
 
 
@@ -212,7 +212,7 @@ def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
         assert cfe.read_index(path).ntotal == 600
         if not names and hasattr(os, "O_TMPFILE"):
             assert list(tmp_path.iterdir()) == [path]
-    assert len(list(tmp_path.iterdir())) == 2  # a system without files without names: until the next write
+    assert len(list(tmp_path.iterdir())) == 2  # without unnamed files, one remains until the next write
     cfe.write_index(built("flat"), path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -409,14 +409,14 @@ def test_the_vectors_beside_codes_are_checked_as_those_in_lists(tmp_path: Path) 
             read(path)
     whole[place + 5000 : place + 6000] = b"\xff" * 1000
     path.write_bytes(whole)
-    as_version_2(path)  # in which vectors of a mapped file are not checked
+    as_version_2(path)  # version 2 does not check the vectors of a mapped file
     xq, labels_q = clustered(5, 12, 3, seed=1)
     D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600, 3)
     assert D.shape == (5, 600)
 
 
 def as_version_2(path: Path) -> None:
-    """Make a file one of version 0.2, which has no checksum for each list."""
+    """Convert a file to the format of version 0.2, which has no checksum per list."""
     whole = path.read_bytes()
     start, length = struct.unpack("<QQ", whole[-24:-8])
     header = json.loads(whole[start : start + length]) | {"version": 2}
@@ -456,7 +456,7 @@ def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
     size = read_header(path)["payload"]["size"]
     whole[size - 4000 : size - 2000] = b"\xff" * 2000
     path.write_bytes(whole)
-    as_version_2(path)  # in which vectors of a mapped file are not checked
+    as_version_2(path)  # version 2 does not check the vectors of a mapped file
     xq, labels_q = clustered(5, 12, 3, seed=1)
     D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600)
     assert D.shape == (5, 600)
@@ -511,7 +511,7 @@ def said(path: str, value: object) -> Forge:
 
 
 def forged(path: Path, forge: Forge) -> None:
-    """Change a file and make every checksum right again."""
+    """Change a file and update all its checksums."""
     whole = path.read_bytes()
     start, length = struct.unpack("<QQ", whole[-24:-8])
     body, header = bytearray(whole[:start]), json.loads(whole[start : start + length])
@@ -554,7 +554,7 @@ def test_two_readers_who_come_first_to_a_mapped_index(tmp_path: Path) -> None:
     mapped: Any = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
 
     class Check:
-        """What another reader finishes between the time when it is looked at and when it is called."""
+        """Deferred check that another reader completes between its test and its call."""
 
         def __bool__(self) -> bool:
             mapped._unchecked = None
@@ -687,7 +687,7 @@ def stock_codes(
     stock = faiss.index_factory(12, f"IVF9,{'SQ8' if codec == 'PQ6x8' else codec}", metric)
     stock.cp.min_points_per_centroid = 1
     if kind == "pq":
-        stock.do_polysemous_training = False  # which takes 16 s, and which no evidence index has
+        stock.do_polysemous_training = False  # it takes 16 s, and no evidence index uses it
         stock.pq.cp.min_points_per_centroid = 1
     stock.by_residual = kind == "pq" if residual is None else residual
     stock.train(X)
@@ -814,7 +814,7 @@ def test_mutated_files_never_crash_the_reader() -> None:
     assert found["counts"]["damage, in memory: clean error"] > 50
 
 
-# --- where it is written ----------------------------------------------------------------------------------------------
+# --- target of a write ------------------------------------------------------------------------------------------------
 
 
 def test_a_link_goes_on_pointing_to_the_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What may be written: neither inputs nor mapped files, nor files of others unless the user says so."""
+"""Writers refuse inputs, mapped files and, without ``overwrite``, files that this package has not written."""
 
 import os
 from collections.abc import Callable
@@ -77,11 +77,11 @@ def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
     folder.mkdir()
     write(graph, folder, False)
     first = contents(folder)
-    write(graph, folder, False)  # over its own files
+    write(graph, folder, False)  # overwrites its files
     random = {"store": ("index-", "rows-"), "shards": ("shard-",)}.get(name, ("\0",))
     names = [path.relative_to(folder) for path in first if not path.name.startswith(random)]
     if name == "job":
-        # Inputs have names by their content, and files of stages are written below folders that the job looks for.
+        # Inputs are named by their content, and stages write to folders that the job looks for.
         names = [path for path in names if path.parts[0] not in ("inputs", ".lock")]
         names = [*{path.parts[0]: path for path in names}.values(), Path("step-0") / "000000.unit.npy"]
     assert names
@@ -93,7 +93,7 @@ def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
             write(graph, place, False)
         now = contents(place)
         assert now[place / path] == FOREIGN
-        assert name == "pictures" or len(now) == 1  # pictures are five calls
+        assert name == "pictures" or len(now) == 1  # pictures are written by five calls
     write(graph, foreign / "0", True)
     assert (foreign / "0" / names[0]).read_bytes() != FOREIGN
     write(graph, foreign / "0", False)
@@ -109,7 +109,7 @@ def test_every_kind_of_file_is_recognised(graph: tuple[np.ndarray, ...], tmp_pat
     for path in files:
         assert is_ours(path), path
         inside = tmp_path / "other"
-        inside.write_bytes(b"see " + path.read_bytes()[:500])  # what quotes one of our files is none
+        inside.write_bytes(b"see " + path.read_bytes()[:500])  # a quotation of our file is not our file
         assert not is_ours(inside)
     (tmp_path / "empty").touch()
     assert is_ours(tmp_path / "empty")

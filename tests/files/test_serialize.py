@@ -1,4 +1,4 @@
-"""Indexes as bytes and as copies: all that a file keeps, and the same errors."""
+"""Serialized and copied indexes have all data of a file; damage gives the same errors."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def test_what_was_read_from_bytes_is_its_own(kind: str) -> None:
     again.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
     again.relabel(np.zeros(605, int))
     assert_same(index, built(kind))
-    assert (again.search_stored(k=2)[1] == -1).all()  # of one class only
+    assert (again.search_stored(k=2)[1] == -1).all()  # only one class
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,7 +136,7 @@ def test_every_cut_and_changed_byte_is_the_error_of_a_file(kind: str, tmp_path: 
             expected = None
         except ValueError as error:
             expected = str(error).replace(str(path), "data")
-        if expected is None:  # between sections, where nothing is
+        if expected is None:  # the damage is in the padding between sections
             cfe.deserialize_index(damaged)
         else:
             with pytest.raises(ValueError) as caught:

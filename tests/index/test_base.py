@@ -28,7 +28,7 @@ def empty(kind: str) -> Index:
 
 
 def kept(kind: str, vectors: np.ndarray) -> np.ndarray:
-    """Return what an index of a kind makes of unit vectors."""
+    """Return unit vectors after the codec of an index kind."""
     return empty(kind).sa_decode(empty(kind).sa_encode(vectors)) if kind in ("fp16", "sq8") else vectors
 
 
@@ -76,7 +76,7 @@ def test_stored_vectors_come_back_by_id(kind: str) -> None:
     numbered.add_with_labels(X, LABELS)
     assert_array_equal(numbered.reconstruct_n(), vectors)
     assert_array_equal(numbered.reconstruct_n(7, 5), vectors[7:12])
-    for error in (ValueError, RuntimeError):  # as for any wrong argument, and as FAISS has it
+    for error in (ValueError, RuntimeError):  # like other invalid arguments, and like FAISS
         with pytest.raises(error, match="key must be in the index, got 1000001"):
             index.reconstruct(1000001)
         with pytest.raises(error, match="key must be at least 0, got -1"):
@@ -126,7 +126,7 @@ def test_merging_moves_vectors_and_labels(kind: str, other_kind: str) -> None:
     if stock:
         assert (index.members().labels == -1).sum() == N - half
         index.relabel(LABELS[half:], IDS[half:])
-    if other_kind == "stock fp16":  # rounded before it came
+    if other_kind == "stock fp16":  # rounded by the stock index
         assert_allclose(index.search_stored(k=6)[0], filled(kind).search_stored(k=6)[0], atol=1e-3)
         return
     assert_same_results(index, filled(kind))
@@ -155,7 +155,7 @@ def test_a_class_index_is_a_stock_index_of_one_class(kind: str) -> None:
         assert type(part) is type(index)._stock
         own = label == LABELS
         assert part.ntotal == own.sum()
-        if kind != "pq":  # whose stock index knows the codes only
+        if kind != "pq":  # the stock PQ index has codes only
             expected = faiss.knn(unit(X[:30]), kept(kind, unit(X))[own], 3, metric=faiss.METRIC_INNER_PRODUCT)[1]
             assert_array_equal(part.search(unit(X[:30]), 3)[1], IDS[own][expected])
     assert index.class_index(99).ntotal == 0
@@ -207,7 +207,7 @@ def test_assignments_and_codes_are_those_of_the_stock_index(kind: str) -> None:
     index, xq = filled(kind), unit(X[:9])
     stock = index.to_stock()
     assert_array_equal(index.assign(xq, 2), stock.assign(xq, 2))
-    if kind != "flat":  # FAISS has codes for inverted lists only
+    if kind != "flat":  # FAISS supports codes for inverted files only
         assert_array_equal(index.sa_encode(xq), stock.sa_encode(xq))
     if kind != "pq":
         assert_array_equal(index.sa_decode(index.sa_encode(xq)), kept(kind, xq))

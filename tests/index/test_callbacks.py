@@ -1,4 +1,4 @@
-"""Selectors written in Python may read the index, or raise: they run outside the lock, and never inside FAISS."""
+"""Python selectors may read the index or raise: they run outside the lock and never inside FAISS."""
 
 import faulthandler
 import subprocess
@@ -26,7 +26,7 @@ Call = Callable[[Any, Any], Any]
 
 
 class OwnError(Exception):
-    """Raised by a selector of these tests."""
+    """Error raised by a selector in these tests."""
 
 
 def filled(kind: str) -> EvidenceIndex:
@@ -48,7 +48,7 @@ def evidence(sel: Any) -> cfe.EvidenceParameters:
     return cfe.EvidenceParameters(labels=0, sel=sel)
 
 
-# Each returns ids.
+# Each call returns ids.
 CALLS: dict[str, Call] = {
     "search_evidence": lambda index, sel: index.search_evidence(X[:3], LABELS[:3], 4, sel=sel)[1],
     "search_stored": lambda index, sel: index.search_stored([1, 2], 4, sel=sel)[1],
@@ -67,7 +67,7 @@ CALLS: dict[str, Call] = {
 
 @contextmanager
 def writers_waiting(index: EvidenceIndex) -> Iterator[None]:
-    """Let another thread change the index again and again."""
+    """Change the index repeatedly in another thread."""
     stop = threading.Event()
 
     def write() -> None:
@@ -157,7 +157,7 @@ def test_which_selectors_call_python() -> None:
     assert calls_python(both)
     assert calls_python(faiss.IDSelectorNot(both))
     assert not calls_python(faiss.IDSelectorXOr(native, faiss.IDSelectorNot(native)))
-    assert calls_python(faiss.SearchParameters(sel=native).sel)  # FAISS has forgotten what it is
+    assert calls_python(faiss.SearchParameters(sel=native).sel)  # FAISS returns it without its Python type
     assert not calls_python([1, 2])
 
 

@@ -1,4 +1,4 @@
-"""Any sequence of changes leaves what a freshly built index would hold: a state machine against a dictionary."""
+"""Any sequence of changes gives the results of a new index: a state machine compared with a dictionary."""
 
 import numpy as np
 from hypothesis import settings

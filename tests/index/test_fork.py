@@ -1,4 +1,4 @@
-"""A child of a fork searches and changes the index, whatever other threads of the parent did at that moment."""
+"""A forked child can search and change the index, even if threads of the parent were busy during the fork."""
 
 import os
 import subprocess

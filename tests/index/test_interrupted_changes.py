@@ -1,4 +1,4 @@
-"""A change that is interrupted, or runs out of memory, leaves the index as before or as after, and usable."""
+"""A change that is interrupted or runs out of memory leaves a usable index, either unchanged or fully changed."""
 
 import itertools
 import subprocess
@@ -27,7 +27,7 @@ MAPS = {"array": faiss.DirectMap.Array, "hash": faiss.DirectMap.Hashtable}
 
 
 def empty(kind: str) -> Any:
-    """Return an index; of a kind as "ivf array" with a direct map."""
+    """Return an index; kinds such as "ivf array" have a direct map."""
     kind, _, kind_of_map = kind.partition(" ")
     if kind == "flat":
         return cfe.IndexEvidenceFlat(D)
@@ -51,7 +51,7 @@ def merge(index: Any, other: Any) -> None:
 
 
 class Case(NamedTuple):
-    """A change, and what it is tried on: indexes, of which the first is changed."""
+    """Change and the indexes that it runs on; it changes the first one."""
 
     make: Callable[[str], list[Any]]
     change: Callable[..., Any]
@@ -92,12 +92,12 @@ CHANGES = ["add", "add one", "remove", "relabel", "reset", "merge", "merge stock
 
 def applies(kind: str, name: str) -> bool:
     if name == "merge stock":
-        return not kind.startswith("pq")  # codes alone do not tell the vectors
+        return not kind.startswith("pq")  # codes cannot be decoded exactly
     return name in CHANGES or (kind != "flat" and (name == "train") == (" " not in kind) and name != "map ids")
 
 
 def contents(index: Any) -> list[Any]:
-    """Return all there is to see of an index."""
+    """Return all observable data of an index."""
     if not hasattr(index, "members"):
         return [index.ntotal, index.is_trained]
     known, stock = index.members(), type(index)._stock
@@ -122,7 +122,7 @@ def same(one: list[Any], two: list[Any]) -> bool:
 
 
 def can_be_entered(index: Any) -> bool:
-    """Return whether the index's lock is open to a change, from another thread."""
+    """Return whether another thread can take the write lock."""
     if not hasattr(index, "members"):
         return True
     entered = []
@@ -172,7 +172,7 @@ def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[Ba
     assert_survives(kind, name, error)
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------------------------------
 
 SETTING = """
 import resource, signal, sys, time
@@ -286,7 +286,7 @@ print("survived")
 """
 
 
-# OpenBLAS, by which FAISS makes the codes of PQ, ends the process where it gets no memory.
+# No PQ: FAISS encodes it by OpenBLAS, which ends the process when memory runs out.
 @pytest.mark.exhausts_memory
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
 def test_a_real_limit_of_memory(kind: str) -> None:
@@ -300,7 +300,7 @@ def test_real_signals(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat"])
 def test_real_signals_while_searching(kind: str) -> None:
-    """Nothing but KeyboardInterrupt comes out, and later searches give what they gave before."""
+    """A search raises KeyboardInterrupt only, and later searches return the same results."""
     searches = SEARCHES if kind != "EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
     assert_survives_alone(searches, 6000, kind)
 
@@ -312,12 +312,12 @@ def assert_survives_alone(script: str, n: int, kind: str) -> None:
     assert "survived" in done.stdout, done.stderr[-3000:]
 
 
-# --- readers beside changes -------------------------------------------------------------------------------------------
+# --- readers during changes -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])
 def test_every_reader_beside_changes(kind: str) -> None:
-    """Whatever a reader returns is right for the index as it was between two changes."""
+    """Every result is correct for a state of the index between two changes."""
     index: EvidenceIndex = filled(kind)
     stop, errors = threading.Event(), []
     few = set(range(N))
@@ -339,7 +339,7 @@ def test_every_reader_beside_changes(kind: str) -> None:
         for options in ({"exact": False}, {"per_node": True}, {"per_node": True, "exact": False}, {}):
             found = cfe.global_evidence(index, 5, **options)  # type: ignore[arg-type]
             assert (found.source < found.target).all()
-        with suppress(RuntimeError):  # the index has changed while its pairs were iterated over
+        with suppress(RuntimeError):  # the index changed during the iteration over its pairs
             for part in cfe.evidence_pairs(index, 0.9):
                 assert (part.similarity >= 0.9).all()
 

@@ -63,12 +63,12 @@ def test_a_search_looks_at_the_best_by_their_codes(empty: bytes) -> None:
     approximate = unit(X[:50]) @ stock.reconstruct_n(0, len(X)).T
     S = similarities(X[:50], X)
     index.k_factor = 2
-    _, I = index.search_evidence(X[:50], LABELS[:50], 10, 2 * LISTS - 1)  # all but one of the lists of both partitions
+    _, I = index.search_evidence(X[:50], LABELS[:50], 10, 2 * LISTS - 1)  # all lists of both partitions except one
     for v in range(50):
         scores = np.where(LABELS[v] != LABELS, approximate[v], -9)
         looked_at = np.argsort(-scores, kind="stable")[:20]
         if np.diff(np.sort(-scores)[18:21]).min() < 1e-5:
-            continue  # rounding decides
+            continue  # a tie up to rounding
         best = looked_at[np.lexsort((looked_at, -S[v, looked_at]))][:10]
         assert_array_equal(I[v], best)
 
@@ -87,8 +87,8 @@ def test_more_looks_find_more(empty: bytes) -> None:
 
 
 def test_results_do_not_depend_on_how_the_index_came_about(empty: bytes) -> None:
-    """With few lists probed, too: equal codes tie, and the smaller id is looked at."""
-    rows = np.arange(len(X)) % 700  # every vector twice or three times
+    """Holds for few probed lists, too: among equal codes, the smaller id is scored."""
+    rows = np.arange(len(X)) % 700  # every vector occurs two or three times
     plain, changed = pickle.loads(empty), pickle.loads(empty)
     plain.add_with_labels(X[rows], LABELS)
     for part in np.array_split(np.random.default_rng(3).permutation(len(X)), 4):

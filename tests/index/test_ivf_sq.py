@@ -13,7 +13,7 @@ QTYPES = [faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16]
 
 def sq_of(stored: Stored, nlist: int, partitions: int, qtype: int) -> cfe.IndexEvidenceIVFScalarQuantizer:
     index = cfe.IndexEvidenceIVFScalarQuantizer(stored.X.shape[1], nlist, partitions, qtype=qtype)
-    index.train(stored.X[:nlist])  # others may lie outside of the codec's range
+    index.train(stored.X[:nlist])  # the other vectors may be outside the codec's range
     index.add_with_ids(stored.X, stored.ids)
     index.relabel(stored.labels, stored.ids)
     return index
@@ -159,7 +159,7 @@ def test_other_codecs_are_an_error(qtype: object) -> None:
 
 
 def test_vectors_that_are_all_alike() -> None:
-    """Ranges of width 0 give every component of every code the same value."""
+    """With ranges of width 0, each component decodes to the same value for every code."""
     index = cfe.IndexEvidenceIVFScalarQuantizer(3, 2)
     index.train(np.ones((5, 3)))
     index.add_with_labels([[1, 1, 1], [-1, 2, 0], [0, 0, 0]], [0, 1, 2])
@@ -179,7 +179,7 @@ def test_the_range_comes_from_a_sample_of_fixed_size(monkeypatch: pytest.MonkeyP
 
 
 def test_the_reference_of_pairs_agrees() -> None:
-    """``top_pairs`` normalises its rows; of float16 rows that is no more than rounding."""
+    """``top_pairs`` normalises its rows, which changes float16 rows by rounding only."""
     X, labels = clustered(60, 8, 2)
     stored = Stored(X, labels, np.arange(60), X, labels, 3)
     pairs = cfe.global_evidence(sq_of(stored, 4, 1, QTYPES[1]), 5)

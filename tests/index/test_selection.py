@@ -1,4 +1,4 @@
-"""What may be searched is said by a selector, a mask or ids, in every search of every kind of index."""
+"""Selectors, masks and ids restrict every search of every kind of index."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ N, D = 400, 8
 RAW, LABELS = clustered(N, D, 3)
 X = unit(RAW)
 IDS = np.random.default_rng(3).permutation(10**6)[:N].astype(np.int64)
-MASK = np.random.default_rng(4).random(N) < 0.2  # of the vectors in ascending order of their ids
+MASK = np.random.default_rng(4).random(N) < 0.2  # for the vectors in ascending order of their ids
 CHOSEN = np.sort(IDS)[MASK]
 
 
@@ -127,7 +127,7 @@ def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -
 
 
 def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
-    """Return what all searches find exactly among what is selected."""
+    """Return the exact results of all searches among the selected vectors."""
     exact: dict[str, Any] = {} if isinstance(index, cfe.IndexEvidenceFlat) else {"exact": True}
     params = cfe.EvidenceParameters(LABELS[:40], nprobe=16, sel=sel)
     found = [
@@ -151,7 +151,7 @@ def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_search_is_exact_among_what_is_selected(kind: str) -> None:
     index, only = filled(kind), filled(kind)
-    only.relabel(np.full(N - len(CHOSEN), -1), np.setdiff1d(IDS, CHOSEN))  # no evidence any more
+    only.relabel(np.full(N - len(CHOSEN), -1), np.setdiff1d(IDS, CHOSEN))  # no longer evidence
     by_selector = searches(index, faiss.IDSelectorBatch(CHOSEN))
     for sel in (MASK, CHOSEN, CHOSEN[::-1].tolist(), set(CHOSEN.tolist())):
         for found, expected in zip(searches(index, sel), by_selector, strict=True):
@@ -164,7 +164,7 @@ def test_every_search_is_exact_among_what_is_selected(kind: str) -> None:
         assert_array_equal(one, other)
     queries = np.searchsorted(np.sort(IDS), IDS[:40])
     assert_array_equal(by_selector[4][1], by_selector[5][1][queries])
-    if kind not in ("EvidenceFlat", "EvidenceIVF8,SQ8"):  # whose rows search as they are stored
+    if kind not in ("EvidenceFlat", "EvidenceIVF8,SQ8"):  # these two search by stored rows
         assert_array_equal(by_selector[4][1], by_selector[2][1])
     assert_array_equal(by_selector[0][1], by_selector[2][1])
 
@@ -190,18 +190,18 @@ def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> No
     _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=few)
     _, exact = index.search_stored(k=5, exact=True, sel=few)
     assert_array_equal(I, exact)
-    assert certified.all()  # a row that holds all there is
+    assert certified.all()  # rows with all eligible vectors
 
 
 def test_a_recall_is_reached_among_what_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     from cfe_faiss.search import recall
 
-    monkeypatch.setattr(recall, "SAMPLE", 100)  # so that 400 queries are worth measuring
+    monkeypatch.setattr(recall, "SAMPLE", 100)  # makes a measurement worthwhile for 400 queries
     index = filled("EvidenceIVF8,Flat")
     index.search_stored(k=5, recall=0.8)
     known = dict(Derived.of(index.storage()).calibrations)
     D, I = index.search_stored(k=5, recall=0.8, sel=MASK)
-    assert Derived.of(index.storage()).calibrations == known  # what holds for one mask is not taken for all
+    assert Derived.of(index.storage()).calibrations == known  # a calibration for one mask is not cached for all
     D_exact, I_exact = index.search_stored(k=5, exact=True, sel=MASK)
     assert cfe.metrics.recall(I, I_exact, D, D_exact) >= 0.8
 

@@ -1,4 +1,4 @@
-"""Vectors that come one by one make the index that they would have made at once, without a pass over all of it."""
+"""Adding vectors one by one gives the same index as adding them at once, without a pass over the whole index."""
 
 import tracemalloc
 
@@ -34,7 +34,7 @@ def test_one_by_one_is_as_at_once(kind: str, own_ids: bool) -> None:
     one_by_one.add_with_labels(X[:90], LABELS[:90], ids[:90])
     for i in range(90, N):
         one_by_one.add_with_labels(X[i : i + 1], LABELS[i : i + 1], ids[i : i + 1] if own_ids else None)
-        if i % 50 == 0:  # what readers keep does not get into the way
+        if i % 50 == 0:  # cached data of readers must not interfere
             assert len(one_by_one.search_stored(k=3)[0]) == i + 1
     for a, b in zip(one_by_one.search_stored(k=6), at_once.search_stored(k=6), strict=True):
         assert_array_equal(a, b)

@@ -1,4 +1,4 @@
-"""FAISS's own methods on evidence indexes, as a program that knows FAISS only would use them."""
+"""FAISS's methods on evidence indexes, as used by programs written for FAISS."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def test_plain_methods_answer_as_the_stock_index(kind: str) -> None:
         found, expected = getattr(index, name)(X[:7], 3), getattr(stock, name)(X[:7], 3)
         for one, other in zip(*((x,) if isinstance(x, np.ndarray) else x for x in (found, expected)), strict=True):
             assert_array_equal(one, other)
-    if kind != "EvidenceFlat":  # of which stock FAISS makes no codes
+    if kind != "EvidenceFlat":  # stock FAISS has no codes for it
         assert_array_equal(index.sa_encode(X[:7]), stock.sa_encode(X[:7]))
     out = np.empty((7, 3), np.int64)
     assert index.assign(X[:7], 3, out) is out

@@ -1,4 +1,4 @@
-"""What an index hands out cannot be written to, and outlives the index and its changes."""
+"""Arrays returned by an index are read-only or copies, and outlive the index and its changes."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def filled(kind: str) -> EvidenceIndex:
 
 
 def handed_out(index: Any) -> list[Any]:
-    """Return the arrays of an index that are not copies."""
+    """Return the arrays of an index that are views."""
     storage, members = index.storage(), index.members()
     arrays = [members.ids, members.rows, members.labels, members.places]
     arrays += [storage.starts, storage.labels, storage.row_ids, storage.by_label, *storage.class_counts]

@@ -59,7 +59,7 @@ def test_every_half_is_read_as_it_is(d: int) -> None:
     st.sampled_from([0, 0.3, 5]),
 )
 def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: float) -> None:
-    """Also for rows outside of what the codec was trained for, and for queries that are decoded rows themselves."""
+    """Also holds for rows outside the trained range of the codec, and for decoded rows as queries."""
     rng = np.random.default_rng(seed)
     X = unit(np.repeat(rng.normal(size=(6, d)), 2, axis=0) + 1e-6 * rng.normal(size=(12, d)) + shift)
     levels, coded, Y = codecs.NO_LEVELS, X, X
@@ -72,7 +72,7 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
     for x in (*X[:3], *Y[:3]):
         for y in Y:
             assert abs(float(x @ y) - float(similarity(x, y))) <= margin
-    # Rows that are equal up to rounding: what screening missed would be missed here.
+    # These rows are equal up to rounding, so a screening error would lose results.
     n, k = len(X), 3
     stored = StoredRows(coded, np.zeros(n, np.int32), d=d, codec=codec, levels=levels)
     queries = np.concatenate([X[:3], Y[:3]])

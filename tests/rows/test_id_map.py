@@ -30,7 +30,7 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
         st.integers(0, 40).flatmap(lambda n: st.permutations(range(n))),
         st.lists(st.integers(0, 60), unique=True, max_size=40),
         st.lists(st.integers(0, 2**62), unique=True, max_size=40),
-        st.lists(st.integers(-5, 5), max_size=20),  # as a damaged file may have them
+        st.lists(st.integers(-5, 5), max_size=20),  # as in a damaged file
     )
 )
 def test_rows_by_id_sort_ids(ids: list[int]) -> None:

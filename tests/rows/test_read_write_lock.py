@@ -18,7 +18,7 @@ def test_readers_share_and_a_writer_is_alone() -> None:
 
     def read() -> None:
         with lock.reading():
-            inside.wait()  # passes only when all three are inside together
+            inside.wait()  # passes only if all three readers hold the lock at once
             log.append("read")
 
     readers = [threading.Thread(target=read) for _ in range(3)]
@@ -89,7 +89,7 @@ def test_an_error_inside_opens_the_lock_again() -> None:
 
 @pytest.mark.parametrize("kind", ["flat", "Flat", "SQ8", "PQ4,RFlat"])
 def test_searches_and_changes_side_by_side(kind: str) -> None:
-    """Searchers must always see the whole of one state: every result is right for some moment of the index."""
+    """Searches see one complete snapshot: every result is correct for some state of the index."""
     X, labels = clustered(600, 8, 3)
     index: EvidenceIndex = cfe.IndexEvidenceFlat(8)
     if kind != "flat":
@@ -165,7 +165,7 @@ def test_who_waits_can_be_interrupted() -> None:
         signal.signal(signal.SIGALRM, before)
         done.set()
         holder.join()
-    with lock.reading(), lock.reading():  # no writer is left waiting
+    with lock.reading(), lock.reading():  # no writer waits any more
         pass
 
 
@@ -179,7 +179,7 @@ def test_a_reader_may_enter_again_while_a_writer_waits() -> None:
     writer = threading.Thread(target=write)
     with lock.reading():
         writer.start()
-        time.sleep(0.05)  # until it waits
+        time.sleep(0.05)  # let the writer start waiting
         with lock.reading():
             log.append("read")
     writer.join(20)
@@ -206,7 +206,7 @@ def test_arguments_whose_conversion_uses_the_index() -> None:
     index.add_with_labels(X, labels)
 
     class Labels:
-        """An array that looks into the index while it is converted."""
+        """Array-like object that reads the index during its conversion."""
 
         def __array__(self, dtype: object = None, copy: object = None) -> object:
             index.reconstruct(3)

@@ -52,7 +52,7 @@ def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
                 if index.invlists.list_size(j)
             ]
         ).reshape(500, -1)
-        lists = codes.shape[1] - stored.shape[1]  # sa_encode says which list, too
+        lists = codes.shape[1] - stored.shape[1]  # sa_encode prepends the list number
         assert_array_equal(stored, codes[ids][:, lists:])
 
 
