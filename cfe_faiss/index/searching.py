@@ -157,6 +157,9 @@ class SearchingMixin(Searches):
     # Checksums of mapped lists, and which of them belong to each list.
     checks: tuple[list[ListChecks], NDArray[np.int64]] | None = None
     complete: bool
+    has_lists: bool = False
+    stores_codes: bool = False  # in FAISS's lists, instead of vectors
+    k_factor: float | None = None  # vectors scored for each result, where they are screened by their codes
 
     # What FAISS's classes have.
     this: Any
@@ -169,13 +172,33 @@ class SearchingMixin(Searches):
         """Return how hard the index searches where a caller does not say: exactly."""
         return _EXACTLY
 
+    def settled(self, effort: Effort) -> Effort:
+        """Return an effort with what it leaves open taken from the index; ValueError for what has no effect here."""
+        if effort.nprobe is not None and not self.has_lists:
+            raise ValueError(f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}")
+        return effort.over(self.own_effort())
+
+    def effort_of(
+        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
+    ) -> Effort:
+        """Return the effort of a search with these arguments, checked; ValueError for ``nprobe`` without lists."""
+        effort = Effort.of(nprobe, recall, exact, memory)
+        if nprobe is not None:
+            self.settled(effort)
+        return effort
+
+    @property
+    def keeps_vectors(self) -> bool:
+        """Whether the index has the vectors in float32."""
+        return not self.stores_codes or self.k_factor is not None
+
     # --- one question -----------------------------------------------------------------------------------------------
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
         """Return D, I, (nq, k) both: what is asked, as every search of the index asks it."""
         query = self.without_callbacks(query)
         with self._lock.reading():
-            return answers.search(query.on(self.snapshot()), effort.over(self.own_effort()), progress)
+            return answers.search(query.on(self.snapshot()), self.settled(effort), progress)
 
     def without_callbacks(self, query: Query) -> Query:
         """Return the query with ids in place of a selector that calls Python, which is evaluated outside the lock."""
@@ -203,7 +226,7 @@ class SearchingMixin(Searches):
     ) -> Results:
         """Return the same for whoever is inside of :meth:`reading` and holds the snapshot, or has bound the query."""
         bound = query.on(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, effort.over(self.own_effort()), progress)
+        return answers.search(bound, self.settled(effort), progress)
 
     # --- the verbs --------------------------------------------------------------------------------------------------
 
@@ -404,6 +427,7 @@ class ListSearchingMixin(SearchingMixin):
 
     complete: bool = True
     routing: str = "evidence"
+    has_lists: bool = True
     nprobe: int
 
     def own_effort(self) -> Effort:
