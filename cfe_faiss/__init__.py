@@ -22,6 +22,7 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Constraints",
     "EvidenceFinder",
+    "EvidenceIndex",
     "EvidenceNeighbors",
     "EvidenceParameters",
     "EvidenceStore",

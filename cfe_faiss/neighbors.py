@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.finder import empty_index
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.search.query import Effort
 
 _BLOCK = 1 << 24
 """Numbers per block of rows from the index or from a sparse matrix: 64 MiB."""
@@ -48,7 +48,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         ``"EvidenceIVF<nlist>,Flat"`` approximate and faster for many samples. None: exact up to 100,000 samples and
         ``"EvidenceIVF<2 sqrt(n_samples)>,Flat"`` above.
     nprobe
-        Number of lists to probe for each query, >= 1; None for the default of the index. The exact index ignores it.
+        Number of lists to probe for each query, >= 1; None for the default of the index. ValueError for an exact index.
+    recall, exact
+        In place of ``nprobe``: the recall@k wanted, in (0, 1]; or True for exact results of any index.
+    memory
+        Bytes for copies of vectors where many queries are searched; None for 2 GiB.
     estimator
         The classifier to explain. ``fit`` fits a clone of it to ``X, y``, and its predictions are the labels of samples
         and queries. Pass a fitted classifier as ``sklearn.frozen.FrozenEstimator(classifier)``. None: the predictions
@@ -107,19 +111,25 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
            [1.124]], dtype=float32)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         n_neighbors: int = 10,
         *,
         radius: float = 0.1,
         index: str | None = "EvidenceFlat",
         nprobe: int | None = None,
+        recall: float | None = None,
+        exact: bool = False,
+        memory: int | None = None,
         estimator: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.index = index
         self.nprobe = nprobe
+        self.recall = recall
+        self.exact = exact
+        self.memory = memory
         self.estimator = estimator
 
     def __sklearn_tags__(self) -> Any:
@@ -184,13 +194,15 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = classes, classifier, index, len(targets)
         return self
 
+    def _effort(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("nprobe", "recall", "exact", "memory")}
+
     def _check_parameters(self, fit_params: dict[str, Any]) -> None:
         if not (self.index is None or isinstance(self.index, str)):
             raise TypeError(f"index must be a description or None, got {self.index!r}")
         as_count("n_neighbors", self.n_neighbors)
         as_number("radius", self.radius, 0, np.inf)
-        if self.nprobe is not None:
-            as_count("nprobe", self.nprobe)
+        Effort.of(*self._effort().values())
         if self.estimator is None and fit_params:
             raise TypeError(f"fit takes {', '.join(fit_params)} only for an estimator, got estimator=None")
         if self.estimator is not None and not is_classifier(self.estimator):
@@ -254,7 +266,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self, "index_")
         k = as_count("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
-        options: dict[str, Any] = {"nprobe": self.nprobe}
+        options = self._effort()
         if X is None:
             _check_no_labels(labels)
             D, I = self.index_.search_stored(None, k, **options)
@@ -508,7 +520,7 @@ def _dense(X: Any) -> NDArray[np.float32]:
     return dense
 
 
-def _training_rows(X: Any, index: EvidenceIndex) -> NDArray[np.float32]:
+def _training_rows(X: Any, index: Any) -> NDArray[np.float32]:
     """Return the samples that an inverted file is trained on, dense: no more than its k-means uses."""
     n = X.shape[0]
     if n < index.nlist:

@@ -12,7 +12,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
 from cfe_faiss.search.conditions import Bools, Conditions, conditions
@@ -74,9 +74,11 @@ def global_evidence(  # noqa: PLR0913
     index: EvidenceIndex,
     k: int,
     *,
-    exact: bool = True,
+    exact: bool | None = None,
     per_node: bool = False,
     nprobe: int | None = None,
+    recall: float | None = None,
+    memory: int | None = None,
     where: Constraints | None = None,
     attributes: Any = None,
     graph: Any = None,
@@ -91,14 +93,18 @@ def global_evidence(  # noqa: PLR0913
     k
         Number of pairs, >= 1. Fewer are returned if the index has fewer.
     exact
-        True returns the exact k best pairs, and skips only pairs that provably are not among them. False searches the
-        evidence of each vector in the index with ``nprobe``, and requests more results only for vectors that may still
-        have a pair among the k best. It misses the pairs that the index search misses.
+        True returns the exact k best pairs, and skips only pairs that provably are not among them; default without
+        ``nprobe`` and ``recall``. False searches the evidence of each vector in the index, and requests more results
+        only for vectors that may still have a pair among the k best. It misses the pairs that the index search misses.
     per_node
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
-    nprobe
-        Lists probed per vector in an ``IndexEvidenceIVF``; default: the ``nprobe`` of the index.
+    nprobe, recall
+        Instead of ``exact=True``, at most one of them: search each vector's evidence in ``nprobe`` lists, or with this
+        recall, in (0, 1], as :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence` does. It is the recall of the vectors'
+        evidence, not of the pairs; 1 is exact.
+    memory
+        Bytes for copies of vectors in a search of each vector's evidence; see ``search_evidence``.
     where
         :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
@@ -140,22 +146,23 @@ def global_evidence(  # noqa: PLR0913
     array([1])
     """
     k = as_count("k", k)
-    if nprobe is not None:
-        nprobe = as_count("nprobe", nprobe)
+    effort = index.effort_of(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
-    if where is not None and (not exact or nprobe is not None):
-        raise ValueError("exact=False and nprobe must be left out with where: such a search is exact")
+    if where is not None and (exact is False or nprobe is not None or recall is not None):
+        raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")
+    if exact is None and nprobe is None and recall is None:
+        effort = effort._replace(exact=True)
     if per_node:
         query = Query(1, where=where, attributes=attributes, graph=graph)
-        return _best_of_each(index, k, query, Effort(None if exact else nprobe, exact=exact), progress)
+        return _best_of_each(index, k, query, effort, progress)
     if where is not None:
         with index.reading():
             compared = _Compared.of(index.snapshot(), where, attributes, graph)
             return Pairs(*_best_under(compared, k, progress), compared.missing)
-    if exact:
+    if effort.exact:
         with index.reading():
             return Pairs(*_exact_pairs(_Compared(index.snapshot()), k, progress))
-    return Pairs(*_searched_pairs(index, k, nprobe, progress))
+    return Pairs(*_searched_pairs(index, k, effort, progress))
 
 
 # Below this number of multiplications, comparing all pairs is faster than building a tree.
@@ -356,7 +363,7 @@ def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, pr
     return Pairs(*best_pairs([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
 
 
-def _searched_pairs(index: EvidenceIndex, k: int, nprobe: int | None, progress: str | None) -> Found:
+def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: str | None) -> Found:
     """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
     with index.reading():
         snapshot = index.snapshot()
@@ -365,7 +372,7 @@ def _searched_pairs(index: EvidenceIndex, k: int, nprobe: int | None, progress: 
         best = NOTHING
         while len(ids):
             query = Query(depth, ids=None if ids is everything else ids)
-            D, I = index.answer_on(snapshot, query, Effort.of(nprobe), progress)
+            D, I = index.answer_on(snapshot, query, effort, progress)
             row, place = np.nonzero(I >= 0)
             best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
             if depth == k:

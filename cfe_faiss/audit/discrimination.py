@@ -25,6 +25,8 @@ def discrimination_scores(  # noqa: PLR0913
     intersections: Sequence[Sequence[str]] = (),
     sensitive: Sequence[str] | None = None,
     nprobe: int | None = None,
+    recall: float | None = None,
+    exact: bool = False,
     progress: bool = False,
 ) -> Frame:
     """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
@@ -47,8 +49,9 @@ def discrimination_scores(  # noqa: PLR0913
         bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
         Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
-    nprobe
-        Lists that an ``IndexEvidenceIVF`` probes for each node; by default its own ``nprobe``.
+    nprobe, recall, exact
+        Effort of the search, at most one of them, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+        the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -84,10 +87,10 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
-    k = as_count("k", k)
+    k, effort = as_count("k", k), finder.index.effort_of(nprobe, recall, exact)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _marked(finder, sensitive, groups)
-    members, places, _, I = audited_evidence(finder, nodes, k, nprobe, progress)
+    members, places, _, I = audited_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
     evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))

@@ -1,6 +1,7 @@
 """Prediction errors among the nodes of the global evidence."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +13,14 @@ from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.pairs import global_evidence
 
 
-def error_rate_by_evidence(
+def error_rate_by_evidence(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
     ks: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000),
-    exact: bool = True,
+    exact: bool | None = None,
     per_node: bool = False,
     nprobe: int | None = None,
+    recall: float | None = None,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -30,7 +32,7 @@ def error_rate_by_evidence(
         Knows the true classes; its searched nodes are compared.
     ks
         Points of the curve: numbers of pairs, each >= 1.
-    exact, per_node, nprobe
+    exact, per_node, nprobe, recall
         As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
     confidence
         Of the band, in (0, 1).
@@ -88,7 +90,8 @@ def error_rate_by_evidence(
     right = (truth == members.labels)[judged]
 
     most, name = int(points.max(initial=1)), "Comparing" if progress else None
-    pairs = global_evidence(index, most, exact=exact, per_node=per_node, nprobe=nprobe, progress=name)
+    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall}
+    pairs = global_evidence(index, most, per_node=per_node, progress=name, **effort)
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it belongs to the top k.

@@ -9,18 +9,12 @@ from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import as_names
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.kinds import EvidenceIndex
 from cfe_faiss.rows.snapshot import Members
-from cfe_faiss.search.query import Effort, Query, Results
-
-
-def search_stored(index: EvidenceIndex, ids: Ints | None, k: int, nprobe: int | None, progress: str | None) -> Results:
-    """Return the evidence of stored rows."""
-    return index.answer(Query(k, ids=ids), Effort.of(nprobe), progress)
+from cfe_faiss.search.query import Effort, Query
 
 
 def audited_evidence(
-    finder: EvidenceFinder, nodes: Any, k: int, nprobe: int | None, progress: bool
+    finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
 ) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
     """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
     members = finder.index.members()
@@ -29,7 +23,7 @@ def audited_evidence(
     else:
         ids = np.unique(finder.searched("nodes", nodes))
         places = np.searchsorted(members.ids, ids)
-    return members, places, *search_stored(finder.index, ids, k, nprobe, "Searching" if progress else None)
+    return members, places, *finder.index.answer(Query(k, ids=ids), effort, "Searching" if progress else None)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

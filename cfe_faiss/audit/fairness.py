@@ -15,9 +15,9 @@ from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.kinds import EvidenceIndex
-from cfe_faiss.index.parameters import EvidenceParameters
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.snapshot import Members
+from cfe_faiss.search.query import Effort, Query
 
 _MOST_TIES = 16
 
@@ -30,6 +30,8 @@ def consistency(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     intersections: Sequence[Sequence[str]] = (),
     nprobe: int | None = None,
+    recall: float | None = None,
+    exact: bool = False,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -48,8 +50,9 @@ def consistency(  # noqa: PLR0913
     columns, bins, intersections
         Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
         list of columns, gives the line of all nodes only.
-    nprobe
-        Lists that an ``IndexEvidenceIVF`` probes for each node; by default its own ``nprobe``.
+    nprobe, recall, exact
+        Effort of the search, at most one of them, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+        the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -89,15 +92,16 @@ def consistency(  # noqa: PLR0913
     0     all    0.4      5       2
     """
     index = finder.index
-    members, places, D, I = audited_evidence(finder, nodes, 1, nprobe, progress)
+    effort = index.effort_of(nprobe, recall, exact)
+    members, places, D, I = audited_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
-    same = _nearest_of_same_class(index, members, places, nprobe)
+    same = _nearest_of_same_class(index, members, places, effort)
     judged = (I[:, 0] >= 0) & ~np.isnan(same)
     places, nearest, same = places[judged], D[judged, 0], same[judged]
     closer = (nearest > same).astype(np.float64)
-    row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), nprobe)
+    row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), effort)
     tied = np.bincount(row, minlength=len(places)) > 1
     # Nodes that are connected by nearest neighbours are one cluster of the interval.
     graph = coo_array((np.ones(len(row), bool), (places[row], neighbour)), (len(members.ids),) * 2)
@@ -126,29 +130,27 @@ def consistency(  # noqa: PLR0913
     return data_frame(rows)
 
 
-def _nearest_of_same_class(
-    index: EvidenceIndex, members: Members, places: Ints, nprobe: int | None
-) -> NDArray[np.float32]:
+def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints, effort: Effort) -> NDArray[np.float32]:
     """Return the largest similarity of each node to others of its class, (n,); NaN without others."""
     nearest = np.full(len(places), np.nan, np.float32)
     labels = members.labels[places]
     for label in np.unique(labels[labels != UNKNOWN]).tolist():
         rows = np.flatnonzero(labels == label)
         ids = members.ids[places[rows]]
-        only = EvidenceParameters(labels=_absent(members), targets=[label], nprobe=nprobe)
-        D, I = index.search(index.reconstruct_batch(ids), 2, params=only)
+        X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
+        D, I = index.answer(Query(2, X=X, labels=absent, targets=[label]), effort)
         others = (ids[:, None] != I) & (I >= 0)
         nearest[rows] = np.where(others[:, 0], D[:, 0], np.where(others[:, 1], D[:, 1], np.float32(np.nan)))
     return nearest
 
 
 def _nearest_of_all(
-    index: EvidenceIndex, members: Members, places: Ints, nearest: NDArray[np.float32], nprobe: int | None
+    index: EvidenceIndex, members: Members, places: Ints, nearest: NDArray[np.float32], effort: Effort
 ) -> tuple[Ints, Ints]:
     """Return pairs of a position in ``places`` and the position of a nearest member, up to 16 for each."""
     ids = members.ids[places]
-    everything = EvidenceParameters(labels=_absent(members), nprobe=nprobe)
-    D, I = index.search(index.reconstruct_batch(ids), _MOST_TIES + 1, params=everything)
+    X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
+    D, I = index.answer(Query(_MOST_TIES + 1, X=X, labels=absent), effort)
     row, column = np.nonzero((nearest[:, None] <= D) & (I >= 0) & (ids[:, None] != I))
     return row, np.searchsorted(members.ids, I[row, column])
 

@@ -17,7 +17,7 @@ from cfe_faiss.datasets.own.classes import read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_ids
 from cfe_faiss.files.format import read_index
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
+from cfe_faiss.index.protocol import EvidenceIndex
 
 # Options of each source of "build", with their defaults; other options would have no effect.
 _GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}
@@ -155,10 +155,11 @@ def _ks_vectors(arguments: argparse.Namespace, x: Any, graph: Any) -> NDArray[np
 
 
 def _new_index(arguments: argparse.Namespace, n: int, d: int) -> EvidenceIndex:
-    index = IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, n, d)
-    if isinstance(index, InvertedFile):
+    index: Any = IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, n, d)
+    if index.has_lists:
         index.cp.seed = arguments.seed
-    return index
+    made: EvidenceIndex = index
+    return made
 
 
 def _filled(

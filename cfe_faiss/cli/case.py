@@ -18,7 +18,7 @@ from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 
 @dataclass(frozen=True)

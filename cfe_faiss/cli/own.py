@@ -18,7 +18,7 @@ from cfe_faiss.datasets.own.graph import read_ids, read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder.suspicious import check_table
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 # Options of own files, which have no effect without --features.
 OPTIONS = ("id", "edges", "neighbours", "predictions", "truth", "split", "categorical", "missing", "as_is")

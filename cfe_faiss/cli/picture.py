@@ -13,7 +13,7 @@ from cfe_faiss.cli.case import Case, compare, read_case, trained
 from cfe_faiss.cli.search import similarity64
 from cfe_faiss.files.format import read_index
 from cfe_faiss.files.pictures import write_picture
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 
 

@@ -17,8 +17,7 @@ from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph.ks import ks_similarity
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
-from cfe_faiss.index.kinds import EvidenceIndex, InvertedFile
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, global_evidence
 
 _PAIRS_AT_ONCE = 1 << 16
@@ -102,7 +101,7 @@ def _conditions(
 
 def check_nprobe(index: EvidenceIndex, nprobe: int | None) -> None:
     """Raise ValueError if ``nprobe`` is given and has no effect."""
-    if nprobe is not None and not isinstance(index, InvertedFile):
+    if nprobe is not None and not index.has_lists:
         raise ValueError("--nprobe has no effect with an exact index, which has no lists")
 
 
@@ -115,7 +114,7 @@ def _similarity(
     index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64], found: NDArray[np.float32]
 ) -> NDArray[Any]:
     """Return similarities in float64, if the index holds vectors and not codes of them."""
-    if isinstance(index, IndexEvidenceIVFScalarQuantizer):
+    if not index.keeps_vectors:
         return found
     similarity = np.empty(len(v))
     for start in range(0, len(v), _PAIRS_AT_ONCE):
@@ -146,7 +145,7 @@ def run_info(arguments: argparse.Namespace) -> None:
         "ntotal": index.ntotal,
         "d": index.d,
     }
-    if isinstance(index, InvertedFile):
+    if index.has_lists:
         names = ("nlist", "partitions", "nprobe", "complete", "routing", "weighted", "theta")
         fields |= {name: getattr(index, name) for name in names}
     fields["classes"] = {

@@ -31,7 +31,7 @@ from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"

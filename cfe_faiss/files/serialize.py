@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.files import footer
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 _SOURCE = "data"
 

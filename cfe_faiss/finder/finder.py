@@ -34,7 +34,7 @@ from cfe_faiss.finder.table import Roles, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.search.query import Effort, Query
@@ -518,7 +518,7 @@ class EvidenceFinder:
             sensitive=_sensitive(sensitive, known),
         )
 
-    def local(
+    def local(  # noqa: PLR0913
         self,
         nodes: ArrayLike | None = None,
         k: int = 10,
@@ -526,6 +526,7 @@ class EvidenceFinder:
         recall: float | None = None,
         exact: bool | None = None,
         nprobe: int | None = None,
+        memory: int | None = None,
         where: Constraints | None = None,
         progress: bool = False,
     ) -> LocalEvidence:
@@ -541,6 +542,8 @@ class EvidenceFinder:
             Effort of the search, at most one of them: a recall@k in (0, 1]; an exact search; or the number of lists to
             probe, if the index has lists. Default: exact up to 100,000 nodes, a recall of 0.99 beyond. The result
             states the effort, and in ``recall_by_class`` the measured recall of each class.
+        memory
+            Bytes for copies of vectors, as in ``search_evidence`` of the index.
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
             ``recall`` and ``nprobe`` must be left out. A row is short if no more evidence meets them.
@@ -554,12 +557,12 @@ class EvidenceFinder:
         """
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
-        effort = self.index.effort_of(nprobe, recall, bool(exact))
+        effort = self.index.effort_of(nprobe, recall, bool(exact), memory)
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
         if recall is None and nprobe is None and exact is None and where is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
-            effort = self.index.effort_of(recall=recall, exact=exact)
+            effort = self.index.effort_of(None, recall, exact, memory)
         wanted, title = (None if nodes is None else ids), "Searching" if progress else None
         of_classes: dict[int, float] | None = dict.fromkeys(
             np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
@@ -569,21 +572,24 @@ class EvidenceFinder:
             query = Query(as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph)
             with self.index.reading():
                 asked = query.on(self.index.snapshot())
-                D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True), title)
+                D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True, memory=memory), title)
             return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
-        effort = effort.over(self.index.own_effort())
-        D, I = self.index.search_stored(wanted, k, nprobe, recall=recall, exact=bool(exact), progress=title)
+        effort = self.index.settled(effort)
+        D, I = self.index.answer(Query(as_count("k", k), ids=wanted), effort, title)
         if not effort.exact:
             of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
         return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, self, {}, of_classes)
 
-    def top_pairs(
+    def top_pairs(  # noqa: PLR0913
         self,
         k: int = 100,
         *,
-        exact: bool = True,
+        exact: bool | None = None,
         per_node: bool = False,
+        nprobe: int | None = None,
+        recall: float | None = None,
+        memory: int | None = None,
         where: Constraints | None = None,
         progress: bool = False,
     ) -> PairEvidence:
@@ -591,7 +597,7 @@ class EvidenceFinder:
 
         Parameters
         ----------
-        k, exact, per_node
+        k, exact, per_node, nprobe, recall, memory
             As in :func:`cfe_faiss.global_evidence`.
         where
             :class:`cfe_faiss.Constraints` that the pairs must meet.
@@ -604,12 +610,13 @@ class EvidenceFinder:
             If an argument is not as described.
         """
         name = "Comparing" if progress else None
+        effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
         known: dict[str, Any] = (
             {}
             if where is None
             else {"where": _numbered(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
         )
-        pairs = global_evidence(self.index, k, exact=exact, per_node=per_node, progress=name, **known)
+        pairs = global_evidence(self.index, k, per_node=per_node, progress=name, **effort, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
 
 

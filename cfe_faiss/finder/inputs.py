@@ -13,7 +13,7 @@ from cfe_faiss.base.checks import as_array, as_count, as_labels
 from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 _ROUNDING = 1e-3
 EXACT_UP_TO = 100_000

@@ -11,7 +11,7 @@ from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 _IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+)(x(?P<partitions>\d+))?")
 _PQ = re.compile(r"PQ(?P<M>\d+)(x(?P<nbits>\d+))?")

@@ -15,7 +15,6 @@ from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows.faiss_functions import Step, list_of, raw, setting, total
 from cfe_faiss.rows.layout import stable_order
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search.query import Effort
 
 _UNSORTED = 8
 """One row of so many may lie where it was added, in place of where its label belongs."""
@@ -134,15 +133,6 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         ]
 
     # --- search ------------------------------------------------------------------------------------------------------
-
-    def effort_of(
-        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
-    ) -> Effort:
-        """Return the effort of a search; raise ValueError for ``nprobe``, as the index has no lists."""
-        effort = super().effort_of(nprobe, recall, exact, memory)
-        if nprobe is not None:
-            raise ValueError(f"nprobe is for an index with lists, got nprobe={nprobe} for {self!r}")
-        return effort
 
     def _given(self, params: Any) -> Any:
         # FAISS's id map replaces the selector in the parameters during a search, so threads must not share them.

@@ -82,7 +82,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         vectors: NDArray[np.float32] | None,
         references: tuple[NDArray[np.int32], NDArray[np.int64]] | None,
     ) -> Table:
-        kept = self.d if self._keeps_vectors() else 0
+        kept = self.d if self._keeps_beside() else 0
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
     def _adopt(self, ivf: Any, labels: NDArray[np.int32], vectors: NDArray[np.float32] | None = None) -> None:
@@ -123,7 +123,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the product-quantizer codes that screen vectors, or None."""
         return None
 
-    def _keeps_vectors(self) -> bool:
+    def _keeps_beside(self) -> bool:
         """Whether the index stores float32 vectors in addition to FAISS's lists."""
         return False
 
@@ -244,7 +244,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if nlist == self.nlist:
             return []
         lists = faiss.ArrayInvertedLists(nlist, self.code_size)
-        kept = self.d if self._keeps_vectors() else 0
+        kept = self.d if self._keeps_beside() else 0
         return [
             (raw.Level1Quantizer_nlist_set, (self, nlist)),
             (lists.this.disown, ()),
@@ -322,7 +322,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 codes,
                 ids,
                 np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None,
-                X if self._keeps_vectors() else None,
+                X if self._keeps_beside() else None,
             ),
             before,
             undo,

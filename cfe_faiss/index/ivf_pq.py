@@ -60,6 +60,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
 
     _stock = faiss.IndexIVFPQ
     k_factor: float = 8.0
+    stores_codes: bool = True
 
     def __init__(  # noqa: PLR0913
         self,
@@ -125,7 +126,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
 
     # --- codes and vectors ------------------------------------------------------------------------------------------
 
-    def _keeps_vectors(self) -> bool:
+    def _keeps_beside(self) -> bool:
         return True
 
     def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:

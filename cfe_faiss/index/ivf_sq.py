@@ -49,6 +49,8 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
 
     _stock = faiss.IndexIVFScalarQuantizer
 
+    stores_codes: bool = True
+
     def __init__(  # noqa: PLR0913
         self,
         d: int,

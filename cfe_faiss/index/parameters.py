@@ -144,7 +144,8 @@ class Excluding:
         return self.index.range_search(x, thresh, params=self._parameters(params))
 
     def _parameters(self, params: Any) -> EvidenceParameters:
-        nprobe = params.nprobe if isinstance(params, faiss.SearchParametersIVF) else None
+        in_lists = self.index.has_lists and isinstance(params, faiss.SearchParametersIVF)  # FAISS passes over it, too
+        nprobe = params.nprobe if in_lists else None
         return EvidenceParameters(self.label, nprobe, None if params is None else selector_of(params))
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -157,6 +157,9 @@ class SearchingMixin(Searches):
     # Checksums of mapped lists, and the assignment of checksums to lists.
     checks: tuple[list[ListChecks], NDArray[np.int64]] | None = None
     complete: bool
+    has_lists: bool = False
+    stores_codes: bool = False  # in FAISS's lists, instead of vectors
+    k_factor: float | None = None  # vectors scored for each result, where they are screened by their codes
 
     # Attributes of the FAISS base class.
     this: Any
@@ -169,13 +172,33 @@ class SearchingMixin(Searches):
         """Return the default effort of the index: exact search."""
         return _EXACTLY
 
+    def settled(self, effort: Effort) -> Effort:
+        """Return an effort completed with the settings of the index; raise ValueError for ``nprobe`` without lists."""
+        if effort.nprobe is not None and not self.has_lists:
+            raise ValueError(f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}")
+        return effort.over(self.own_effort())
+
+    def effort_of(
+        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
+    ) -> Effort:
+        """Return the checked effort of a search; raise ValueError for ``nprobe`` without lists."""
+        effort = Effort.of(nprobe, recall, exact, memory)
+        if nprobe is not None:
+            self.settled(effort)
+        return effort
+
+    @property
+    def keeps_vectors(self) -> bool:
+        """Whether the index stores the vectors in float32."""
+        return not self.stores_codes or self.k_factor is not None
+
     # --- answer: the common entry point of all searches -------------------------------------------------------------
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
         with self._lock.reading():
-            return answers.search(query.on(self.snapshot()), effort.over(self.own_effort()), progress)
+            return answers.search(query.on(self.snapshot()), self.settled(effort), progress)
 
     def without_callbacks(self, query: Query) -> Query:
         """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
@@ -203,7 +226,7 @@ class SearchingMixin(Searches):
     ) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
         bound = query.on(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, effort.over(self.own_effort()), progress)
+        return answers.search(bound, self.settled(effort), progress)
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
@@ -404,6 +427,7 @@ class ListSearchingMixin(SearchingMixin):
 
     complete: bool = True
     routing: str = "evidence"
+    has_lists: bool = True
     nprobe: int
 
     def own_effort(self) -> Effort:

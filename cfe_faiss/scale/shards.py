@@ -320,7 +320,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
     -----
     Takes memory for a copy of one shard. Waits while another process or thread changes the shards in the folder.
     """
-    if not isinstance(index, IndexEvidenceIVF):
+    if not getattr(index, "has_lists", False) or index.stores_codes:
         raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
     if index.partitions > 1:
         raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search import nearest
@@ -19,7 +17,7 @@ from cfe_faiss.store.table import Table
 
 def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
     """Return the k nearest rows of unit queries, of any class: similarities D and keys I of the table, -1 for none."""
-    if mask is None and index.ntotal == len(table) and not isinstance(index, IndexEvidenceFlat):
+    if mask is None and index.ntotal == len(table) and index.has_lists:
         return _of_lists(index, X, k)
     with index.reading():
         snapshot = index.snapshot()
@@ -33,12 +31,12 @@ def evidence(
     labels: NDArray[np.int32],
     k: int,
     mask: Mask | None,
-    recall: float | None,
+    effort: Effort,
 ) -> Results:
     """Return the evidence of unit queries with class numbers (nq,): similarities D and keys I, -1 for none."""
     if mask is None and index.ntotal == len(table):
-        effort = {} if recall is None else {"recall": recall}
-        found: Results = index.search_evidence(X, labels, k, **effort)
+        nprobe, recall, exact, memory = effort[:4]
+        found: Results = index.search_evidence(X, labels, k, nprobe, recall=recall, exact=exact, memory=memory)
         return found
     with index.reading():
         snapshot = index.snapshot()
@@ -66,7 +64,7 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     if not index.ntotal:  # FAISS refuses to search an untrained index
         return padded(*empty_heaps(len(X), 0), k)
-    if not isinstance(index, IndexEvidenceIVFPQ):
+    if index.k_factor is None:
         found: Results = index.search(X, k)
         return found
     # FAISS returns similarities to codes: fetch more candidates, and rank them by the full vectors.

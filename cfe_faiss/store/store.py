@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows
-from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.store import searching
 from cfe_faiss.store.contents import Contents
@@ -89,7 +88,7 @@ class EvidenceStore:
             index = IndexEvidenceFlat(d)
         elif isinstance(index, str):
             index = index_factory(d, index)
-        if not isinstance(index, EvidenceMixin):
+        if not isinstance(index, EvidenceIndex):
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
         if index.d != d or index.ntotal:
             raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
@@ -402,14 +401,17 @@ class EvidenceStore:
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
-    def evidence(
+    def evidence(  # noqa: PLR0913
         self,
         id_or_vector: Any,
         k: int = 10,
         label: Any = None,
         where: Any = None,
         *,
+        nprobe: int | None = None,
         recall: float | None = None,
+        exact: bool = False,
+        memory: int | None = None,
         with_vectors: bool = False,
     ) -> Any:
         """Return the counterfactual evidence: the k most similar rows that the classifier puts in another class.
@@ -425,9 +427,9 @@ class EvidenceStore:
             classified; for other rows it replaces their stored class.
         where, with_vectors
             As in :meth:`search`.
-        recall
-            Recall@k wanted, in (0, 1], in place of ``store.index.nprobe`` lists; see
-            :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`. The exact index and filtered searches always reach it.
+        nprobe, recall, exact, memory
+            Effort of the search, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+            ``store.index.nprobe`` lists. Filtered searches are exact, so ``nprobe`` must be left out with ``where``.
 
         Returns
         -------
@@ -446,7 +448,9 @@ class EvidenceStore:
         exact index, with ``store.index.nprobe`` lists for others.
         """
         k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
-        recall = None if recall is None else as_number("recall", recall, 0, 1)
+        effort = self._contents.index.effort_of(nprobe, recall, exact, memory)
+        if where is not None and nprobe is not None:
+            raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
         with self._lock.reading():
             index, table = self._contents.index, self._contents.table
@@ -456,7 +460,7 @@ class EvidenceStore:
                 X = searching.vectors_of(index, keys)
             labels, mask = self._labels_of(X, own, label, single), self._mask(where)
             asked = k if keys is None or label is None else k + 1  # a row of another class may find itself
-            D, I = searching.evidence(index, table, X, labels, asked, mask, recall)
+            D, I = searching.evidence(index, table, X, labels, asked, mask, effort)
             if keys is not None and asked > k:
                 D, I = _without(keys, D, I)
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]

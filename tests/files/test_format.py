@@ -25,7 +25,7 @@ from cfe_faiss.files import footer as io
 from cfe_faiss.files import new_file
 from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.format import read_header, verify_index
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_files.py"
 Index = EvidenceIndex

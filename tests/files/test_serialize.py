@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 KINDS = ["EvidenceFlat", "EvidenceIVF9,Flat", "EvidenceIVF9x3,Flat", "EvidenceIVF9x2,SQ8", "EvidenceIVF9,PQ6,RFlat"]
 RAW, LABELS = clustered(600, 12, 3)

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from reference import Stored, evidence_of_rows, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 D = 5
 KINDS = {

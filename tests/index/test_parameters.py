@@ -29,10 +29,10 @@ def test_selectors_and_targets_combine_with_the_exclusion(
     targets = [0, 2] if target else None
     labels = np.where(keep & (np.isin(stored.labels, [0, 2]) | (not target)), stored.labels, -1)
     expected_D, expected_I = evidence(stored._replace(labels=labels))
-    params = cfe.EvidenceParameters(stored.labels_q, nprobe=8, sel=listed, targets=targets)
     all_D, all_I = evidence(stored._replace(labels=labels, k=len(stored.X)))
     reaches = (all_I >= 0) & (all_D >= np.float32(threshold))
     for index in indexes(stored):
+        params = cfe.EvidenceParameters(stored.labels_q, 8 if index.has_lists else None, listed, targets)
         D, I = index.search(stored.xq, stored.k, params=params)
         assert_array_equal(I, expected_I)
         assert_array_equal(D, expected_D)
@@ -43,10 +43,11 @@ def test_selectors_and_targets_combine_with_the_exclusion(
 
 @given(stored_vectors(least=12), st.integers(1, 3))
 def test_rows_stay_complete_under_a_selector(stored: Stored, nprobe: int) -> None:
-    params = cfe.EvidenceParameters(stored.labels_q, nprobe=nprobe, sel=faiss.IDSelectorBatch(stored.ids[:3]))
+    first = faiss.IDSelectorBatch(stored.ids[:3])
     labels = np.where(np.arange(len(stored.ids)) < 3, stored.labels, -1)
     expected = evidence(stored._replace(labels=labels))[1]
     for index in indexes(stored):
+        params = cfe.EvidenceParameters(stored.labels_q, nprobe if index.has_lists else None, first)
         assert_array_equal(index.search(stored.xq, stored.k, params=params)[1] >= 0, expected >= 0)
 
 
@@ -54,7 +55,7 @@ def test_one_label_serves_all_queries_and_outputs_are_filled() -> None:
     X, labels = clustered(100, 6, 3)
     for index in indexes(Stored(X, labels, np.arange(100), X, labels, 5)):
         D, I = np.empty((7, 5), np.float32), np.empty((7, 5), np.int64)
-        found = index.search(X[:7], 5, params=cfe.EvidenceParameters(1, nprobe=8), D=D, I=I)
+        found = index.search(X[:7], 5, params=cfe.EvidenceParameters(1, exact=True), D=D, I=I)
         assert found[0] is D
         assert found[1] is I
         assert_array_equal(I, index.search_evidence(X[:7], [1] * 7, 5)[1])

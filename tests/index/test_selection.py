@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected
 
@@ -129,7 +129,7 @@ def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -
 def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
     """Return the exact results of all searches among the selected vectors."""
     exact: dict[str, Any] = {} if isinstance(index, cfe.IndexEvidenceFlat) else {"exact": True}
-    params = cfe.EvidenceParameters(LABELS[:40], nprobe=16, sel=sel)
+    params = cfe.EvidenceParameters(LABELS[:40], nprobe=16 if index.has_lists else None, sel=sel)
     found = [
         index.search(X[:40], 5, params=params),
         index.range_search(X[:40], 0.5, params=cfe.EvidenceParameters(LABELS[:40], sel=sel)),

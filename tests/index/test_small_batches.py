@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, lists_of_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 N, D = 260, 8
 X, LABELS = clustered(N, D, 4)

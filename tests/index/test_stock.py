@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ4,RFlat"]
 IVF = KINDS[1:]

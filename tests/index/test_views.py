@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4x2,Flat", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ4,RFlat"]
 N, D = 300, 8

@@ -17,14 +17,14 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import InvertedFile
+from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 
 N, D, NLIST = 600, 16, 12
 RAW, LABELS = clustered(N, D, 3)
 X = unit(RAW)
 
 
-def filled(kind: str, rows: slice = slice(None)) -> InvertedFile:
+def filled(kind: str, rows: slice = slice(None)) -> EvidenceIVFMixin:
     index: Any = cfe.index_factory(D, kind)
     index.train(X)
     index.add_with_labels(X[rows], LABELS[rows], np.arange(N)[rows])

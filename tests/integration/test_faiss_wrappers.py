@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 KINDS = ["EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12,SQ8", "EvidenceIVF12,PQ4,RFlat"]
 N, D, NLIST, CLASSES = 600, 16, 12, 3

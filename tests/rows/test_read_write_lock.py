@@ -9,7 +9,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.index.kinds import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:

@@ -282,6 +282,23 @@ bool changes_as_left(Table& table, const FaissLists& lists, const Change& change
   return !table.is_located() || table.is_as_left(lists, change);
 }
 
+auto appending(const Table& table, const Labels& labels, bool sorted) {
+  const nb::gil_scoped_release released;
+  return table.appending(as_span(labels), sorted);
+}
+
+auto removal(const Table& table, const Array1<const std::uint8_t>& removed) {
+  check_length("removed", removed.size(), table.size());
+  const nb::gil_scoped_release released;
+  return table.removal(as_span(removed));
+}
+
+auto relabelling(const Table& table, const Labels& labels) {
+  check_length("labels", labels.size(), table.size());
+  const nb::gil_scoped_release released;
+  return table.relabelling(as_span(labels));
+}
+
 }  // namespace
 
 void bind_changes(nb::module_& module) {
@@ -304,29 +321,9 @@ void bind_changes(nb::module_& module) {
       .def("is_as_left", changes_as_left, nb::arg("lists"), nb::arg("change"))
       .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
       .def("insertion", insertion, as_is("lists"), as_is("labels"))
-      .def(
-          "appending",
-          [](const Table& table, const Labels& labels, bool sorted) {
-            const nb::gil_scoped_release released;
-            return table.appending(as_span(labels), sorted);
-          },
-          as_is("labels"), nb::arg("sort"))
-      .def(
-          "removal",
-          [](const Table& table, const Array1<const std::uint8_t>& removed) {
-            check_length("removed", removed.size(), table.size());
-            const nb::gil_scoped_release released;
-            return table.removal(as_span(removed));
-          },
-          as_is("removed"))
-      .def(
-          "relabelling",
-          [](const Table& table, const Labels& labels) {
-            check_length("labels", labels.size(), table.size());
-            const nb::gil_scoped_release released;
-            return table.relabelling(as_span(labels));
-          },
-          as_is("labels"));
+      .def("appending", appending, as_is("labels"), nb::arg("sort"))
+      .def("removal", removal, as_is("removed"))
+      .def("relabelling", relabelling, as_is("labels"));
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,

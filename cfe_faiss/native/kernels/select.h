@@ -6,6 +6,7 @@
 // an interval that contains the k-th largest score.
 #pragma once
 
+#include <cmath>
 #include <limits>
 #include <span>
 
@@ -221,7 +222,7 @@ CFE_OUTLINE std::size_t best_scores(float* scores, const std::int64_t* ids, std:
   if (number <= kSortedDirectly || number <= k * copies) {
     for (std::size_t i = 0; i < number; ++i) {
       keys[kept] = key_of(scores[i], rank_of_id(ids[i]));
-      kept += scores[i] == scores[i];
+      kept += std::isnan(scores[i]) ? 0 : 1;
     }
   } else {
     for (std::size_t i = number; i < end; ++i) scores[i] = -kInfinite;
