@@ -1,0 +1,84 @@
+"""The effort of a search is said in the same words in every function that searches."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+
+X, LABELS = clustered(400, 8, 3)
+KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ2,RFlat"]
+
+
+def filled(kind: str) -> Any:
+    index: Any = cfe.index_factory(8, kind)
+    if not index.is_trained:
+        index.train(X)
+    index.add_with_labels(X, LABELS)
+    return index
+
+
+def finder_on(index: Any) -> cfe.EvidenceFinder:
+    return cfe.EvidenceFinder.from_index(index, features={"a": np.arange(len(X)) % 3})
+
+
+def by_parameters(index: Any, **effort: Any) -> Any:
+    return index.search(X[:9], 4, params=cfe.EvidenceParameters(LABELS[:9], **effort))[0]
+
+
+def by_neighbors(index: Any, **effort: Any) -> Any:
+    kind = "EvidenceIVF8,Flat" if index.has_lists else "EvidenceFlat"
+    return cfe.EvidenceNeighbors(4, index=kind, **effort).fit(X, LABELS).kneighbors()[0]
+
+
+def by_store(index: Any, **effort: Any) -> Any:
+    store = cfe.EvidenceStore(8, "EvidenceIVF8,Flat" if index.has_lists else None)
+    store.add([str(i) for i in range(len(X))], X, LABELS)
+    return store.evidence("3", 4, **effort).similarity
+
+
+WITH_MEMORY: list[Callable[..., Any]] = [
+    by_parameters,
+    by_neighbors,
+    by_store,
+    lambda index, **effort: cfe.global_evidence(index, 7, **effort).similarity,
+    lambda index, **effort: cfe.global_evidence(index, 7, per_node=True, **effort).similarity,
+    lambda index, **effort: finder_on(index).local(k=4, **effort).similarity,
+    lambda index, **effort: finder_on(index).top_pairs(7, **effort).similarity,
+]
+AUDITS: list[Callable[..., Any]] = [
+    lambda index, **effort: audit.consistency(finder_on(index), **effort)["share"],
+    lambda index, **effort: audit.discrimination_scores(finder_on(index), k=4, **effort)["score"],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("search", WITH_MEMORY + AUDITS)
+def test_every_search_takes_each_effort(search: Callable[..., Any], kind: str) -> None:
+    index = filled(kind)
+    exact = np.asarray(search(index, exact=True))
+    assert_array_equal(search(index, recall=1.0), exact)
+    assert np.asarray(search(index, recall=0.9)).shape == exact.shape
+    if search in WITH_MEMORY:
+        assert_array_equal(search(index, exact=True, memory=1 << 16), exact)
+    if index.has_lists:
+        assert_array_equal(search(index, nprobe=8), exact)
+        with pytest.raises(ValueError, match="only one of nprobe, recall and exact"):
+            search(index, nprobe=8, recall=0.9)
+    else:
+        with pytest.raises(ValueError, match="nprobe is for an index with lists, got nprobe=8"):
+            search(index, nprobe=8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_index_keeps_the_protocol(kind: str) -> None:
+    index = filled(kind)
+    assert isinstance(index, cfe.EvidenceIndex)
+    assert (index.has_lists, index.keeps_vectors) == (kind != "EvidenceFlat", "SQ8" not in kind)
+    assert index.stores_codes == ("SQ8" in kind or "PQ2" in kind)
+    assert not isinstance(X, cfe.EvidenceIndex)
