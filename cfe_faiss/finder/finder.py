@@ -575,7 +575,8 @@ class EvidenceFinder:
                 D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True, memory=memory), title)
             return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
         effort = self.index.settled(effort)
-        D, I = self.index.answer(Query(as_count("k", k), ids=wanted), effort, title)
+        how: dict[str, Any] = {"recall": recall, "exact": bool(exact), "memory": memory}
+        D, I = self.index.search_stored(wanted, k, nprobe, **how, progress=title)
         if not effort.exact:
             of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
