@@ -99,12 +99,9 @@ def global_evidence(  # noqa: PLR0913
     per_node
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
-    nprobe, recall
-        Instead of ``exact=True``, at most one of them: search each vector's evidence in ``nprobe`` lists, or with this
-        recall, in (0, 1], as :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence` does. It is the recall of the vectors'
-        evidence, not of the pairs; 1 is exact.
-    memory
-        Bytes for copies of vectors in a search of each vector's evidence; see ``search_evidence``.
+    nprobe, recall, memory
+        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``. The
+        recall is that of the evidence, not of the pairs.
     where
         :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
@@ -128,9 +125,9 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    An exact search takes n**2 / 2 * d multiplications in blocked matrix products, and O(k) memory. If it is estimated
-    to be faster, a similarity join (``cfe_faiss.search.join``) skips most pairs by upper bounds of their similarity,
-    with 280 bytes of memory per vector. Both give the same pairs, to the last bit.
+    An exact search takes n**2 / 2 * d multiplications in blocked matrix products, and O(k) memory; or, if estimated to
+    be faster, a similarity join (``cfe_faiss.search.join``) that skips most pairs by upper bounds, with 280 bytes of
+    memory per vector. Both give the same pairs, to the last bit.
 
     Examples
     --------

@@ -490,7 +490,7 @@ def test_arguments_that_where_needs_or_excludes(small: cfe.IndexEvidenceFlat) ->
         (lambda: finder.local(where=where, recall=0.9), ValueError, "recall must be left out with where"),
         (lambda: finder.local(where=where, nprobe=3), ValueError, "nprobe must be left out with where"),
         (lambda: finder.local(where=where, exact=False), ValueError, "exact must be left out with where"),
-        (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False and nprobe must be left out"),
+        (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False, nprobe and recall must be"),
         (lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True), ValueError, "per_node=True"),
         (lambda: cfe.global_evidence(small, 3, attributes=TABLE), ValueError, "attributes must be left out without"),
         (lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]), ValueError, "graph must be left out without where"),
