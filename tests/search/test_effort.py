@@ -11,6 +11,8 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss import audit
 
+pytest.importorskip("pandas")  # of the audits
+
 X, LABELS = clustered(400, 8, 3)
 KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ2,RFlat"]
 
