@@ -34,9 +34,12 @@ def always_killed(block: int, folder: Path) -> Finished:
 
 
 def failing(block: int, folder: Path) -> Finished:
+    """Fail in block 2, before which no other block is finished, however long its worker takes to start."""
     count(folder, block)
     if block == 2:
         raise OSError(28, "No space left on device")
+    while not list(folder.glob("2.*")):
+        time.sleep(0.01)
     time.sleep(0.5)
     return Finished("failing", block, ())
 
