@@ -305,10 +305,10 @@ class ListScan:
         D: NDArray[np.float32],
         I: NDArray[np.int64],
     ) -> None:
-        """Push the eligible rows of the lists ``lists[q]``, -1 for none, to the heap of each query q.
+        """Write the best of the eligible rows of the lists ``lists[q]``, -1 for none, for each query q.
 
-        A row that is reached through several lists enters a heap once. ``allowed`` is empty, or says of each row
-        whether it may be evidence. ``margin`` bounds the error of a float32 product of a row and a query.
+        A row that is reached through several lists is found once. ``allowed`` is empty, or says of each row whether it
+        may be evidence. ``margin`` bounds the error of a float32 product of a row and a query.
         """
 
     def scan_codes(
@@ -322,7 +322,7 @@ class ListScan:
         D: NDArray[np.float32],
         I: NDArray[np.int64],
     ) -> None:
-        """Push those ``kept`` of these rows that are best by their codes; among equal codes smaller ids are kept."""
+        """Write the best of those ``kept`` rows that are best by their codes; of equal codes smaller ids are kept."""
 
     def centroids(
         self,
@@ -353,9 +353,9 @@ def scan_tile(
     I: NDArray[np.int64],
     margin: float,
 ) -> None:
-    """Push the eligible rows of Y to the heaps of the rows of X; S = X @ Y.T screens, to within ``margin``.
+    """Add the eligible rows of Y to the results of the rows of X; S = X @ Y.T screens, to within ``margin``.
 
-    Labels are sorted.
+    Labels are sorted. D and I hold earlier results, best first, or padding.
     """
 
 def scan_tile_both(
@@ -372,7 +372,7 @@ def scan_tile_both(
     I_y: NDArray[np.int64],
     margin: float,
 ) -> None:
-    """Push the rows of Y to the heaps of X and the rows of X to the heaps of Y: each pair is scored once."""
+    """Add the rows of Y to the results of X and the rows of X to the results of Y."""
 
 def collect_tile(
     S: NDArray[np.float32],
@@ -505,11 +505,6 @@ class ClassCentroids:
         self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int
     ) -> None:
         """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
-
-# --- running top-k ---
-
-def sort_heaps(D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
-    """Turn each row's heap, (nq, k), into FAISS's order in place: best first, then padding with id -1."""
 
 # --- queries that are searched alone ---
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, recall, single
 from cfe_faiss.search.certify import certified as certify
 from cfe_faiss.search.derived import Derived
@@ -33,7 +33,7 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.snapshot.n == 0:  # an empty index may be untrained
-        return padded(*empty_heaps(len(queries), 0), queries.k)
+        return padded(*make_results(len(queries), 0), queries.k)
     plan = plan_of(queries, effort, nq)
     return padded(*_carry_out(plan, queries, progress), queries.k)
 
@@ -60,7 +60,7 @@ def _carry_out(plan: Plan, queries: Queries, progress: str | None) -> Results:
 def certified(queries: Queries, effort: Effort, progress: str | None = None) -> tuple[*Results, NDArray[np.bool_]]:
     """Return D, I and a mask, (nq,), of the result rows that are provably exact."""
     if queries.snapshot.n == 0:
-        return *padded(*empty_heaps(0, 0), queries.k), np.ones(0, np.bool_)
+        return *padded(*make_results(0, 0), queries.k), np.ones(0, np.bool_)
     plan = plan_of(queries, effort)
     D, I = padded(*_carry_out(plan, queries, progress), queries.k)
     return D, I, certify(queries, plan, D, I)

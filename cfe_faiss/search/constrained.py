@@ -18,7 +18,7 @@ from cfe_faiss import _native
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
 from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, padded, slices
@@ -169,8 +169,8 @@ class _Tiles:
 
 
 def _screens(D: Floats, margin: float) -> Floats:
-    """Return the thresholds of products that can enter the heaps, computed as in the core."""
-    screens: Floats = (D[:, 0].astype(np.float64) - margin).astype(np.float32)
+    """Return the thresholds of products that can change the results, best first."""
+    screens: Floats = (D[:, -1].astype(np.float64) - margin).astype(np.float32)
     return screens
 
 
@@ -188,12 +188,11 @@ def search(
 ) -> Results:
     """Return the exact evidence D, I of queries under conditions. ``allowed`` is a mask of rows, (n,)."""
     width = min(k, storage.n)
-    D, I = empty_heaps(len(queries.labels), width)
+    D, I = make_results(len(queries.labels), width)
     if not D.size:
         return padded(D, I, k)
     margin = storage.margin
     xs, ys = _both(storage, made, queries, allowed)
-    I[~queries.usable] = -1
 
     def scan(i: int) -> None:
         tiles = _Tiles(made, xs[i], one_group=xs.one_group(i), either=False)
@@ -205,7 +204,6 @@ def search(
             _native.scan_tile(
                 S, x.chunk.X, x.chunk.labels, y.chunk.X, y.chunk.labels, y.chunk.ids, best_D, best_I, margin
             )
-        _native.sort_heaps(best_D, best_I)
         D[x.places], I[x.places] = best_D, best_I
 
     run(scan, range(len(xs)), work=exact.work_of(storage, len(queries.labels)), progress=progress)
@@ -230,9 +228,8 @@ def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | N
     """
     parts = _of_rows(storage, made, made.usable)
     width = min(k, storage.n)
-    D, I = empty_heaps(len(parts.rows), width)
-    all_D, all_I = empty_heaps(storage.n, width)
-    all_I[:] = -1
+    D, I = make_results(len(parts.rows), width)
+    all_D, all_I = make_results(storage.n, width)
     if D.size:
         margin = storage.margin
         best = exact.BestOfChunks(D, I, parts.cuts, margin)
@@ -248,7 +245,6 @@ def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | N
 
         work = exact.work_of(storage, storage.n)
         run(scan, range(len(parts)), work=work, progress=progress)
-        run(best.sort, range(len(parts)), work=work)
         all_D[parts.rows], all_I[parts.rows] = D, I
     return padded(all_D, all_I, k)
 

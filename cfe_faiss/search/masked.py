@@ -7,10 +7,10 @@ the last bit.
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import scan_tile, sort_heaps
+from cfe_faiss._native import scan_tile
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import run
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.conditions import Ints
 from cfe_faiss.search.exact import CHUNK, TILE, slices, work_of
 from cfe_faiss.search.query import Plan, Queries, Results, Rules
@@ -19,20 +19,19 @@ from cfe_faiss.search.query import Plan, Queries, Results, Rules
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact k best D, I of queries under their rules."""
     snapshot, rules = queries.snapshot, queries.rules or Rules()
-    D, I = empty_heaps(len(queries), min(queries.k, snapshot.n))
+    D, I = make_results(len(queries), min(queries.k, snapshot.n))
     usable = np.ones(snapshot.n, bool) if rules.among == "any" else snapshot.labels != UNKNOWN
     rows = np.flatnonzero(usable if queries.allowed is None else usable & queries.allowed)
 
     def scan(block: slice) -> None:
-        X, heaps = queries.fetch(block), (D[block], I[block])
+        X = queries.fetch(block)
         # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
         of_queries = np.ones(len(X), np.int32)
         for cut in slices(len(rows), TILE // len(X)):
             Y, ids = snapshot.rows(rows[cut])
             S = X @ Y.T
             S[_left_out(queries, block, rows[cut], ids, S)] = -np.inf
-            scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, snapshot.margin)
-        sort_heaps(*heaps)
+            scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, D[block], I[block], snapshot.margin)
 
     run(scan, slices(len(queries), CHUNK), work=work_of(snapshot, len(queries)), progress=progress)
     return D, I

@@ -22,7 +22,7 @@ Tile tile_of(const Vectors& S, const Vectors& X, const Labels& labels_x, const V
   return {X.shape(1), {X.data(), as_span(labels_x), nullptr}, {Y.data(), as_span(labels_y), nullptr}, S.data(), margin};
 }
 
-Heaps heaps_of(const TileSide& side, const Scores& D, const Ids& I) {
+TileResults results_of(const TileSide& side, const Scores& D, const Ids& I) {
   check_results(D, I, side.size());
   return {D.data(), I.data(), D.shape(1)};
 }
@@ -32,25 +32,24 @@ const std::int64_t* ids_of(const TileSide& side, const Ints& ids) {
   return ids.data();
 }
 
-void scan_tile(const Vectors& S, const Vectors& X, const Labels& labels_x, const Vectors& Y, const Labels& labels_y,
-               const Ints& ids_y, const Scores& D, const Ids& I, double margin) {
+void scan_columns(const Vectors& S, const Vectors& X, const Labels& labels_x, const Vectors& Y, const Labels& labels_y,
+                  const Ints& ids_y, const Scores& D, const Ids& I, double margin) {
   Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
   tile.y.ids = ids_of(tile.y, ids_y);
-  const Heaps heaps = heaps_of(tile.x, D, I);
+  const TileResults of_x = results_of(tile.x, D, I);
   const nb::gil_scoped_release released;
-  kernels().scan_tile(tile, heaps);
+  scan_tile(tile, of_x);
 }
 
-void scan_tile_both(const Vectors& S, const Vectors& X, const Labels& labels_x, const Ints& ids_x, const Vectors& Y,
-                    const Labels& labels_y, const Ints& ids_y, const Scores& D_x, const Ids& I_x, const Scores& D_y,
-                    const Ids& I_y, double margin) {
+void scan_both_sides(const Vectors& S, const Vectors& X, const Labels& labels_x, const Ints& ids_x, const Vectors& Y,
+                     const Labels& labels_y, const Ints& ids_y, const Scores& D_x, const Ids& I_x, const Scores& D_y,
+                     const Ids& I_y, double margin) {
   Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
   tile.x.ids = ids_of(tile.x, ids_x);
   tile.y.ids = ids_of(tile.y, ids_y);
-  const Heaps of_x = heaps_of(tile.x, D_x, I_x), of_y = heaps_of(tile.y, D_y, I_y);
+  const TileResults of_x = results_of(tile.x, D_x, I_x), of_y = results_of(tile.y, D_y, I_y);
   const nb::gil_scoped_release released;
-  std::vector<float> thresholds(tile.y.size());
-  kernels().scan_tile_both(tile, of_x, of_y, thresholds);
+  scan_tile_both(tile, of_x, of_y);
 }
 
 std::pair<std::size_t, std::size_t> collect_tile(const Vectors& S, const Vectors& X, const Labels& labels_x,
@@ -64,13 +63,6 @@ std::pair<std::size_t, std::size_t> collect_tile(const Vectors& S, const Vectors
   const PairsWritten written =
       kernels().collect_tile(tile, threshold, first, {as_span(rows), as_span(columns), as_span(scores)});
   return {written.count, written.next};
-}
-
-void sort_heaps(const Scores& D, const Ids& I) {
-  if (D.shape(0) != I.shape(0) || D.shape(1) != I.shape(1)) throw nb::value_error("D and I must have the same shape");
-  const nb::gil_scoped_release released;
-  const std::size_t k = D.shape(1);
-  for (std::size_t q = 0; k > 0 && q < D.shape(0); ++q) TopK{D.data() + q * k, I.data() + q * k, k}.sort();
 }
 
 // --- the similarity join ---
@@ -116,15 +108,14 @@ void row_similarities(const Vectors& X, const Vectors& Y, const Ints& first, con
 }  // namespace
 
 void bind_pairs(nb::module_& module) {
-  module.def("scan_tile", scan_tile, as_is("S"), as_is("X"), as_is("labels_x"), as_is("Y"), as_is("labels_y"),
+  module.def("scan_tile", scan_columns, as_is("S"), as_is("X"), as_is("labels_x"), as_is("Y"), as_is("labels_y"),
              as_is("ids_y"), as_is("D"), as_is("I"), nb::arg("margin"));
-  module.def("scan_tile_both", scan_tile_both, as_is("S"), as_is("X"), as_is("labels_x"), as_is("ids_x"), as_is("Y"),
+  module.def("scan_tile_both", scan_both_sides, as_is("S"), as_is("X"), as_is("labels_x"), as_is("ids_x"), as_is("Y"),
              as_is("labels_y"), as_is("ids_y"), as_is("D_x"), as_is("I_x"), as_is("D_y"), as_is("I_y"),
              nb::arg("margin"));
   module.def("collect_tile", collect_tile, as_is("S"), as_is("X"), as_is("labels_x"), as_is("Y"), as_is("labels_y"),
              nb::arg("threshold"), nb::arg("margin"), nb::arg("first"), as_is("rows"), as_is("columns"),
              as_is("scores"));
-  module.def("sort_heaps", sort_heaps, as_is("D"), as_is("I"));
   nb::class_<JoinTree>(module, "JoinTree")
       .def("__init__", make_tree, as_is("starts"), as_is("labels"), as_is("coarse"), as_is("fine"), as_is("low"),
            as_is("high"), as_is("node_labels"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),

@@ -23,7 +23,7 @@ struct GroupedSearcher::Scratch {
   std::vector<float> queries, arranged, means;
   NearGroups groups;
   HalvingScratch halving;
-  BlockScratch blocks;
+  ScanMemory blocks;
 };
 
 GroupedSearcher::GroupedSearcher(const Rows& rows, const ClassCentroids& centroids, const Blocks& blocks)

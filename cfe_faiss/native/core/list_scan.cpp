@@ -5,6 +5,7 @@
 
 #include "core/common.h"
 #include "core/kernels.h"
+#include "core/scan_memory.h"
 
 namespace cfe {
 
@@ -16,8 +17,15 @@ ListQuery query_of(const ListQueries& queries, std::size_t q) {
 }
 
 constexpr std::size_t kListsAtOnce = 64;
+constexpr std::size_t kRoomPerRow = 2, kMoreRoom = 64;  // for rows that are near by their codes
 
 }  // namespace
+
+std::size_t copies_of(std::span<const std::int32_t> references, std::size_t rows) {
+  std::vector<std::size_t> copies(references.empty() ? 0 : rows, 1);
+  for (const std::int32_t row : references) ++copies[static_cast<std::size_t>(row)];
+  return copies.empty() ? 1 : *std::max_element(copies.begin(), copies.end());
+}
 
 ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
                    std::span<const std::int64_t> reference_starts)
@@ -28,6 +36,7 @@ ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
   require(ascends(reference_starts, references.size()),
           "reference_starts must ascend and run from 0 to the number of references");
   require(all_below(references, n_), "references must be rows");
+  view_.copies = copies_of(references, n_);
 }
 
 void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const {
@@ -45,12 +54,14 @@ void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const M
 
 void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const {
   check(queries, D, I);
-  std::vector<float> buffer(2 * rows().d);
-  std::vector<std::int64_t> held(view_.deduplicate() ? IdTable::size_for(D.columns) : 0);
-  for (std::size_t q = 0; q < queries.X.rows; ++q)
+  ScanMemory memory;
+  const SearchMemory& parts = memory.of(1, {rows().d, D.columns, view_.copies});
+  for (std::size_t q = 0; q < queries.X.rows; ++q) {
+    const TopK best{D[q].data(), I[q].data(), D.columns};
+    best.clear();
     if (queries.labels[q] != kUnknown)
-      kernels().scan_lists(view_, query_of(queries, q), margin, {buffer.data(), held},
-                           {D[q].data(), I[q].data(), D.columns});
+      kernels().scan_lists(view_, query_of(queries, q), static_cast<float>(margin), parts, best);
+  }
 }
 
 void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
@@ -58,13 +69,17 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
   check(queries, D, I);
   require(rows().codec == Codec::kFlat && rows().pq_codes != nullptr, "rows must be float32 with codes");
   require(pq.parts * pq.width == rows().d && kept > 0, "codewords must fit the rows, and kept be positive");
-  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows().nlist);
-  std::vector<NearRow> nearest(kept);
-  std::vector<std::int64_t> ids(kept), held(view_.deduplicate() ? IdTable::size_for(kept) : 0);
-  for (std::size_t q = 0; q < queries.X.rows; ++q)
-    if (queries.labels[q] != kUnknown)
-      kernels().scan_codes(view_, pq, query_of(queries, q), {table, to_centroids, nearest, ids, held},
-                           {D[q].data(), I[q].data(), D.columns});
+  const std::size_t room = padded(kRoomPerRow * kept * view_.copies + kMoreRoom);
+  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows().nlist), scores(room), best_scores(kept);
+  std::vector<std::int64_t> ids(room), best_ids(kept), selection(memory_of_best(room));
+  std::vector<const std::uint8_t*> codes(room);
+  const PqMemory memory{
+      table, to_centroids, scores, ids, selection, codes, {best_scores.data(), best_ids.data(), kept}};
+  for (std::size_t q = 0; q < queries.X.rows; ++q) {
+    const TopK best{D[q].data(), I[q].data(), D.columns};
+    best.clear();
+    if (queries.labels[q] != kUnknown) kernels().scan_codes(view_, pq, query_of(queries, q), memory, best);
+  }
 }
 
 void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& watch) const {

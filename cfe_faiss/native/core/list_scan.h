@@ -30,6 +30,9 @@ struct CentroidEntries {
   Matrix<float> entry_means;  // (entries, d)
 };
 
+// The largest number of lists that hold the same one of n rows, which are in one list and referred to by others.
+std::size_t copies_of(std::span<const std::int32_t> references, std::size_t n);
+
 // The lists of all partitions of an index. Rows, references and starts are held, not copied.
 class ListScan {
  public:
@@ -39,10 +42,10 @@ class ListScan {
   std::size_t lists() const { return view_.rows.nlist + view_.reference_lists; }
   const RowsView& rows() const { return view_.rows; }
 
-  // Pushes the eligible rows of each query's lists to its heap. `margin` bounds the error of a float32 product of a row
+  // Writes the best of the eligible rows of each query's lists. `margin` bounds the error of a float32 product of a row
   // and a query, in any order.
   void scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const;
-  // Pushes the `kept` best of these rows by their product-quantizer codes. Vectors must be float32.
+  // The same of the `kept` best of these rows by their product-quantizer codes. Vectors must be float32.
   void scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
                   Matrix<std::int64_t> I) const;
 

@@ -10,6 +10,7 @@
 #include "core/common.h"
 #include "core/fork.h"
 #include "core/kernels.h"
+#include "core/list_scan.h"
 
 namespace cfe {
 
@@ -51,9 +52,8 @@ struct Searcher::Scratch {
   ClassCentroids::Scratch ranking;
   std::vector<std::int64_t> lists, in_blocks, changed;
   std::vector<bool> scanned;
-  BlockScratch blocks;
-  std::vector<float> unit, row;
-  std::vector<std::int64_t> held;
+  ScanMemory blocks, rows;
+  std::vector<float> unit;
 };
 
 Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
@@ -77,6 +77,7 @@ Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
           "changed must be empty or say something of each list in blocks");
   require(centroids.size() == rows.nlist() + reference_starts.size() - 1, "each list must have a mean");
   require(all_below(references, rows.size()), "references must be rows");
+  lists_.copies = copies_of(references, rows.size());
 }
 
 bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete,
@@ -111,7 +112,6 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
 
 void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
   best.clear();
-  if (uses_blocks(query)) best.sort();  // blocks keep results in order; the other scans keep a heap
   for (bool first = true; query.label != kUnknown; nprobe *= kWider, first = false) {
     const bool everywhere = nprobe >= lists();
     scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
@@ -128,21 +128,14 @@ void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete
     for (const std::int64_t list : scratch.lists)
       if (list >= 0) scratch.scanned[static_cast<std::size_t>(list)] = true;
   }
-  if (!uses_blocks(query)) best.sort();
 }
 
 bool Searcher::uses_blocks(const Query& query) const { return blocks_ != nullptr && query.allowed.empty(); }
 
 // Whether all eligible rows were found, or k of them.
 bool Searcher::holds_all(const Query& query, TopK best) const {
-  const std::span found(best.I, best.k);
-  if (uses_blocks(query)) {
-    if (found.back() >= 0) return true;  // in order
-  } else if (found.front() != kNoId) {   // a heap, whose first place is filled last
-    return true;
-  }
-  const auto number = std::count_if(found.begin(), found.end(), [](std::int64_t i) { return i >= 0 && i != kNoId; });
-  return static_cast<std::size_t>(number) >= (query.counts != nullptr ? *query.counts : counts()).others(query.label);
+  const std::size_t found = best.found();
+  return found == best.k || found >= (query.counts != nullptr ? *query.counts : counts()).others(query.label);
 }
 
 const ClassCounts& Searcher::counts() const {
@@ -166,18 +159,14 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
     if (list >= 0) (changed_[static_cast<std::size_t>(list)] ? scratch.changed : scratch.in_blocks).push_back(list);
   blocks_->search_single(query.x, query.label, scratch.in_blocks, true, best, scratch.blocks);
   if (scratch.changed.empty()) return;
-  best.unsort();
   scan_rows(query, scratch.changed, scratch, best);
-  best.sort();
 }
 
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
   rows_.check_lists(lists);
-  scratch.row.resize(2 * d());
-  scratch.held.resize(lists_.deduplicate() ? IdTable::size_for(best.k) : 0);
   kernels().scan_lists(lists_,
                        {query.x.data(), query.label, lists, query.allowed.empty() ? nullptr : query.allowed.data()},
-                       margin_, {scratch.row.data(), scratch.held}, best);
+                       static_cast<float>(margin_), scratch.rows.of(1, {d(), best.k, lists_.copies}), best);
 }
 
 }  // namespace cfe

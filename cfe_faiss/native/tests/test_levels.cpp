@@ -16,6 +16,7 @@
 #include "core/graph.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
+#include "core/scan_memory.h"
 #include "tests/check.h"
 #include "tests/sample.h"
 
@@ -173,9 +174,8 @@ TEST(scans_find_the_same) {
                     .ids = &own_ids,
                     .pq_codes = nullptr,
                     .labels = labels.data()};
-      std::vector<float> buffer(2 * d);
-      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
-      best.sort();
+      ScanMemory memory;
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
       CHECK(as_at_the_first_level(name, D));
       CHECK(as_at_the_first_level(name, I));

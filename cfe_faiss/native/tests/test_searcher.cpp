@@ -112,7 +112,7 @@ void check_alone(const Searched& searched, std::size_t k, std::size_t nprobe, bo
     const std::span x = std::span<const float>(X).subspan(q * sample.d, sample.d);
     const auto label = static_cast<std::int32_t>(q % 4);
     Found found(k);
-    CHECK(searched.searcher.search_single(x, label, nprobe, complete, found.heap()));
+    CHECK(searched.searcher.search_single(x, label, nprobe, complete, found.results()));
     CHECK(found == searched.expected(x, label, k, nprobe, complete));
   }
 }
@@ -155,7 +155,7 @@ TEST(queries_side_by_side_find_the_same_with_a_selection_and_without) {
           Found found(k), expected(k);
           std::copy_n(D.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.D.begin());
           std::copy_n(I.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.I.begin());
-          expected.heap().clear();
+          expected.results().clear();
           std::fill(expected.I.begin(), expected.I.end(), -1);
           if (labels[q] != kUnknown)
             expected = searched.expected(std::span(X).subspan(q * sample.d, sample.d), labels[q], k, 2, true,
@@ -176,7 +176,7 @@ TEST(threads_may_search_the_same_index_at_once) {
       threads.emplace_back([&, thread] {
         for (std::size_t row = thread; row < sample.n(); row += 2) {
           Found found(3 + thread);
-          searched.searcher.search_single(sample.x(row), 0, 2, true, found.heap());
+          searched.searcher.search_single(sample.x(row), 0, 2, true, found.results());
           if (found != searched.expected(sample.x(row), 0, 3 + thread, 2, true)) ++wrong;
         }
       });
@@ -192,7 +192,7 @@ TEST(queries_that_are_no_vectors_or_have_no_label_are_refused) {
   const std::vector<float> fine{1, 0, 0}, endless{1, std::numeric_limits<float>::infinity(), 0},
       none{1, std::numeric_limits<float>::quiet_NaN(), 0};
   const auto taken = [&](const std::vector<float>& x, std::int64_t label) {
-    return searched.searcher.search_single(x, label, 1, true, found.heap());
+    return searched.searcher.search_single(x, label, 1, true, found.results());
   };
   CHECK(taken(fine, 0) && taken(fine, 1000));
   CHECK(!taken(endless, 0) && !taken(none, 0));
