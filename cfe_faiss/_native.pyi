@@ -506,26 +506,23 @@ class ClassCentroids:
     ) -> None:
         """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
 
-# --- queries that are searched alone ---
+# --- queries that are searched one by one or in groups ---
 
 class Searcher:
-    """The lists of all partitions, searched for queries that are each ranked alone; exact for the lists probed.
+    """The lists of all partitions, searched for queries one by one or in groups; exact for the lists probed.
 
     Parameters
     ----------
-    rows
-        Rows of any codec, in the lists of the first partition.
-    references, reference_starts
-        The lists of the other partitions: numbers of rows, one list after the other, and where each list begins and,
-        last, their end, (lists + 1,).
+    lists
+        The rows.
     centroids
         Means that lists are ranked by.
     margin
         Bound of the error of a screening product of a row, in float32.
     blocks
-        The rows of all lists of one partition in blocks, or None: searches among all rows compare with these.
+        The rows of all lists in blocks, or None: searches among all rows compare with these.
     changed
-        Lists that changed after the blocks were made, (nlist,), or empty: their rows are read from the lists.
+        Lists that changed after the blocks were made, (lists,), or empty: their rows are read from the lists.
 
     Raises
     ------
@@ -535,9 +532,7 @@ class Searcher:
 
     def __init__(
         self,
-        rows: Rows,
-        references: NDArray[np.int32],
-        reference_starts: NDArray[np.int64],
+        lists: ListScan,
         centroids: ClassCentroids,
         margin: float,
         blocks: Blocks | None,
@@ -572,6 +567,52 @@ class Searcher:
         """Write D and I, (nq, k), of unit queries; a query with an unknown label finds nothing.
 
         ``allowed`` is empty or says of each row whether it may be found, (n,).
+        """
+
+    def search_groups(
+        self,
+        X: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        group_labels: NDArray[np.int32],
+        tasks: NDArray[np.int64],
+        nprobe: int,
+        D: NDArray[np.float32],
+        I: NDArray[np.int64],
+        *,
+        threads: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        """Write the best rows of other labels in the lists that are nearest to the mean of each query's small group.
+
+        Groups are halved until they are small. The searcher must have blocks.
+
+        Parameters
+        ----------
+        X, rows
+            Unit queries, (nq, d), and no row, (0,); or, of queries that are stored rows, their numbers, (nq,), and no
+            vector, (0, ..).
+        labels
+            Label of each query, (nq,).
+        order, starts, group_labels
+            Numbers of queries, each at most once, in groups of one list each: group g is
+            ``order[starts[g]:starts[g + 1]]``, and lists are ranked for it by ``group_labels[g]``.
+        tasks
+            The first group of each run of groups that a thread takes at a time and, last, the number of groups.
+        nprobe
+            Lists that each small group probes; of all lists of the first partition, if that is no less than all
+            lists there are.
+        D, I
+            Similarities and ids, (nq, k), as :meth:`Blocks.search` writes them, to the row of each query.
+        threads, progress
+            How many threads may be used; and what is called with how many tasks are done.
+
+        Raises
+        ------
+        ValueError
+            If the arguments do not fit each other.
         """
 
 def is_single(xq: object, labels_q: object, k: object, d: int) -> bool:
@@ -756,60 +797,6 @@ def arrange_groups(
     threads: int,
 ) -> None:
     """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""
-
-class GroupedSearcher:
-    """Searches groups of queries in one call: halves them, ranks lists by their means, and scans these lists.
-
-    It refers to rows, centroids and blocks; valid while the rows are. The latter two are of the same lists.
-    """
-
-    def __init__(self, rows: Rows, centroids: ClassCentroids, blocks: Blocks) -> None: ...
-    def search(
-        self,
-        X: NDArray[np.float32],
-        rows: NDArray[np.int64],
-        labels: NDArray[np.int32],
-        order: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        group_labels: NDArray[np.int32],
-        tasks: NDArray[np.int64],
-        nprobe: int,
-        D: NDArray[np.float32],
-        I: NDArray[np.int64],
-        *,
-        deduplicate: bool = False,
-        threads: int = 1,
-        progress: Callable[[int], object] | None = None,
-    ) -> None:
-        """Write the best rows of other labels in the lists that are nearest to the mean of each query's small group.
-
-        Parameters
-        ----------
-        X, rows
-            Unit queries, (nq, d), and no row, (0,); or, of queries that are stored rows, their numbers, (nq,), and no
-            vector, (0, ..).
-        labels
-            Label of each query, (nq,).
-        order, starts, group_labels
-            Numbers of queries, each at most once, in groups of one list each: group g is
-            ``order[starts[g]:starts[g + 1]]``, and lists are ranked for it by ``group_labels[g]``.
-        tasks
-            The first group of each run of groups that a thread takes at a time and, last, the number of groups.
-        nprobe
-            Lists that each small group probes; of all lists of the first partition, if that is no less than all
-            lists there are.
-        D, I
-            Similarities and ids, (nq, k), as :meth:`Blocks.search` writes them, to the row of each query.
-        deduplicate
-            Whether a row may be in several of the lists.
-        threads, progress
-            How many threads may be used; and what is called with how many tasks are done.
-
-        Raises
-        ------
-        ValueError
-            If the arguments do not fit each other.
-        """
 
 # --- letting searches and changes into an index ---
 

@@ -8,7 +8,6 @@ from numpy.testing import assert_array_equal
 from reference import PADDING, similarity
 from stored_rows import StoredRows
 
-from cfe_faiss import _native
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.topk import make_results
 

@@ -4,7 +4,6 @@
 #include "bindings/bindings.h"
 #include "core/blocks.h"
 #include "core/common.h"
-#include "core/grouped.h"
 #include "core/grouping.h"
 #include "core/kernels.h"
 #include "core/list_scan.h"
@@ -72,17 +71,7 @@ void arrange_groups(const Vectors& X, const Ints& order, const Ints& starts, con
   arrange(as_matrix(X), as_span(order), as_span(starts), as_matrix(arranged), as_matrix(means), threads, call.watch);
 }
 
-void search_grouped(const GroupedSearcher& searcher, const Vectors& X, const Ints& rows, const Labels& labels,
-                    const Ints& order, const Ints& starts, const Labels& group_labels, const Ints& tasks,
-                    std::size_t nprobe, const Scores& D, const Ids& I, bool deduplicate, int threads,
-                    const nb::object& progress) {
-  const LongCall call(progress);
-  searcher.search({as_matrix(X), as_span(rows), as_span(labels), as_span(order), as_span(starts), as_span(group_labels),
-                   as_span(tasks), as_matrix(D), as_matrix(I)},
-                  nprobe, deduplicate, threads, call.watch);
-}
-
-// --- single queries ---
+// --- queries one by one, and in groups ---
 
 bool search_single(const Searcher& searcher, const Vectors& xq, std::int64_t label, std::size_t nprobe, bool complete,
                    const Scores& D, const Ids& I) {
@@ -104,11 +93,18 @@ void search(const Searcher& searcher, const Vectors& X, const Labels& labels, st
                   threads, call.watch);
 }
 
-void make_searcher(Searcher* searcher, const Rows& rows, const Labels& references, const Ints& reference_starts,
-                   const ClassCentroids& centroids, double margin, const Blocks* blocks, const Flags& changed) {
-  const nb::gil_scoped_release released;
-  new (searcher)
-      Searcher(rows, as_span(references), as_span(reference_starts), centroids, margin, blocks, as_span(changed));
+void search_groups(const Searcher& searcher, const Vectors& X, const Ints& rows, const Labels& labels,
+                   const Ints& order, const Ints& starts, const Labels& group_labels, const Ints& tasks,
+                   std::size_t nprobe, const Scores& D, const Ids& I, int threads, const nb::object& progress) {
+  const LongCall call(progress);
+  searcher.search_groups({as_matrix(X), as_span(rows), as_span(labels), as_span(order), as_span(starts),
+                          as_span(group_labels), as_span(tasks), as_matrix(D), as_matrix(I)},
+                         nprobe, threads, call.watch);
+}
+
+void make_searcher(Searcher* searcher, const ListScan& lists, const ClassCentroids& centroids, double margin,
+                   const Blocks* blocks, const Flags& changed) {
+  new (searcher) Searcher(lists, centroids, margin, blocks, as_span(changed));
 }
 
 // --- given lists ---
@@ -121,8 +117,8 @@ struct PqCodes {
   Vectors centroids;
 
   PqView view(const ListScan& lists) const {
-    check_length("centroids", centroids.shape(0), lists.rows().nlist);
-    check_length("centroids[0]", centroids.shape(1), lists.rows().d);
+    check_length("centroids", centroids.shape(0), lists.rows().nlist());
+    check_length("centroids[0]", centroids.shape(1), lists.rows().d());
     return {codewords.shape(0), codewords.shape(1), codewords.data(), centroids.data()};
   }
 };
@@ -149,11 +145,11 @@ void scan_codes(const ListScan& scan, const PqCodes& pq, const Vectors& X, const
 
 void centroids(const ListScan& scan, const Ints& entries, const Ints& entry_starts, const Labels& entry_labels,
                const Array2<float>& means, const Array2<float>& entry_means, int threads) {
-  check_length("entry_starts", entry_starts.shape(0), scan.lists() + 1);
+  check_length("entry_starts", entry_starts.shape(0), scan.size() + 1);
   check_length("entries", entries.shape(0), entry_labels.shape(0));
-  check_length("means", means.shape(0), scan.lists());
+  check_length("means", means.shape(0), scan.size());
   check_length("entry_means", entry_means.shape(0), entry_labels.shape(0));
-  for (const Array2<float>& rows : {means, entry_means}) check_length("a mean", rows.shape(1), scan.rows().d);
+  for (const Array2<float>& rows : {means, entry_means}) check_length("a mean", rows.shape(1), scan.rows().d());
   if (!ascends(as_span(entry_starts), entries.size()))
     throw nb::value_error("entry_starts must ascend from 0 to the number of entries");
   if (!all_below(as_span(entries), entries.size())) throw nb::value_error("entries must be numbers of entries");
@@ -183,20 +179,17 @@ void bind_search(nb::module_& module) {
   module.def("halve_groups", halve_groups, as_is("X"), as_is("borders"), nb::arg("largest"), nb::arg("threads"));
   module.def("arrange_groups", arrange_groups, as_is("X"), as_is("order"), as_is("starts"), as_is("arranged"),
              as_is("means"), nb::arg("threads"));
-  nb::class_<GroupedSearcher>(module, "GroupedSearcher")
-      .def(nb::init<const Rows&, const ClassCentroids&, const Blocks&>(), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::arg("rows"), nb::arg("centroids"), nb::arg("blocks"))
-      .def("search", search_grouped, as_is("X"), as_is("rows"), as_is("labels"), as_is("order"), as_is("starts"),
-           as_is("group_labels"), as_is("tasks"), nb::arg("nprobe"), as_is("D"), as_is("I"), nb::kw_only(),
-           nb::arg("deduplicate") = false, nb::arg("threads") = 1, nb::arg("progress") = nb::none());
   nb::class_<Searcher>(module, "Searcher")
-      .def("__init__", make_searcher, nb::arg("rows"), as_is("references"), as_is("reference_starts"),
-           nb::arg("centroids"), nb::arg("margin"), nb::arg("blocks").none(), as_is("changed"), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 5>(), nb::keep_alive<1, 7>())
+      .def("__init__", make_searcher, nb::arg("lists"), nb::arg("centroids"), nb::arg("margin"),
+           nb::arg("blocks").none(), as_is("changed"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           nb::keep_alive<1, 5>())
       .def("search_single", search_single, as_is("xq"), nb::arg("label"), nb::arg("nprobe"), nb::arg("complete"),
            as_is("D"), as_is("I"))
       .def("search", search, as_is("X"), as_is("labels"), nb::arg("nprobe"), nb::arg("complete"), as_is("allowed"),
-           as_is("D"), as_is("I"), nb::arg("threads"), nb::arg("progress").none());
+           as_is("D"), as_is("I"), nb::arg("threads"), nb::arg("progress").none())
+      .def("search_groups", search_groups, as_is("X"), as_is("rows"), as_is("labels"), as_is("order"), as_is("starts"),
+           as_is("group_labels"), as_is("tasks"), nb::arg("nprobe"), as_is("D"), as_is("I"), nb::kw_only(),
+           nb::arg("threads") = 1, nb::arg("progress") = nb::none());
   nb::class_<PqCodes>(module, "PqCodes")
       .def(
           "__init__",

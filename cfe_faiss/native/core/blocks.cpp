@@ -234,10 +234,4 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
   }
 }
 
-void Blocks::search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists,
-                           bool resume, TopK best, ScanMemory& scratch) const {
-  const GroupView group{x.data(), &label, 1, lists.data(), lists.size(), best.k, 1, resume, nullptr, best.D, best.I};
-  kernels().scan_group(view(), group, scratch.of(1, shape(best.k, 1)));
-}
-
 }  // namespace cfe

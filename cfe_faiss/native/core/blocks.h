@@ -62,11 +62,6 @@ class Blocks {
   // Searches the groups from `first` to `last` - 1 in this thread. Does not check the arguments.
   void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, ScanMemory& scratch) const;
 
-  // Finds the best rows of some lists for a unit query. No row may be in two of the lists. With `resume` the k results
-  // contain earlier results. Results are in order, best first, then padding with id -1.
-  void search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists, bool resume,
-                     TopK best, ScanMemory& scratch) const;
-
  private:
   void set_rotation(const BlocksOptions& options);
   void lay_out(const BlocksOptions& options);

@@ -151,10 +151,12 @@ CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_
   }
 }
 
-// Makes room for 16 candidates.
+// Makes room for 16 candidates. Copies of rows lower the bound that enough candidates reach. Outside of blocks all
+// candidates are then scored, as results hold each row once.
 CFE_OUTLINE void make_room(const Scan& scan, std::size_t q) {
   drop_candidates(scan, q, 1, scan.group.k * scan.group.copies);
-  if (scan.memory.candidates.counts[q] > scan.memory.candidates.enough / 2) score_candidates(scan, q);
+  const bool repeated = scan.group.copies > 1 && scan.blocks.data == nullptr;
+  if (repeated || scan.memory.candidates.counts[q] > scan.memory.candidates.enough / 2) score_candidates(scan, q);
 }
 
 CFE_INLINE I32x16 lanes_from(std::size_t first) {

@@ -46,58 +46,61 @@ struct RowScan {
   const float* weights;
   F32x16 last;   // of the weights
   float offset;  // added to products
-  std::size_t gathered = 0;
+  int gathered = 0;
   const std::uint8_t* codes[kLanes] = {};
   std::int32_t lanes[kLanes] = {};
 
   // Takes consecutive rows of a list.
   CFE_INLINE void add(std::size_t list, std::size_t first, std::size_t stop) {
     const RowsView& rows = scan.blocks.rows;
+    const std::size_t row_size = rows.row_size;
     for (std::size_t end; first < stop; first = end) {
       end = stop - first < kMostLanes ? stop : first + kMostLanes;
       const std::int64_t row = rows.starts[list] + static_cast<std::int64_t>(first);
       if (row < scan.first_row || row - scan.first_row >= static_cast<std::int64_t>(kMostLanes)) number_from(row);
       auto lane = static_cast<std::int32_t>(row - scan.first_row);
-      const std::uint8_t* code = rows.codes[list] + rows.row_size * first;
-      for (std::size_t left = end - first; left > 0;) {
-        const std::size_t some = left < kLanes - gathered ? left : kLanes - gathered;
-        for (std::size_t r = 0; r < some; ++r, ++lane, code += rows.row_size)
-          codes[gathered + r] = code, lanes[gathered + r] = lane;
-        left -= some, gathered += some;
-        if (gathered == kLanes) compare();
+      const std::uint8_t* code = rows.codes[list] + row_size * first;
+      std::size_t left = end - first;
+      for (; left >= kLanes; left -= kLanes, lane += kLanes, code += kLanes * row_size) {
+        const std::uint8_t* side_by_side[kLanes];
+        for (std::size_t r = 0; r < kLanes; ++r) side_by_side[r] = code + r * row_size;
+        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), kLanes);
+      }
+      for (; left > 0; --left, ++lane, code += row_size) {
+        codes[gathered] = code, lanes[gathered] = lane;
+        if (++gathered == kLanes) finish();
       }
     }
   }
-  // Compares the rows that have been gathered. NaN excludes nothing: a damaged row may hold anything.
-  CFE_INLINE void compare() {
+  // Compares the rows that have been gathered.
+  CFE_INLINE void finish() {
     if (gathered == 0) return;
-    const F32x16 sums = products();
-    const Mask own = (1u << gathered) - 1;
-    const Mask odd = ~at_least(F32x16::all(kSound), absolute(sums)) & own;
-    const Mask reach = at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) & own;
+    for (int r = gathered; r < kLanes; ++r) codes[r] = codes[0];
+    compare(codes, I32x16::load(lanes), gathered);
     gathered = 0;
-    if ((odd | reach) == 0) return;
-    if (odd == 0) return add_candidates(scan, 0, I32x16::load(lanes), reach, sums, sums);
-    score_candidates(scan, 0);
-    add_candidates(scan, 0, I32x16::load(lanes), reach | odd, sums, sums);
-    score_candidates(scan, 0);
   }
 
  private:
   // Numbers the rows from another one on.
   CFE_OUTLINE void number_from(std::int64_t row) {
-    compare();
+    finish();
     score_candidates(scan, 0);
     scan.first_row = row;
   }
-  CFE_INLINE F32x16 products() {
-    float sums[kLanes];
-    for (std::size_t r = gathered; r < kLanes; ++r) codes[r] = codes[0], sums[r] = 0;
-    for (std::size_t r = 0; r < gathered; r += kScreened) {
-      const Float4 four = screen_rows<codec>(weights, last, scan.blocks.rows.d, codes + r);
-      std::memcpy(sums + r, &four, sizeof four);
-    }
-    return F32x16::load(sums) + F32x16::all(offset);
+  // Compares the first `count` of 16 rows. NaN excludes nothing: a damaged row may hold anything.
+  CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, int count) const {
+    Float4 four[kLanes / kScreened];
+    for (std::size_t r = 0; r < kLanes; r += kScreened)
+      four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
+    const F32x16 sums = joined(four) + F32x16::all(offset);
+    const Mask own = 0xFFFFu >> (kLanes - count);
+    const Mask sound = at_least(F32x16::all(kSound), absolute(sums));
+    const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
+    if (reach == 0) return;
+    if ((~sound & own) == 0) return add_candidates(scan, 0, numbers, reach, sums, sums);
+    score_candidates(scan, 0);
+    add_candidates(scan, 0, numbers, reach, sums, sums);
+    score_candidates(scan, 0);
   }
 };
 
@@ -108,7 +111,7 @@ void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
   RowScan<codec> rows{scan, weights, last_weights(weights, lists.rows.d), offset};
   for_each_run(lists, query,
                [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA { rows.add(list, first, stop); });
-  rows.compare();
+  rows.finish();
 }
 
 // Adds the best of the eligible rows of a query's lists to its results. `margin` bounds the error of a screening

@@ -98,9 +98,9 @@ TEST(lists_of_each_codec_are_scanned_as_plain_loops_do) {
         const Sample& sample = coded.sample;
         const Rows rows = coded.rows();
         const ListScan scan(rows, sample.references, sample.reference_starts);
-        const std::size_t nq = 9, k = 6, nprobe = std::min<std::size_t>(4, scan.lists());
+        const std::size_t nq = 9, k = 6, nprobe = std::min<std::size_t>(4, scan.size());
         const std::vector<float> X = tests::random_unit_rows(nq, d, 4);
-        const std::vector<std::int64_t> lists = some_lists(scan.lists(), nq, nprobe);
+        const std::vector<std::int64_t> lists = some_lists(scan.size(), nq, nprobe);
         std::vector<std::uint8_t> bytes(sample.n());
         for (std::size_t row = 0; row < bytes.size(); ++row) bytes[row] = row % 4 != 0;
         std::vector<std::int32_t> labels(nq);
