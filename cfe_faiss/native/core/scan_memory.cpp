@@ -40,8 +40,11 @@ struct ScanMemory::Parts {
       *part = at;
       at += lanes_of_queries;
     }
-    // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early.
-    const std::size_t enough = shape.words > 0 && warm_up > 0 ? kBlockRows : capacity - kBlockRows;
+    // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early. Without a warm-up,
+    // few candidates give a threshold early.
+    const std::size_t enough = shape.words > 0 && warm_up > 0 ? kBlockRows
+                               : shape.warms_up               ? capacity - kBlockRows
+                                                              : 2 * shape.k + kBlockRows;
     view.candidates = {capacity,     enough,        lower.data(),           upper.data(),
                        lanes.data(), counts.data(), counts.data() + queries};
     view.warm_up = {warm_up, width, warm_upper.data(), maxima.data(), kept.data(), seen.data()};

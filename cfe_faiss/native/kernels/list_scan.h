@@ -61,10 +61,12 @@ struct RowScan {
       auto lane = static_cast<std::int32_t>(row - scan.first_row);
       const std::uint8_t* code = rows.codes[list] + row_size * first;
       std::size_t left = end - first;
-      for (; left >= kLanes; left -= kLanes, lane += kLanes, code += kLanes * row_size) {
+      while (left >= kScreened) {
+        const std::size_t some = left < kLanes ? left / kScreened * kScreened : kLanes;
         const std::uint8_t* side_by_side[kLanes];
         for (std::size_t r = 0; r < kLanes; ++r) side_by_side[r] = code + r * row_size;
-        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), kLanes);
+        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), static_cast<int>(some));
+        left -= some, lane += static_cast<std::int32_t>(some), code += some * row_size;
       }
       for (; left > 0; --left, ++lane, code += row_size) {
         codes[gathered] = code, lanes[gathered] = lane;
@@ -89,8 +91,8 @@ struct RowScan {
   }
   // Compares the first `count` of 16 rows. NaN excludes nothing: a damaged row may hold anything.
   CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, int count) const {
-    Float4 four[kLanes / kScreened];
-    for (std::size_t r = 0; r < kLanes; r += kScreened)
+    Float4 four[kLanes / kScreened] = {};
+    for (int r = 0; r < count; r += kScreened)
       four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
     const F32x16 sums = joined(four) + F32x16::all(offset);
     const Mask own = 0xFFFFu >> (kLanes - count);
