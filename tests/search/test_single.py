@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import PADDING, Stored, clustered, evidence_of_rows, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss._native import has_bytes
+from cfe_faiss._native import ListScan, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
 from cfe_faiss.search import blocks as batch
@@ -193,7 +193,8 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (np.empty(0, np.int32), np.zeros(1, np.int64)),
     ):
         with pytest.raises(ValueError, match="must"):
-            make(storage.native, references, starts, lists.class_means.native, storage.margin, None, np.empty(0, bool))
+            own = ListScan(storage.native, references, starts)
+            make(own, lists.class_means.native, storage.margin, None, np.empty(0, bool))
 
 
 @pytest.mark.parametrize("k", [1, K, 130, 700])
