@@ -184,7 +184,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
     storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)
-    make = type(single)
+    make, further = type(single), (lists.class_means.native, storage.margin, None, np.empty(0, bool))
     for references, starts in (
         (of_references[0] + 200, of_references[1]),
         (of_references[0], of_references[1][:-1]),
@@ -193,8 +193,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (np.empty(0, np.int32), np.zeros(1, np.int64)),
     ):
         with pytest.raises(ValueError, match="must"):
-            own = ListScan(storage.native, references, starts)
-            make(own, lists.class_means.native, storage.margin, None, np.empty(0, bool))
+            make(ListScan(storage.native, references, starts), *further)
 
 
 @pytest.mark.parametrize("k", [1, K, 130, 700])
