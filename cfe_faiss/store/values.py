@@ -1,6 +1,7 @@
 """Checks of the values that a store takes: ids, predicted classes, metadata, texts and vectors."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain, filterfalse
 from numbers import Integral, Real
@@ -57,24 +58,19 @@ def checked_ids(ids: Any) -> list[str]:
     for i, value in enumerate(found):
         if not isinstance(value, str):
             raise TypeError(f"ids must be texts, got {type(value).__name__}: {value!r} at place {i}; use str(id)")
-    return [_text(value, ("id {!r}".format, value)) for value in found]
+    return [_text(value, f"id {value!r}") for value in found]
 
 
 def check_distinct(ids: list[str]) -> None:
     """Raise ValueError that names an id that occurs twice."""
     if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        twice = Counter(ids).most_common(1)[0][0]
         raise ValueError(f"ids must be distinct, got {twice!r} more than once")
 
 
 def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
     """Return n predicted classes as texts, integers, or None (for None and NaN)."""
-    if labels is None:
-        return [None] * n
-    found = listed(name, labels)
-    if len(found) != n:
-        raise ValueError(f"{name} must hold {n} predicted classes, one for each row, got {len(found)}")
+    found = _one_each(name, "predicted classes, one for each row", labels, n)
     if set(map(type, found)) == {int} or _are_plain(found):
         return found
     return [as_class(name, value) for value in found]
@@ -83,7 +79,7 @@ def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
 def as_class(name: str, value: Any) -> Label:
     """Return one predicted class as a text, an integer, or None."""
     if isinstance(value, str):
-        return _text(value, ("{} {!r}".format, name, value))
+        return _text(value, f"{name} {value!r}")
     if isinstance(value, Integral | np.bool_):
         return int(value)
     if value is None or (isinstance(value, Real) and math.isnan(value)):
@@ -93,21 +89,22 @@ def as_class(name: str, value: Any) -> Label:
 
 def checked_documents(documents: Any, ids: list[str]) -> list[str | None]:
     """Return n texts, or None for a row without one."""
-    found = _one_each("documents", "texts", documents, ids)
+    found = _one_each("documents", "texts, one for each id", documents, len(ids))
     if _are_plain(found):
         return found
     for text, id_ in zip(found, ids, strict=True):
         if not (text is None or isinstance(text, str)):
             raise TypeError(f"documents must hold texts or None, got {type(text).__name__} for {id_!r}")
-    named = "the document of {!r}".format
-    return [None if text is None else _text(text, (named, id_)) for text, id_ in zip(found, ids, strict=True)]
+    return [
+        None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in zip(found, ids, strict=True)
+    ]
 
 
 def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     """Return copies of n mappings from keys to JSON values."""
     if isinstance(metadata, Mapping):
         raise TypeError("metadata must be a sequence of mappings, one for each id, got one mapping")
-    found = _one_each("metadata", "mappings", metadata, ids)
+    found = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
     if _are_valid(found):
         return [one.copy() for one in found]
     return [
@@ -115,10 +112,10 @@ def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     ]
 
 
-def _one_each(name: str, kind: str, values: Any, ids: list[str]) -> list[Any]:
-    found = [None] * len(ids) if values is None else listed(name, values)
-    if len(found) != len(ids):
-        raise ValueError(f"{name} must hold {len(ids)} {kind}, one for each id, got {len(found)}")
+def _one_each(name: str, kind: str, values: Any, n: int) -> list[Any]:
+    found = [None] * n if values is None else listed(name, values)
+    if len(found) != n:
+        raise ValueError(f"{name} must hold {n} {kind}, got {len(found)}")
     return found
 
 
@@ -183,8 +180,8 @@ def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
     for key, value in metadata.items():
         if not isinstance(key, str):
             raise TypeError(f"{_named(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
-        key = _text(key, (lambda *place: f"{_named(*place[:-1])}: the key {place[-1]!r}", *where, key))
-        result[key] = _value(value, (*where, key))
+        plain = key if type(key) is str and key.isascii() else _text(key, f"{_named(*where)}: the key {key!r}")
+        result[plain] = _value(value, (*where, plain))
     return result
 
 
@@ -193,7 +190,7 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     if plain is None or type(plain) is bool:
         return plain
     if isinstance(plain, str):
-        return _text(plain, (_named, *where))
+        return _text(plain, *where)
     if isinstance(plain, Integral):
         bits = int(plain).bit_length()
         if bits > 1024:
@@ -215,14 +212,13 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     )
 
 
-def _text(text: str, where: tuple[Any, ...]) -> str:
-    """Return a text as ``str``; ValueError for invalid Unicode, named by ``where``: a function and its arguments."""
+def _text(text: str, *where: Any) -> str:
+    """Return a text as ``str``; ValueError for invalid Unicode."""
     try:
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError as error:
-        name, *arguments = where
-        raise ValueError(f"{name(*arguments)} must be valid Unicode, got {error.object[error.start]!r}") from error
+        raise ValueError(f"{_named(*where)} must be valid Unicode, got {error.object[error.start]!r}") from error
     return str.__str__(text)
 
 

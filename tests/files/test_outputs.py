@@ -68,6 +68,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.usefixtures("shared_workers")
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
     name: str, graph: tuple[np.ndarray, ...], tmp_path: Path
