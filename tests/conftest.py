@@ -33,6 +33,14 @@ def data_root() -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def without_sync() -> Iterator[None]:
+    """Leave files unsynced: tests that write hundreds of them would wait for the disk only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def pool() -> "Iterator[LocalExecutor]":
     """Worker processes for all jobs of a session: each process takes a second or two to start."""
@@ -43,10 +51,9 @@ def pool() -> "Iterator[LocalExecutor]":
     running.close()
 
 
-@pytest.fixture
-def shared_workers(pool: "LocalExecutor", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let jobs run their tasks in the workers of the session."""
-    from cfe_faiss.scale import job
+@pytest.fixture(scope="session")
+def shared_executor(pool: "LocalExecutor") -> type:
+    """Return an executor class for jobs, in place of ``LocalExecutor``, whose workers are those of the session."""
 
     class Shared:
         def __init__(self, workers: int) -> None:
@@ -58,4 +65,10 @@ def shared_workers(pool: "LocalExecutor", monkeypatch: pytest.MonkeyPatch) -> No
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(job, "LocalExecutor", Shared)
+    return Shared
+
+
+@pytest.fixture
+def shared_workers(shared_executor: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs run their tasks in the workers of the session."""
+    monkeypatch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)

@@ -21,7 +21,7 @@ from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex
 from cfe_faiss.scale.job import as_bytes
 from cfe_faiss.scale.manifest import Finished, Manifest
 
-pytestmark = pytest.mark.usefixtures("shared_workers")
+pytestmark = pytest.mark.usefixtures("shared_workers", "without_sync")
 
 N, D, K = 1500, 10, 5
 RNG = np.random.default_rng(0)
@@ -49,9 +49,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def finished(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, shared_executor: type) -> Path:
     folder = tmp_path_factory.mktemp("job")
-    Job(folder, **inputs, **SETTINGS).run(workers=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)
+        Job(folder, **inputs, **SETTINGS).run(workers=2)
     return folder
 
 

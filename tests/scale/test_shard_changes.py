@@ -17,6 +17,8 @@ from sharded_indexes import CLASSES, FIRST, LABELS, LISTS, NLIST, SHARDS, D, X, 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 
 @pytest.fixture
 def both(tmp_path: Path) -> tuple[cfe.IndexEvidenceIVF, ShardedEvidenceIndex]:
