@@ -73,7 +73,7 @@ def check_not_mapped(paths: Iterable[Path]) -> None:
     mapped = set()
     for name in names:
         with suppress(OSError):  # a removed file, or memory that is not a file
-            mapped.add(os.stat(name)[1:3])
+            mapped.add(Path(os.fsdecode(name)).stat()[1:3])
     for path in paths:
         if path.stat()[1:3] in mapped:
             raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")

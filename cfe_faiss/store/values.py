@@ -18,7 +18,7 @@ DEEPEST = 64
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def as_list(name: str, values: Any) -> list[Any]:
     """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}")
@@ -48,11 +48,11 @@ def speaks_arrow(values: Any) -> bool:
     return hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
 
 
-def checked_ids(ids: Any) -> list[str]:
+def check_ids(ids: Any) -> list[str]:
     """Return ids as texts; TypeError for another type, ValueError for invalid Unicode."""
     if isinstance(ids, str):
         raise TypeError(f"ids must be a sequence of texts, got one text: {ids!r}")
-    found = listed("ids", ids)
+    found = as_list("ids", ids)
     if _are_plain(found):
         return found
     for i, value in enumerate(found):
@@ -68,7 +68,7 @@ def check_distinct(ids: list[str]) -> None:
         raise ValueError(f"ids must be distinct, got {twice!r} more than once")
 
 
-def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
+def check_labels(name: str, labels: Any, n: int) -> list[Label]:
     """Return n predicted classes as texts, integers, or None (for None and NaN)."""
     found = _one_each(name, "predicted classes, one for each row", labels, n)
     if set(map(type, found)) == {int} or _are_plain(found):
@@ -87,7 +87,7 @@ def as_class(name: str, value: Any) -> Label:
     raise TypeError(f"{name} must be texts, integers or None, got {type(value).__name__}: {value!r}")
 
 
-def checked_documents(documents: Any, ids: list[str]) -> list[str | None]:
+def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
     """Return n texts, or None for a row without one."""
     found = _one_each("documents", "texts, one for each id", documents, len(ids))
     if _are_plain(found):
@@ -100,7 +100,7 @@ def checked_documents(documents: Any, ids: list[str]) -> list[str | None]:
     ]
 
 
-def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
+def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     """Return copies of n mappings from keys to JSON values."""
     if isinstance(metadata, Mapping):
         raise TypeError("metadata must be a sequence of mappings, one for each id, got one mapping")
@@ -113,25 +113,25 @@ def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
 
 
 def _one_each(name: str, kind: str, values: Any, n: int) -> list[Any]:
-    found = [None] * n if values is None else listed(name, values)
+    found = [None] * n if values is None else as_list(name, values)
     if len(found) != n:
         raise ValueError(f"{name} must hold {n} {kind}, got {len(found)}")
     return found
 
 
-def copied(metadata: Metadata) -> Metadata:
+def copy_metadata(metadata: Metadata) -> Metadata:
     """Return a deep copy of stored metadata."""
     copy = metadata.copy()
     for key, value in metadata.items():
         if type(value) in (list, dict):
-            copy[key] = _copied(value)
+            copy[key] = _copy_value(value)
     return copy
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if type(value) is list:
-        return [_copied(item) for item in value]
-    return copied(value) if type(value) is dict else value
+        return [_copy_value(item) for item in value]
+    return copy_metadata(value) if type(value) is dict else value
 
 
 def plain_value(name: str, value: Any) -> Any:
@@ -175,12 +175,12 @@ def _are_valid(metadata: list[Any]) -> bool:
 
 def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"{_named(*where)} must be a mapping, got {type(metadata).__name__}")
+        raise TypeError(f"{_name_place(*where)} must be a mapping, got {type(metadata).__name__}")
     result: Metadata = {}
     for key, value in metadata.items():
         if not isinstance(key, str):
-            raise TypeError(f"{_named(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
-        plain = key if type(key) is str and key.isascii() else _text(key, f"{_named(*where)}: the key {key!r}")
+            raise TypeError(f"{_name_place(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
+        plain = key if type(key) is str and key.isascii() else _text(key, f"{_name_place(*where)}: the key {key!r}")
         result[plain] = _value(value, (*where, plain))
     return result
 
@@ -194,20 +194,22 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     if isinstance(plain, Integral):
         bits = int(plain).bit_length()
         if bits > 1024:
-            raise ValueError(f"{_named(*where)} must be below 2**1024, got an integer of {bits} bits")
+            raise ValueError(f"{_name_place(*where)} must be below 2**1024, got an integer of {bits} bits")
         return int(plain)
     if isinstance(plain, float):
         if not math.isfinite(plain):
-            raise ValueError(f"{_named(*where)} must be a finite number, got {plain}; None stands for a missing one")
+            raise ValueError(
+                f"{_name_place(*where)} must be a finite number, got {plain}; None stands for a missing one"
+            )
         return float(plain)
     if len(where) > DEEPEST:
-        raise ValueError(f"{_named(*where[:2])} must be nested {DEEPEST} deep at most")
+        raise ValueError(f"{_name_place(*where[:2])} must be nested {DEEPEST} deep at most")
     if isinstance(plain, Mapping):
         return _mapping(plain, where)
     if type(plain) in (list, tuple):
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
-        f"{_named(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
+        f"{_name_place(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
         f"got {type(value).__name__}: {str(value)[:60]}"
     )
 
@@ -218,11 +220,11 @@ def _text(text: str, *where: Any) -> str:
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{_named(*where)} must be valid Unicode, got {error.object[error.start]!r}") from error
+        raise ValueError(f"{_name_place(*where)} must be valid Unicode, got {error.object[error.start]!r}") from error
     return str.__str__(text)
 
 
-def _named(first: Any, *path: Any) -> str:
+def _name_place(first: Any, *path: Any) -> str:
     """Return the place of a value in metadata, as in ``metadata of 'a': 'k.l[1]'``."""
     if not path:
         return str(first)

@@ -27,6 +27,8 @@ from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.format import read_header, verify_index
 from cfe_faiss.index.protocol import EvidenceIndex
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_files.py"
 Index = EvidenceIndex
 KINDS = ["flat", "ivf", "fp16", "sq8", "pq"]

@@ -16,6 +16,7 @@ from cfe_faiss.files.pictures import write_picture
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 pytest.importorskip("jinja2")
+pytestmark = pytest.mark.usefixtures("without_sync")
 FOREIGN = b"mine\n"
 N, D = 60, 6
 linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells which files are mapped")

@@ -13,7 +13,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 import cfe_faiss as cfe
 from cfe_faiss.integrations.pyg import stored_edges, stored_features
 from cfe_faiss.scale import Job, inputs
-from cfe_faiss.scale.inputs import stored
+from cfe_faiss.scale.inputs import store_input
 
 N, D, E = 40, 5, 160
 CITES = ("paper", "cites", "paper")
@@ -43,8 +43,8 @@ def test_features_of_stores(data: Data, tmp_path: Path) -> None:
         stored_features(own, group_name="paper", attr_name="x"),
     ):
         assert features.shape == (N, D)
-        assert_array_equal(stored("features", features, tmp_path).array(), data.x)
-    assert_array_equal(stored("labels", stored_features(data, "y"), tmp_path).array(), data.y)
+        assert_array_equal(store_input("features", features, tmp_path).array(), data.x)
+    assert_array_equal(store_input("labels", stored_features(data, "y"), tmp_path).array(), data.y)
 
 
 @pytest.mark.usefixtures("block")
@@ -63,7 +63,7 @@ def test_edges_of_stores_in_every_layout(data: Data, layout: str, tmp_path: Path
     store.put_edge_index(tuple(ends), edge_type=CITES, layout=layout, size=(N, N))
     for edges in (stored_edges(store), stored_edges(store, edge_type=CITES, layout=layout, size=(N, N))):
         assert edges.shape == (2, E)
-        assert_array_equal(stored("edges", edges, tmp_path).array(), expected)
+        assert_array_equal(store_input("edges", edges, tmp_path).array(), expected)
 
 
 @pytest.mark.usefixtures("shared_workers")
@@ -106,15 +106,15 @@ def test_what_is_not_there_or_does_not_fit(data: Data) -> None:
 def test_tensors_in_other_layouts_and_types(data: Data, tmp_path: Path) -> None:
     x = data.x
     for tensor in (x.t(), x[:, 1], x.half(), x[::3], x.clone().requires_grad_(), torch.zeros(0, 3)):
-        assert_array_equal(stored("features", tensor, tmp_path).array(), tensor.detach())
+        assert_array_equal(store_input("features", tensor, tmp_path).array(), tensor.detach())
     with pytest.raises(TypeError, match=r"features must be dense, got a tensor of layout torch\.sparse_csr"):
-        stored("features", x.to_sparse_csr(), tmp_path)
+        store_input("features", x.to_sparse_csr(), tmp_path)
     with pytest.raises(TypeError, match=r"features must hold real numbers of a type that NumPy has: .*BFloat16"):
-        stored("features", x.bfloat16(), tmp_path)
+        store_input("features", x.bfloat16(), tmp_path)
     with pytest.raises(TypeError, match=r"features must be an array of real numbers, got dtype complex64"):
-        stored("features", x.to(torch.complex64), tmp_path)
+        store_input("features", x.to(torch.complex64), tmp_path)
     with pytest.raises((TypeError, ValueError), match="features must be"):
-        stored("features", data, tmp_path)
+        store_input("features", data, tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
 
 
@@ -146,7 +146,7 @@ def test_a_mapped_tensor_is_never_in_memory_as_a_whole(
 
     thread = threading.Thread(target=watch)
     thread.start()
-    kept = stored("features", source, tmp_path)
+    kept = store_input("features", source, tmp_path)
     done.set()
     thread.join()
     assert 0 < peak < before + (32 << 20)

@@ -23,6 +23,8 @@ from sharded_indexes import FIRST, LABELS, X, assert_same, assert_tidy, results,
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N, MORE = len(FIRST), slice(100, 160)
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "add": lambda index: index.add_with_labels(X[MORE], LABELS[MORE]),

@@ -321,7 +321,7 @@ def children_of(pid: int) -> list[int]:
 
 def test_a_job_is_driven_by_one_process(copy: Path) -> None:
     with (
-        Manifest.driven(copy),
+        Manifest.drive(copy),
         pytest.raises(RuntimeError, match=f"another process runs the job in {copy}"),
     ):
         Job(copy).run(workers=1)

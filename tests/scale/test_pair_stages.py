@@ -369,7 +369,7 @@ index.search_stored([0], k=1, nprobe=1)  # what is loaded once is not counted
 def task(stage, block):
     return Task(folder, settings, {}, 8 << 20, stage, block)
 
-pair_stages.opened(task("groups", 0))
+pair_stages.open_index(task("groups", 0))
 for stage in pair_stages.stages(settings, shards):
     print(stage.name, max(peak_of(lambda: stage.run(task(stage.name, block))) for block in range(stage.blocks)))
 one = peak_of(lambda: cfe.global_evidence(index, 1000))

@@ -19,6 +19,8 @@ from stores import INDEXES, filled, made
 import cfe_faiss as cfe
 from cfe_faiss.store import disk
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
