@@ -94,7 +94,7 @@ def consistency(  # noqa: PLR0913
     index = finder.index
     effort = index.effort_of(nprobe, recall, exact, memory)
     members, places, D, I = audited_evidence(finder, nodes, 1, effort, progress)
-    groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
+    groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
     same = _nearest_of_same_class(index, members, places, effort)
