@@ -153,12 +153,12 @@ def global_evidence(  # noqa: PLR0913
         query = Query(1, where=where, attributes=attributes, graph=graph)
         return _best_of_each(index, k, query, effort, progress)
     if where is not None:
-        with index.reading():
-            compared = _Compared.of(index.snapshot(), where, attributes, graph)
+        with index.reading() as snapshot:
+            compared = _Compared.of(snapshot, where, attributes, graph)
             return Pairs(*_best_under(compared, k, progress), compared.missing)
     if effort.exact:
-        with index.reading():
-            return Pairs(*_exact_pairs(_Compared(index.snapshot()), k, progress))
+        with index.reading() as snapshot:
+            return Pairs(*_exact_pairs(_Compared(snapshot), k, progress))
     return Pairs(*_searched_pairs(index, k, effort, progress))
 
 
@@ -314,31 +314,30 @@ def evidence_pairs(
     """
     threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
     _check_where(where, attributes, graph)
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         compared = _Compared(snapshot) if where is None else _Compared.of(snapshot, where, attributes, graph)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 
 def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
     """Run all scans in parallel until a block is full. Resume them for the next block."""
-    with index.reading():
-        _check_unchanged(index, compared)
+    with index.reading() as snapshot:
+        _check_unchanged(snapshot, compared)
         if compared.made is not None and compared.made.uses is not None:
             chosen = _chosen_above(compared, compared.made.uses, threshold)
             pending = [iter([chosen])]
         else:
             pending = [find(lambda: threshold) for find in compared.scans_above(threshold)]
     while pending:
-        with index.reading():
-            _check_unchanged(index, compared)
+        with index.reading() as snapshot:
+            _check_unchanged(snapshot, compared)
             pairs, pending = until_full(pending, block, compared.work)
         for part in slices(len(pairs[2]), block):
             yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part], compared.missing)
 
 
-def _check_unchanged(index: EvidenceIndex, compared: _Compared) -> None:
-    if index.snapshot() is not compared.snapshot:
+def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
+    if snapshot is not compared.snapshot:
         raise RuntimeError("the index has changed while its pairs were iterated over")
 
 
@@ -350,8 +349,8 @@ def _chosen_above(compared: _Compared, uses: int, threshold: float) -> Found:
 
 
 def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: str | None) -> Pairs:
-    with index.reading():
-        queries = query.on(index.snapshot())
+    with index.reading() as snapshot:
+        queries = query.on(snapshot)
         if queries.conditions is not None and queries.conditions.uses is not None:
             raise ValueError("replace=False and ratio must be left out with per_node=True")
         D, I = index.answer_on(queries.snapshot, queries, effort, progress)
@@ -362,8 +361,7 @@ def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, pr
 
 def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: str | None) -> Found:
     """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         everything = ids = snapshot.members.ids
         depth = min(4, k)
         best = NOTHING

@@ -570,8 +570,8 @@ class EvidenceFinder:
         if where is not None:
             conditions = _numbered(where, self.class_names)
             query = Query(as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph)
-            with self.index.reading():
-                asked = query.on(self.index.snapshot())
+            with self.index.reading() as snapshot:
+                asked = query.on(snapshot)
                 D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True, memory=memory), title)
             return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
         effort = self.index.settled(effort)

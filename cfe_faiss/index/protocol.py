@@ -1,5 +1,7 @@
 """The interface of every evidence index in this process: what a caller may use, whatever the kind."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Reading, Writing
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.answer import Ranges
 from cfe_faiss.search.query import Effort, Queries, Query, Results
@@ -108,11 +111,8 @@ class EvidenceIndex(Protocol):
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def reading(self) -> Reading:
-        """Return what ``with`` takes to keep changes out."""
-
-    def snapshot(self) -> Snapshot:
-        """Return the index as it is, for whoever is inside of :meth:`reading` or :meth:`changing`."""
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot."""
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only."""
@@ -125,8 +125,8 @@ class EvidenceIndex(Protocol):
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def changing(self) -> Writing:
-        """Return what ``with`` takes to keep everybody out."""
+    def changing(self) -> Writing[Transaction]:
+        """Return a context manager that holds the write lock and returns a transaction."""
 
     def train(self, x: ArrayLike) -> None:
         """Learn the lists from vectors."""

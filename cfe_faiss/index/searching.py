@@ -9,10 +9,10 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import ListChecks, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
-from cfe_faiss.index.stock import like, reading, written
+from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import raw
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
@@ -164,8 +164,12 @@ class SearchingMixin(Searches):
     # Attributes of the FAISS base class.
     this: Any
 
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot."""
+        raise NotImplementedError
+
     def snapshot(self) -> Snapshot:
-        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
+        """Return the current snapshot; the caller holds the lock."""
         raise NotImplementedError
 
     def own_effort(self) -> Effort:
@@ -197,8 +201,8 @@ class SearchingMixin(Searches):
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
-        with self._lock.reading():
-            return answers.search(query.on(self.snapshot()), self.settled(effort), progress)
+        with self.reading() as snapshot:
+            return answers.search(query.on(snapshot), self.settled(effort), progress)
 
     def without_callbacks(self, query: Query) -> Query:
         """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
@@ -210,8 +214,8 @@ class SearchingMixin(Searches):
         """Return the selector, or the ids that it accepts if it calls Python."""
         if not calls_python(sel):
             return sel
-        with self._lock.reading():
-            ids = self.snapshot().row_ids
+        with self.reading() as snapshot:
+            ids = snapshot.row_ids
         return accepted(sel, ids, name)
 
     def _parameters_without_callbacks(self, params: Any) -> Any:
@@ -242,8 +246,7 @@ class SearchingMixin(Searches):
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
-            with self._lock.reading():
-                snapshot = self.snapshot()
+            with self.reading() as snapshot:
                 searcher = Derived.of(snapshot).single if snapshot.n else None
                 if searcher is None:
                     return None
@@ -291,8 +294,8 @@ class SearchingMixin(Searches):
 
     def _within(self, query: Query) -> Ranges:
         query = self.without_callbacks(query)
-        with self._lock.reading():
-            return answers.within(self.snapshot(), query)
+        with self.reading() as snapshot:
+            return answers.within(snapshot, query)
 
     # --- FAISS's search methods -------------------------------------------------------------------------------------
 
@@ -354,8 +357,7 @@ class SearchingMixin(Searches):
         if not isinstance(params, EvidenceParameters):
             return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
         query = self.without_callbacks(self._asked(name, x, params, stock, k=as_count("k", k)))
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
@@ -365,7 +367,7 @@ class SearchingMixin(Searches):
             for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
         )
 
-    assign = reading("assign")
+    assign = lock_method("assign")
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors above a similarity, as ``faiss.Index.range_search``; with parameters, all evidence.
@@ -414,8 +416,8 @@ class SearchingMixin(Searches):
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
-        with self._lock.reading():
-            return dict.fromkeys(self.snapshot().class_counts[0].tolist(), 1.0)
+        with self.reading() as snapshot:
+            return dict.fromkeys(snapshot.class_counts[0].tolist(), 1.0)
 
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
@@ -501,8 +503,7 @@ class ListSearchingMixin(SearchingMixin):
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
@@ -517,8 +518,7 @@ class ListSearchingMixin(SearchingMixin):
             single queries and for all vectors.
         """
         effort = Effort.of(recall=recall).over(self.own_effort())
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             choices = Derived.of(snapshot).prepared()
             if recall is not None:
                 found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
@@ -562,8 +562,8 @@ class ListSearchingMixin(SearchingMixin):
         """
         query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
         effort = Effort.of(nprobe, memory=memory).over(self.own_effort())
-        with self._lock.reading():
-            return answers.certified(query.on(self.snapshot()), effort, progress)
+        with self.reading() as snapshot:
+            return answers.certified(query.on(snapshot), effort, progress)
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:
@@ -581,6 +581,6 @@ class ListSearchingMixin(SearchingMixin):
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 
-    search_and_return_codes = reading("search_and_return_codes")
-    search_preassigned = reading("search_preassigned")
-    range_search_preassigned = reading("range_search_preassigned")
+    search_and_return_codes = lock_method("search_and_return_codes")
+    search_preassigned = lock_method("search_preassigned")
+    range_search_preassigned = lock_method("range_search_preassigned")

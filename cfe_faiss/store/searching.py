@@ -19,8 +19,7 @@ def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask 
     """Return the k nearest rows of unit queries, of any class: similarities D and keys I of the table, -1 for none."""
     if mask is None and index.ntotal == len(table) and index.has_lists:
         return _of_lists(index, X, k)
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         return nearest.search(snapshot, X, k, allowed=_allowed(snapshot, table, mask))
 
 
@@ -38,8 +37,7 @@ def evidence(
         nprobe, recall, exact, memory = effort[:4]
         found: Results = index.search_evidence(X, labels, k, nprobe, recall=recall, exact=exact, memory=memory)
         return found
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         queries = Query(k, X=X, labels=labels).on(snapshot).among(_allowed(snapshot, table, mask))
         exactly: Results = index.answer_on(snapshot, queries, Effort(exact=True))
         return exactly
@@ -50,8 +48,7 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
     X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
     if not len(keys):
         return X
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         members = snapshot.members
         places = members.ids.searchsorted(keys)
         rows = members.rows.take(places, mode="clip") if len(members.rows) else places
