@@ -82,7 +82,7 @@ def global_evidence(  # noqa: PLR0913
     where: Constraints | None = None,
     attributes: Any = None,
     graph: Any = None,
-    progress: str | None = None,
+    progress: bool = False,
 ) -> Pairs:
     """Return the k most similar pairs with different labels (paper, Problem 2, generalised to k).
 
@@ -111,7 +111,7 @@ def global_evidence(  # noqa: PLR0913
     graph
         Graph used by the constraints, whose nodes are the ids, in a form that :func:`cfe_faiss.ks_vectors` accepts.
     progress
-        Title of a progress bar; None for no progress bar.
+        Whether to show a progress bar on standard error.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def global_evidence(  # noqa: PLR0913
     >>> cfe.global_evidence(index, k=2, where=where, attributes={"age": [30, 41, 41, 41]}).target
     array([1])
     """
-    k = as_count("k", k)
+    k, title = as_count("k", k), "Comparing" if progress else None
     effort = index.effort_of(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
     if where is not None and (exact is False or nprobe is not None or recall is not None):
@@ -155,10 +155,10 @@ def global_evidence(  # noqa: PLR0913
     if where is not None:
         with index.reading() as snapshot:
             compared = _Compared.of(snapshot, where, attributes, graph)
-            return Pairs(*_best_under(compared, k, progress), compared.missing)
+            return Pairs(*_best_under(compared, k, title), compared.missing)
     if effort.exact:
         with index.reading() as snapshot:
-            return Pairs(*_exact_pairs(_Compared(snapshot), k, progress))
+            return Pairs(*_exact_pairs(_Compared(snapshot), k, title))
     return Pairs(*_searched_pairs(index, k, effort, progress))
 
 
@@ -348,7 +348,7 @@ def _chosen_above(compared: _Compared, uses: int, threshold: float) -> Found:
     return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
 
 
-def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: str | None) -> Pairs:
+def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
     with index.reading() as snapshot:
         queries = query.on(snapshot)
         if queries.conditions is not None and queries.conditions.uses is not None:
@@ -359,7 +359,7 @@ def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, pr
     return Pairs(*best_pairs([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
 
 
-def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: str | None) -> Found:
+def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
     """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
     with index.reading() as snapshot:
         everything = ids = snapshot.members.ids

@@ -64,7 +64,7 @@ class EvidenceIndex(Protocol):
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return D, I: the evidence of vectors with their predicted classes."""
 
@@ -78,7 +78,7 @@ class EvidenceIndex(Protocol):
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return D, I: the evidence of stored rows."""
 
@@ -93,12 +93,10 @@ class EvidenceIndex(Protocol):
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the measured recall@k of each stored class."""
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D, I of a query."""
 
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
-    ) -> Results:
+    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Return D, I of a query for whoever is inside of :meth:`reading`."""
 
     def effort_of(

@@ -30,7 +30,7 @@ class Searches:
 
     d: int
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k)."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class Searches:
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return the k most similar stored vectors of other classes than the queries'.
 
@@ -88,7 +88,7 @@ class Searches:
             Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
             passes. Result arrays are not included.
         progress
-            Title of the progress bar; None shows no bar.
+            Whether to show a progress bar on standard error.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class Searches:
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return the evidence of stored vectors, as :meth:`search_evidence` does.
 
@@ -198,11 +198,11 @@ class SearchingMixin(Searches):
 
     # --- answer: the common entry point of all searches -------------------------------------------------------------
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
         with self.reading() as snapshot:
-            return answers.search(query.on(snapshot), self.settled(effort), progress)
+            return self.answer_on(snapshot, query, effort, progress)
 
     def without_callbacks(self, query: Query) -> Query:
         """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
@@ -225,12 +225,10 @@ class SearchingMixin(Searches):
         sel = selector_of(params)
         return with_ids(params, self._without_callbacks(sel, "params.sel")) if calls_python(sel) else params
 
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
-    ) -> Results:
+    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
         bound = query.on(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, self.settled(effort), progress)
+        return answers.search(bound, self.settled(effort), _title(progress))
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
@@ -424,6 +422,10 @@ class SearchingMixin(Searches):
         return Excluding(self, label)
 
 
+def _title(progress: bool) -> str | None:
+    return "Searching" if progress else None
+
+
 class ListSearchingMixin(SearchingMixin):
     """Additional searches of an index with lists."""
 
@@ -533,7 +535,7 @@ class ListSearchingMixin(SearchingMixin):
         *,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
         """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
 
@@ -563,7 +565,7 @@ class ListSearchingMixin(SearchingMixin):
         query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
         effort = Effort.of(nprobe, memory=memory).over(self.own_effort())
         with self.reading() as snapshot:
-            return answers.certified(query.on(snapshot), effort, progress)
+            return answers.certified(query.on(snapshot), effort, _title(progress))
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:
