@@ -92,7 +92,7 @@ def consistency(  # noqa: PLR0913
     0     all    0.4      5       2
     """
     index = finder.index
-    effort = index.effort_of(nprobe, recall, exact)
+    effort = index.as_effort(nprobe, recall, exact)
     members, places, D, I = audited_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
     if finder.attributes is not None or columns or intersections:

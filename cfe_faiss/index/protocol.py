@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import Reading, Writing
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.snapshot import Members, Snapshot
-from cfe_faiss.search.answer import Ranges
-from cfe_faiss.search.query import Effort, Queries, Query, Results
+from cfe_faiss.search.query import Effort, Queries, Query, Ranges, Results
 
 
 @runtime_checkable
@@ -99,12 +98,12 @@ class EvidenceIndex(Protocol):
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Return D, I of a query for whoever is inside of :meth:`reading`."""
 
-    def effort_of(
+    def as_effort(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
         """Return the effort of a search with these arguments, checked."""
 
-    def settled(self, effort: Effort) -> Effort:
+    def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort with what it leaves open taken from the index."""
 
     # --- rows -------------------------------------------------------------------------------------------------------

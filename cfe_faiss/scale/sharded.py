@@ -183,7 +183,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(queries, effort.over(self.own_effort()), nq=snapshot.n)  # as in a search of all stored rows
+            D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)  # as in a search of all stored rows
             return snapshot.row_ids[rows], D, I
 
     # --- changing it ------------------------------------------------------------------------------------------------
