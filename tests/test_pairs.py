@@ -11,6 +11,7 @@ from reference import Stored, clustered, evidence, similarities, stored_vectors,
 
 import cfe_faiss as cfe
 from cfe_faiss import pairs as module
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join
 
 
@@ -215,10 +216,15 @@ def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
     assert list(cfe.evidence_pairs(index, 0.5)) == []
 
 
+def current(index: cfe.EvidenceIndex) -> Snapshot:
+    with index.reading() as snapshot:
+        return snapshot
+
+
 def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
     index = cfe.IndexEvidenceIVF(4, 3)
-    before = index.snapshot()
-    assert index.snapshot() is before
+    before = current(index)
+    assert current(index) is before
     faiss.IndexPreTransform(index).train(clustered(60, 4, 2)[0])
-    assert index.snapshot() is not before
-    assert index.snapshot().is_trained
+    assert current(index) is not before
+    assert current(index).is_trained

@@ -81,7 +81,7 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--runs must be at least 1, got {arguments.runs}")
     arguments.model = arguments.model or "gcn"
     case = read_case(arguments)
-    pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress="Comparing")
+    pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress=True)
     compare(index, case.labels)
     tuned = audit.fine_tune(
         replace(EvidenceFinder.from_index(index), model=case.model, data=case.data),

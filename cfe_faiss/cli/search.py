@@ -41,7 +41,7 @@ def run_local(arguments: argparse.Namespace) -> None:
         found = finder.local(nodes, arguments.k, where=where, progress=True)
         D, I = found.similarity, found.evidence
     else:
-        D, I = index.search_stored(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
+        D, I = index.search_stored(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:
@@ -69,7 +69,7 @@ def run_global(arguments: argparse.Namespace) -> None:
     pairs: Pairs | PairEvidence
     options = {"exact": not arguments.approximate, "per_node": arguments.per_node}
     if conditions is None:
-        pairs = global_evidence(index, arguments.k, **options, progress="Comparing", nprobe=arguments.nprobe)
+        pairs = global_evidence(index, arguments.k, **options, progress=True, nprobe=arguments.nprobe)
     else:
         finder, where = conditions
         pairs = finder.top_pairs(arguments.k, **options, where=where, progress=True)

@@ -557,26 +557,26 @@ class EvidenceFinder:
         """
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
-        effort = self.index.effort_of(nprobe, recall, bool(exact), memory)
+        effort = self.index.as_effort(nprobe, recall, bool(exact), memory)
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
         if recall is None and nprobe is None and exact is None and where is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
-            effort = self.index.effort_of(None, recall, exact, memory)
-        wanted, title = (None if nodes is None else ids), "Searching" if progress else None
+            effort = self.index.as_effort(None, recall, exact, memory)
+        wanted = None if nodes is None else ids
         of_classes: dict[int, float] | None = dict.fromkeys(
             np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
         )
         if where is not None:
             conditions = _number_target(where, self.class_names)
             query = Query(as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph)
-            with self.index.reading():
-                asked = query.on(self.index.snapshot())
-                D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True, memory=memory), title)
+            with self.index.reading() as snapshot:
+                asked = query.bind(snapshot)
+                D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True, memory=memory), progress)
             return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
-        effort = self.index.settled(effort)
+        effort = self.index.resolve_effort(effort)
         how: dict[str, Any] = {"recall": recall, "exact": bool(exact), "memory": memory}
-        D, I = self.index.search_stored(wanted, k, nprobe, **how, progress=title)
+        D, I = self.index.search_stored(wanted, k, nprobe, **how, progress=progress)
         if not effort.exact:
             of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
@@ -610,14 +610,13 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        name = "Comparing" if progress else None
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
         known: dict[str, Any] = (
             {}
             if where is None
             else {"where": _number_target(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
         )
-        pairs = global_evidence(self.index, k, per_node=per_node, progress=name, **effort, **known)
+        pairs = global_evidence(self.index, k, per_node=per_node, progress=progress, **effort, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
 
 
