@@ -74,7 +74,7 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
     if not is_one_of(folder, origins):
         check_not_mapped(folder.iterdir())
     with alone_in(folder):
-        old = {entry.name for entry in folder.iterdir() if _is_part(entry)} | _read_file_names(folder)
+        old = _read_file_names(folder)
         version = secrets.token_hex(8)
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
@@ -91,11 +91,10 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
             }
             with new_file(folder / _MANIFEST, overwrite=True) as file:
                 file.write(json.dumps(manifest, indent=1).encode())
-        except BaseException:
-            if _read_file_names(folder) != set(names.values()):  # else the error came after the manifest was replaced
-                _remove(folder, set(names.values()))
-            raise
-        _remove(folder, old)
+        finally:
+            kept = _read_file_names(folder)
+            parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
+            _remove(folder, parts - kept if kept else set(names.values()))
 
 
 def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
