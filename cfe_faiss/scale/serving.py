@@ -57,8 +57,10 @@ class ServedEvidenceIndex(Searches):
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
+        if progress:
+            raise ValueError("progress must be False: the replicas of a served index report none, got True")
         return self._ask("answer", query, effort)
 
     def processes(self) -> list[int]:

@@ -177,13 +177,13 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         number, k = as_count("number", number, 0), as_count("k", k)
         effort = Effort.of(nprobe, memory=memory)
-        with self.reading():
-            snapshot, shards = self.snapshot(), self._files
+        with self.reading() as snapshot:
+            shards = self._files
             if number >= len(shards.indexes):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(queries, effort.over(self.own_effort()), nq=snapshot.n)  # as in a search of all stored rows
+            D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)  # as in a search of all stored rows
             return snapshot.row_ids[rows], D, I
 
     # --- changing it ------------------------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def _add_checked(self, blocks: Iterable[Rows]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             new = NewVectors.sorted_into(file, blocks, self._files)
-            with self.reading():
-                self.snapshot().native.check_ids()
+            with self.reading() as snapshot:
+                snapshot.native.check_ids()
                 Transaction(self).new_ids(new.ids, len(new.ids))
             self._rewrite(new.edits())
 

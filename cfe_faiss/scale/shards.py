@@ -31,7 +31,6 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.scale.manifest import Manifest
@@ -331,8 +330,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
         check_not_mapped(folder.iterdir())
     with writing(folder):
         paths = _new_paths(folder, number)
-        with index.reading():
-            snapshot = index.snapshot()
+        with index.reading() as snapshot:
             sizes = np.diff(snapshot.starts)
             filled = int(np.count_nonzero(sizes))
             if number > filled:
@@ -368,7 +366,8 @@ def append_rows(
 ) -> None:
     """Append unit vectors to given lists of an index of one partition."""
     codes = np.ascontiguousarray(X).view(np.uint8)
-    Transaction(index).append(codes, labels, ids, lists[None])
+    with index.changing() as transaction:
+        transaction.append(codes, labels, ids, lists[None])
 
 
 def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
@@ -483,12 +482,14 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
 
 def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
     """Change the labels of all rows, (n,)."""
-    Transaction(index).relabel(labels)
+    with index.changing() as transaction:
+        transaction.relabel(labels)
 
 
 def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
     """Remove the marked rows, (n,)."""
-    Transaction(index).remove(gone)
+    with index.changing() as transaction:
+        transaction.remove(gone)
 
 
 def edits_of(

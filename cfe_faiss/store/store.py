@@ -448,7 +448,7 @@ class EvidenceStore:
         exact index, with ``store.index.nprobe`` lists for others.
         """
         k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
-        effort = self._contents.index.effort_of(nprobe, recall, exact, memory)
+        effort = self._contents.index.as_effort(nprobe, recall, exact, memory)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
