@@ -195,28 +195,38 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert [file.name for file in tmp_path.iterdir()] == ["a.index"]
 
 
+KILLED = """
+import os, signal, sys, numpy as np, cfe_faiss as cfe
+from cfe_faiss.files import footer
+
+index = cfe.IndexEvidenceFlat(8)
+index.add_with_labels(np.eye(8), range(8))
+footer._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+for path in sys.argv[1:]:
+    pid = os.fork()
+    if pid == 0:
+        cfe.write_index(index, path)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    vars(os).pop("O_TMPFILE", None)  # the second writer has no unnamed files
+"""
+
+
 def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
-    cfe.write_index(built("flat"), path)
-    before = path.read_bytes()
-    code = (
-        "import os, signal, sys, numpy as np, cfe_faiss as cfe\n"
-        "from cfe_faiss.files import footer as io\n"
-        "index = cfe.IndexEvidenceFlat(8)\n"
-        "index.add_with_labels(np.eye(8), range(8))\n"
-        "io._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "cfe.write_index(index, sys.argv[1])\n"
-    )
-    for names in ("", "del os.O_TMPFILE\n"):
-        done = subprocess.run([sys.executable, "-c", f"import os\n{names}{code}", path], check=False)
-        assert done.returncode == -signal.SIGKILL
+    paths = [tmp_path / name / "a.index" for name in ("unnamed", "named")]
+    for path in paths:
+        path.parent.mkdir()
+        cfe.write_index(built("flat"), path)
+    before = paths[0].read_bytes()
+    done = subprocess.run([sys.executable, "-c", KILLED, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * 2
+    for path in paths:
         assert path.read_bytes() == before
         assert cfe.read_index(path).ntotal == 600
-        if not names and hasattr(os, "O_TMPFILE"):
-            assert list(tmp_path.iterdir()) == [path]
-    assert len(list(tmp_path.iterdir())) == 2  # without unnamed files, one remains until the next write
-    cfe.write_index(built("flat"), path)
-    assert list(tmp_path.iterdir()) == [path]
+        # Without unnamed files, one remains until the next write.
+        is_unnamed = path.parent.name == "unnamed" and hasattr(os, "O_TMPFILE")
+        assert len(list(path.parent.iterdir())) == (1 if is_unnamed else 2)
+        cfe.write_index(built("flat"), path)
+        assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
