@@ -22,7 +22,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
@@ -32,7 +32,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.values import DEEPEST, check_distinct, check_labels, check_metadata
+from cfe_faiss.store.values import DEEPEST, check_labels, check_metadata
 
 with extra("store"):
     import pyarrow as pa
@@ -168,7 +168,7 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
         rows = _unpack(content, manifest["rows"])
         keys, labels = (rows[name].to_numpy() for name in ("key", "label"))
         ids, documents, encoded = (rows[name].to_pylist() for name in ("id", "document", "metadata"))
-        check_distinct(ids)
+        check_distinct("ids must be distinct", ids)
         metadata = _decode(encoded, ids)
     except (pa.ArrowException, OSError, RecursionError, TypeError, ValueError) as error:
         raise _damage(folder, f"{path.name} cannot be read: {error}") from error
