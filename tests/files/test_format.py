@@ -80,7 +80,7 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_round_trip_of_anything(tmp_path: Path, stored: Stored) -> None:
+def test_round_trip_of_random_indexes(tmp_path: Path, stored: Stored) -> None:
     flat = cfe.IndexEvidenceFlat(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
@@ -343,7 +343,7 @@ def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mapped_index_outlives_what_replaces_its_file(kind: str, tmp_path: Path) -> None:
+def test_a_mapped_index_survives_the_replacement_of_its_file(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
@@ -403,7 +403,7 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
         verify_index(path)
 
 
-def test_the_vectors_beside_codes_are_checked_as_those_in_lists(tmp_path: Path) -> None:
+def test_vectors_besides_codes_are_checked_like_vectors_in_lists(tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     index = built("pq")
     cfe.write_index(index, path)
@@ -561,7 +561,7 @@ def test_a_forged_nprobe_is_an_error(flags: int, tmp_path: Path) -> None:
                 cfe.read_index(path, flags)
 
 
-def test_two_readers_who_come_first_to_a_mapped_index(tmp_path: Path) -> None:
+def test_two_first_readers_of_a_mapped_index(tmp_path: Path) -> None:
     cfe.write_index(built("ivf"), tmp_path / "a.index")
     mapped: Any = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
 
@@ -921,7 +921,7 @@ def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_merging_from_a_mapped_index_is_refused_before_anything_moves(kind: str, tmp_path: Path) -> None:
+def test_merging_from_a_mapped_index_is_refused_before_rows_move(kind: str, tmp_path: Path) -> None:
     cfe.write_index(built(kind), tmp_path / "a.index")
     mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
     target = cfe.IndexEvidenceFlat(12)

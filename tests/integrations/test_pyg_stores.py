@@ -81,7 +81,7 @@ def test_a_job_from_stores_is_that_of_their_tensors(data: Data, tmp_path: Path) 
     assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(data.x, data.edge_index))
 
 
-def test_what_is_not_there_or_does_not_fit(data: Data) -> None:
+def test_missing_and_mismatched_tensors(data: Data) -> None:
     hetero, store = HeteroData(), MyGraphStore()
     with pytest.raises(KeyError, match="no tensor"):
         stored_features(hetero, "paper", "x")

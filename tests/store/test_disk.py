@@ -228,7 +228,7 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def test_who_is_killed_leaves_a_store(tmp_path: Path) -> None:
+def test_killed_writers_leave_a_store(tmp_path: Path) -> None:
     delays = (0.0, 0.004, 0.011, 0.023, 0.037)
     command = [sys.executable, "-c", SAVER, str(tmp_path / "s"), str(len(delays))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
