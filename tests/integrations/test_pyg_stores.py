@@ -128,7 +128,7 @@ def own_memory() -> int:
 def test_a_mapped_tensor_is_never_in_memory_as_a_whole(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 64 MB, which the C library maps anew, and never takes from memory that was freed before.
+    # 64 MB, which the C library always maps, so freed memory is not used again.
     x = torch.arange(1 << 24, dtype=torch.float32).view(-1, 64)
     if kind == "from_file":
         x.numpy().tofile(tmp_path / "x.bin")

@@ -204,7 +204,7 @@ def test_saved_rows_are_loaded_at_any_compression(tmp_path: Path) -> None:
 
 
 def test_threads_of_arrow_read_no_file_object_of_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever lets them ends the process now and then."""
+    """Such readers end the process now and then."""
     import threading
 
     from cfe_faiss.datasets.own.table import read_table

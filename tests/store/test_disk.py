@@ -240,9 +240,9 @@ def test_killed_writers_leave_a_store(tmp_path: Path) -> None:
             while process.stdout.readline() != "killed\n":
                 pass
             assert len(cfe.EvidenceStore.load(tmp_path / "s")) == 5000
-    made_anew, _ = filled(10)
-    made_anew.save(tmp_path / "s")
-    assert len(names_in(tmp_path / "s")) == 3  # what the killed ones have left is gone
+    other, _ = filled(10)
+    other.save(tmp_path / "s")
+    assert len(names_in(tmp_path / "s")) == 3  # files of killed writers are gone
 
 
 def test_saving_and_loading_side_by_side(tmp_path: Path) -> None:
