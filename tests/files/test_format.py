@@ -231,7 +231,7 @@ def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.index"
-    with new_file._with_name(new_file._temporary_name(path), path):
+    with new_file._open_named(new_file._temporary_name(path), path):
         cfe.write_index(built("flat"), path)
         assert len(list(tmp_path.iterdir())) == 2
     cfe.write_index(built("flat"), path)
