@@ -1,6 +1,6 @@
 """A report as plain data, and its texts and tables from sections.toml, filled with the numbers of one audit.
 
-The page, report.json and report.csv write the same data in three ways.
+The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class has its fields in JSON.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, wraps
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from cfe_faiss.audit.reporting.formats import number, plural, shown
 
@@ -82,6 +82,8 @@ class Column:
         Chart of its values and intervals, in the next cell.
     """
 
+    in_files: ClassVar = "key", "title", "kind"
+
     key: str
     title: str
     kind: Kind = "text"
@@ -119,6 +121,8 @@ class Table:
         Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
     """
 
+    in_files: ClassVar = "id", "caption", "columns", "rows"
+
     id: str
     caption: str
     reading: str
@@ -137,6 +141,8 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Neighbour:
     """Neighbour of a node: its name, the number of its predicted class, and whether the other node has it, too."""
+
+    in_files: ClassVar = "name", "style", "shared"
 
     name: str
     style: int
@@ -169,12 +175,19 @@ class Side:
     ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
     """
 
-    node: int
+    in_files: ClassVar = "name", "predicted", "true", "surroundings", "row", "neighbours"
+
+    row: int
     name: str
     predicted: str
     true: str | None
     surroundings: str = ""
     neighbourhood: Neighbourhood | None = None
+
+    @property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Its drawn neighbours."""
+        return () if self.neighbourhood is None else self.neighbourhood.neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,8 @@ class Case:
     legend
         Number and name of every class that is drawn; empty without drawings.
     """
+
+    in_files: ClassVar = "place", "similarity", "rank", "agreement", "sides", "differences"
 
     place: int
     similarity: str
@@ -256,6 +271,8 @@ class Section:
     is_open
         Whether it is shown in full on the screen, above the details.
     """
+
+    in_files: ClassVar = "id", "title", "findings", "limits", "missing", "tables", "cases"
 
     id: str
     title: str

@@ -60,12 +60,12 @@ def test_group_rates_are_those_of_the_function(audited):
     assert [row["count"] for row in rows] == expected["count"].tolist()
 
 
-def test_two_audits_of_the_same_have_the_same_numbers(audited, tmp_path):
+def test_two_audits_with_the_class_by_name_and_by_number_have_the_same_numbers(audited, tmp_path):
     again = audit.report(
         audited.finder,
         tmp_path / "report.html",
         sensitive=["member", "sex", "race"],
-        favourable="granted",
+        favourable=1,
         pairs=60,
         progress=False,
     )
@@ -114,13 +114,6 @@ def test_pairs_keep_the_constraints(audited, tmp_path):
     assert "the same member" in (tmp_path / "report.html").read_text()
 
 
-def test_favourable_by_number_and_by_name_agree(audited, tmp_path):
-    options = {"sensitive": ["member"], "pairs": 10, "progress": False}
-    one = audit.report(audited.finder, tmp_path / "a.html", favourable=1, **options)
-    two = audit.report(audited.finder, tmp_path / "b.html", favourable="granted", **options)
-    assert one.numbers["sections"] == two.numbers["sections"]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -155,10 +148,11 @@ def test_schema_and_templates_are_in_the_package():
     assert {file.name for file in (folder / "templates").iterdir()} >= {"report.html.j2", "report.css", "figure.css"}
 
 
-def test_importing_audit_loads_neither_templates_nor_pandas():
+def test_importing_audit_loads_no_heavy_package():
     code = (
-        "import sys, cfe_faiss.audit as audit; audit.Condition.parse('accuracy>=0.5'); "
-        "print([name for name in ('jinja2', 'markupsafe', 'pandas') if name in sys.modules])"
+        "import sys, cfe_faiss.audit as audit, cfe_faiss.audit.features; audit.Condition.parse('accuracy>=0.5'); "
+        "heavy = 'jinja2', 'markupsafe', 'pandas', 'matplotlib', 'torch'; "
+        "print([name for name in heavy if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
@@ -201,9 +195,14 @@ def written(folder: Path, finder: cfe.EvidenceFinder, **options) -> audit.Report
     return audit.report(finder, folder / "report.html", **options)
 
 
+@pytest.fixture(scope="module")
+def of_people(tmp_path_factory) -> audit.Report:
+    return written(tmp_path_factory.mktemp("people"), people())
+
+
 @pytest.mark.parametrize("noun", ["", "applicants"])
-def test_without_a_graph_nobody_is_a_node(tmp_path, noun):
-    report = written(tmp_path, people(), subject=audit.Subject(people=noun))
+def test_without_a_graph_nobody_is_a_node(tmp_path, of_people, noun):
+    report = written(tmp_path, people(), subject=audit.Subject(people=noun)) if noun else of_people
     text = text_of(report.files[0].read_text())
     assert not re.search(r"\b(nodes?|connections?|edges|neighbourhoods?)\b", text.replace("Node Classification", ""))
     assert (noun or "people") in text
@@ -272,15 +271,10 @@ def test_findings_are_varied(tmp_path):
     )
 
 
-def test_equal_audits_have_equal_ids_wherever_they_are_written(tmp_path):
-    folders = [tmp_path / "one", tmp_path / "two"]
-    ids = set()
-    for folder in folders:
-        folder.mkdir()
-        command = audit.Subject(command=f"cfe-faiss audit --out {folder}/report.html")
-        ids.add(written(folder, people(), subject=command).numbers["id"])
-    assert len(ids) == 1
-    assert written(tmp_path, people(), k=5).numbers["id"] not in ids
+def test_equal_audits_have_equal_ids_wherever_they_are_written(tmp_path, of_people):
+    command = audit.Subject(command=f"cfe-faiss audit --out {tmp_path}/report.html")
+    assert written(tmp_path, people(), subject=command).numbers["id"] == of_people.numbers["id"]
+    assert written(tmp_path, people(), k=5).numbers["id"] != of_people.numbers["id"]
 
 
 def test_a_line_names_attribute_and_value(tmp_path):
