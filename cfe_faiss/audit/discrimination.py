@@ -87,7 +87,7 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
-    k, effort = as_count("k", k), finder.index.effort_of(nprobe, recall, exact, memory)
+    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _marked(finder, sensitive, groups)
     members, places, _, I = audited_evidence(finder, nodes, k, effort, progress)

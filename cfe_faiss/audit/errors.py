@@ -90,9 +90,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
     right = (truth == members.labels)[judged]
 
-    most, name = int(points.max(initial=1)), "Comparing" if progress else None
+    most = int(points.max(initial=1))
     effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
-    pairs = global_evidence(index, most, per_node=per_node, progress=name, **effort)
+    pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it belongs to the top k.

@@ -23,7 +23,7 @@ def audited_evidence(
     else:
         ids = np.unique(finder.searched("nodes", nodes))
         places = np.searchsorted(members.ids, ids)
-    return members, places, *finder.index.answer(Query(k, ids=ids), effort, "Searching" if progress else None)
+    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
 
 
 def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:

@@ -92,7 +92,7 @@ def consistency(  # noqa: PLR0913
     0     all    0.4      5       2
     """
     index = finder.index
-    effort = index.effort_of(nprobe, recall, exact, memory)
+    effort = index.as_effort(nprobe, recall, exact, memory)
     members, places, D, I = audited_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:

@@ -21,7 +21,7 @@ from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
-from cfe_faiss.finder.table import call_on_table, codes_of, known_column
+from cfe_faiss.finder.table import call_on_table, check_column, codes_of
 from cfe_faiss.models.estimators import is_estimator
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
@@ -248,7 +248,7 @@ class _Run:
 
 def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     """Return the run of a model of a table, in which one column is changed."""
-    frame, name = finder.data, known_column("name", name, finder.data)
+    frame, name = finder.data, check_column("name", name, finder.data)
     attribute = as_attributes(frame[[name]])[name]
     labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
     values, codes, first = _present(name, attribute.codes, labels)

@@ -377,8 +377,7 @@ def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     index = IndexEvidenceFlat(finder.vectors.shape[1])
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
-    name = "Searching" if progress else None
-    D, I = index.search_evidence(finder.vectors[ids], ones, k + 1, progress=name)
+    D, I = index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress)
     D, I = np.asarray(D), np.asarray(I)
     found = (I >= 0) & (ids[:, None] != I)
     found &= np.cumsum(found, axis=1) <= k  # a node that is not found itself has k + 1 others

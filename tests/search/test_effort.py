@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
+from cfe_faiss.base import threads
+from cfe_faiss.search import grouped
 
 pytest.importorskip("pandas")  # of the audits
 
@@ -80,6 +83,38 @@ def test_every_search_takes_each_effort(search: Callable[..., Any], kind: str) -
     else:
         with pytest.raises(ValueError, match="nprobe is for an index with lists, got nprobe=8"):
             search(index, nprobe=8)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize(
+    ("search", "title"),
+    [
+        (lambda index, **bar: index.search_evidence(X[:9], LABELS[:9], 3, **bar), "Searching"),
+        (lambda index, **bar: index.search_stored(k=3, **bar), "Searching"),
+        (lambda index, **bar: index.search_certified(k=3, **bar), "Searching"),
+        (lambda index, **bar: cfe.global_evidence(index, 7, **bar), "Comparing"),
+        (lambda index, **bar: cfe.global_evidence(index, 7, exact=False, **bar), "Searching"),
+        (lambda index, **bar: finder_on(index).local(k=4, **bar), "Searching"),
+        (lambda index, **bar: finder_on(index).top_pairs(7, **bar), "Comparing"),
+        (lambda index, **bar: audit.consistency(finder_on(index), **bar), "Searching"),
+    ],
+)
+def test_progress_shows_a_bar_whose_title_says_what_is_done(
+    search: Callable[..., Any], title: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: set[str | None] = set()
+
+    def no_bar(title: str | None, *_: Any) -> Any:
+        titles.add(title)
+        return nullcontext()
+
+    monkeypatch.setattr(threads, "native_progress", no_bar)
+    monkeypatch.setattr(grouped, "native_progress", no_bar)
+    index = filled(kind)
+    search(index)
+    assert titles <= {None}
+    search(index, progress=True)
+    assert title in titles
 
 
 @pytest.mark.parametrize("kind", KINDS)
