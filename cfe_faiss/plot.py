@@ -132,12 +132,12 @@ def evidence_figure(
     differing = differing_features(data, source, target)
     graph = as_graph(data, n)
 
-    def described(node: int, other: int) -> _Node:
+    def describe(node: int, other: int) -> _Node:
         true = None if truth is None or truth[node] < 0 else int(truth[node])
         near = surroundings(graph, node, other, predicted, max_neighbors)
         return _Node(node, node_name(data, node), int(predicted[node]), true, near)
 
-    pair = [described(source, target), described(target, source)]
+    pair = [describe(source, target), describe(target, source)]
     styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
     legend = _legend(data, styles, any(node.near.shared.any() for node in pair))
     rows = differing[:features]
@@ -188,7 +188,7 @@ def class_styles(labels: NDArray[np.int32]) -> _Styles:
     }
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Return ``text`` in at most ``length`` characters, cut in the middle."""
     if len(text) <= length:
         return text
@@ -215,7 +215,7 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
 def _draw_title(axes: "Axes", pair: list[_Node], similarity: float | None) -> None:
     _blank(axes)
     source, target = pair
-    title = f"Nodes {shortened(source.name, 16)} and {shortened(target.name, 16)}: similar, yet predicted differently"
+    title = f"Nodes {shorten(source.name, 16)} and {shorten(target.name, 16)}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if similarity is not None:
         _write(axes, 0, 0.4, f"KS similarity {format_similarity(similarity)}", 13, color=FAINT)
@@ -226,10 +226,10 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(axes, 0.12, 0.72, f"Node {shortened(node.name, 28)}", 14, weight="bold")
+    _write(axes, 0.12, 0.72, f"Node {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
         if label is not None:
-            _write(axes, 0.12, y, f"{word}: {shortened(class_name(data, label), 32)}", 11.5)
+            _write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -267,7 +267,7 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray
             axes,
             reach * x,
             reach * y,
-            shortened(node_name(data, v), 10),
+            shorten(node_name(data, v), 10),
             7 + 3.5 * scale,
             ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
             # Names of a crowded ring point outwards, so that they take only their height on the ring.
@@ -277,7 +277,7 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray
         )
     colour, marker = styles[node.predicted]
     axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=INK, markeredgewidth=1.6, zorder=4)
-    name = shortened(node.name, 10)
+    name = shorten(node.name, 10)
     # The name is at the widest part of the shape. The stroke keeps a longer name readable.
     _write(
         axes,
@@ -300,7 +300,7 @@ def _surroundings(data: Any, node: _Node) -> str:
     if near.degree == 0:
         return "no neighbours"
     plural = "s" if near.degree > 1 else ""
-    name = shortened(class_name(data, node.predicted), 24)
+    name = shorten(class_name(data, node.predicted), 24)
     words = f"{near.degree:,} neighbour{plural}, {near.same:,} predicted {name}"
     hidden = near.degree - len(near.drawn)
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
@@ -323,9 +323,7 @@ def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
         look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width}
         return Line2D([], [], linestyle="none", marker=marker, markersize=11, label=label, **look)
 
-    looks = (
-        (colour, marker, 0.8, shortened(class_name(data, label), 22)) for label, (colour, marker) in styles.items()
-    )
+    looks = ((colour, marker, 0.8, shorten(class_name(data, label), 22)) for label, (colour, marker) in styles.items())
     return [handle(*look) for look in looks] + ([handle("white", "o", 3.0, "in both neighbourhoods")] if shared else [])
 
 
@@ -373,9 +371,9 @@ def _draw_values(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node])
     _table_axes(axes, len(rows))
     axes.set(xlim=(0, 1), xticks=[])
     for x, node in zip((0.73, 0.95), pair, strict=True):
-        _write(axes, x, -0.9, f"node {shortened(node.name, 10)}", 11, ha="right", weight="bold")
+        _write(axes, x, -0.9, f"node {shorten(node.name, 10)}", 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
-        _write(axes, 0.015, y, shortened(row.name, 40), 11)
+        _write(axes, 0.015, y, shorten(row.name, 40), 11)
         for x, value in zip((0.73, 0.95), (row.source, row.target), strict=True):
             _write(axes, x, y, format_value(value).replace("-", "−"), 11, ha="right")
 

@@ -299,7 +299,9 @@ def _run_ends(*keys: Ints) -> Ints:
 def _combine(columns: Iterable[NDArray[Any]], n: int) -> Ints:
     """Return a number for each row, 0..m-1, the same for rows that are equal in all columns of numbers."""
     frame = data_frame(dict(enumerate(columns)))
-    numbers: Ints = frame.groupby([*frame]).ngroup().to_numpy(np.int64) if len(frame.columns) else np.zeros(n, np.int64)
+    if not len(frame.columns):
+        return np.zeros(n, np.int64)
+    numbers: Ints = frame.groupby([*frame]).ngroup().to_numpy(np.int64)
     return numbers
 
 

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
 from cfe_faiss.audit.reporting.document import Table
-from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
+from cfe_faiss.audit.reporting.formats import interval, is_undefined, show, show_value
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
@@ -28,7 +28,7 @@ with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-_FILTERS = shown, written, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
+_FILTERS = show, show_value, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
 """Functions that the templates call by their names."""
 
 
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(part) for part in value]
-    return None if undefined(value) else value
+    return None if is_undefined(value) else value
 
 
 def junit(content: Content) -> str:
@@ -110,15 +110,15 @@ def junit(content: Content) -> str:
     counts = Counter(check.outcome for check in content.results)
     skipped = counts["cannot tell"] if content.results else 1
     totals = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
-    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in totals.items()}
+    attributes = {"name": show(content.title, 200)} | {name: str(count) for name, count in totals.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
     if not content.results:
         case = ET.SubElement(suite, "testcase", {"classname": "conditions", "name": "no conditions"})
         ET.SubElement(case, "skipped", {"message": content.outcome})
     for check in content.results:
-        name = {"classname": shown(check.condition, 200), "name": shown(check.name, 200)}
-        case, message = ET.SubElement(suite, "testcase", name), {"message": shown(check, 500)}
+        name = {"classname": show(check.condition, 200), "name": show(check.name, 200)}
+        case, message = ET.SubElement(suite, "testcase", name), {"message": show(check, 500)}
         if check.outcome == "cannot tell":
             ET.SubElement(case, "skipped", message)
         elif check.outcome == "fail":
