@@ -27,7 +27,7 @@ from cfe_faiss.search.exact import (
     slices,
     until_full,
 )
-from cfe_faiss.search.join import Blocks, blocks_of
+from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
 from cfe_faiss.search.query import Effort, Query
 
 
@@ -99,9 +99,12 @@ def global_evidence(  # noqa: PLR0913
     per_node
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
-    nprobe, recall, memory
+    nprobe, recall
         Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``. The
         recall is that of the evidence, not of the pairs.
+    memory
+        Limit in bytes, >= 1, for copies and sketches of vectors; by default 2 GiB for each vector's search, and none
+        for the similarity join (see Notes), which a lower limit than its memory replaces.
     where
         :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
@@ -152,13 +155,10 @@ def global_evidence(  # noqa: PLR0913
     if per_node:
         query = Query(1, where=where, attributes=attributes, graph=graph)
         return _best_of_each(index, k, query, effort, progress)
-    if where is not None:
+    if where is not None or effort.exact:
         with index.reading() as snapshot:
-            compared = _Compared.of(snapshot, where, attributes, graph)
+            compared = _Compared.of(snapshot, where, attributes, graph, effort.memory)
             return Pairs(*_best_under(compared, k, title), compared.missing)
-    if effort.exact:
-        with index.reading() as snapshot:
-            return Pairs(*_exact_pairs(_Compared(snapshot), k, title))
     return Pairs(*_searched_pairs(index, k, effort, progress))
 
 
@@ -194,15 +194,22 @@ def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bool
 class _Compared:
     """Candidate pairs: all pairs of an index, or the pairs that meet conditions.
 
-    In the methods, ``free`` is a mask of the storage rows that a pair may contain, (n,) bool; None for all rows.
+    ``memory`` limits the sketches of a join, in bytes. In the methods, ``free`` is a mask of the storage rows that a
+    pair may contain, (n,) bool; None for all rows.
     """
 
     snapshot: Snapshot
     conditions: Conditions | None = None
+    memory: int | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, where: Constraints, attributes: Any, graph: Any) -> Self:
-        return cls(snapshot, make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)[0])
+    def of(
+        cls, snapshot: Snapshot, where: Constraints | None, attributes: Any, graph: Any, memory: int | None = None
+    ) -> Self:
+        if where is None:
+            return cls(snapshot, None, memory)
+        conditions, _ = make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)
+        return cls(snapshot, conditions, memory)
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -217,7 +224,8 @@ class _Compared:
 
     @derived
     def blocks(self) -> Blocks | None:
-        return blocks_of(self.snapshot) if self.work > _WORTH_BLOCKS else None
+        fits = self.memory is None or BYTES_PER_ROW * self.snapshot.n <= self.memory
+        return blocks_of(self.snapshot) if fits and self.work > _WORTH_BLOCKS else None
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return scans that compare all pairs."""
@@ -319,7 +327,7 @@ def evidence_pairs(
     threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
     _check_where(where, attributes, graph)
     with index.reading() as snapshot:
-        compared = _Compared(snapshot) if where is None else _Compared.of(snapshot, where, attributes, graph)
+        compared = _Compared.of(snapshot, where, attributes, graph)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 

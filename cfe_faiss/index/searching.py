@@ -263,6 +263,48 @@ class SearchingMixin(Searches):
             self._single = None
         return found
 
+    def search_certified(  # noqa: PLR0913
+        self,
+        ids: ArrayLike | None = None,
+        k: int = 10,
+        nprobe: int | None = None,
+        *,
+        recall: float | None = None,
+        exact: bool = False,
+        sel: Any = None,
+        memory: int | None = None,
+        progress: bool = False,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
+
+        Parameters
+        ----------
+        ids, k, nprobe, recall, exact, sel, memory, progress
+            As in :meth:`search_stored`.
+
+        Returns
+        -------
+        D, I
+            As from :meth:`search_stored`.
+        certified
+            Whether a bound proves that no skipped list can hold a better result, (nq,) bool; all True if no list is
+            skipped. Many exact rows have no such proof, above all in high dimensions.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or an id is not in the index.
+
+        Notes
+        -----
+        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
+        addition to the search, this takes the time to compare every query with every centroid.
+        """
+        query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
+        effort = self.resolve_effort(Effort.of(nprobe, recall, exact, memory))
+        with self.reading() as snapshot:
+            return answers.search_certified(query.bind(snapshot), effort, _title(progress))
+
     def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
         """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
 
@@ -376,6 +418,7 @@ class SearchingMixin(Searches):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
         number = as_number("thresh", thresh, -np.inf, np.inf)
+        params.check_range()
         lims, D, I = self._search_range(self._make_query("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
 
@@ -528,46 +571,6 @@ class ListSearchingMixin(SearchingMixin):
                 found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
                 choices["nprobe"] = {nq: snapshot.lists if one is None else one.most for nq, one in found.items()}
             return choices
-
-    def search_certified(
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: bool = False,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
-
-        Parameters
-        ----------
-        ids, k, nprobe, sel, memory, progress
-            As in :meth:`search_stored`.
-
-        Returns
-        -------
-        D, I
-            As from :meth:`search_stored`.
-        certified
-            Whether a bound proves that no skipped list can hold a better result, (nq,) bool. Many exact rows have no
-            such proof, above all in high dimensions.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or an id is not in the index.
-
-        Notes
-        -----
-        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
-        addition to the search, this takes the time to compare every query with every centroid.
-        """
-        query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
-        effort = Effort.of(nprobe, memory=memory).with_defaults(self.default_effort())
-        with self.reading() as snapshot:
-            return answers.search_certified(query.bind(snapshot), effort, _title(progress))
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:

@@ -39,6 +39,9 @@ from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
 COARSE = 16
 """Length of a coarse sketch."""
 
+BYTES_PER_ROW = 280
+"""Memory of the sketches of a row, its label and its number, in bytes."""
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]

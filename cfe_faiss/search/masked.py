@@ -82,7 +82,8 @@ def _is_excluded(queries: Queries, block: slice, rows: Ints, ids: NDArray[np.int
 def _exclude_beyond(within: tuple[float, float], S: Floats, X: Floats, Y: Floats, margin: float) -> None:
     """Set the products of a tile outside a range of similarities to -inf. Score pairs near its ends exactly."""
     low, high = (np.float32(end) for end in within)
-    query, row = np.nonzero((abs(S - low) <= 2 * margin) | (abs(S - high) <= 2 * margin))
+    near = np.flatnonzero((abs(S - low) <= 2 * margin) | (abs(S - high) <= 2 * margin))
+    query, row = np.divmod(near, S.shape[1])
     scores = np.empty(len(query), np.float32)
     row_similarities(X, Y, query, row, scores)
     S[query, row] = scores

@@ -173,7 +173,7 @@ class Rules(NamedTuple):
     @property
     def are_plain_neighbors(self) -> bool:
         """Whether every row may be found."""
-        return self.neighbors == "any" and self[1:] == (None, None, None)
+        return self.neighbors == "any" and all(rule is None for rule in self[1:])
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
