@@ -18,7 +18,7 @@ from cfe_faiss.search import constrained, exact, greedy, grouped, masked, neares
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import padded
-from cfe_faiss.search.query import Calibration, Effort, Plan, Queries, Ranges, Results
+from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results
 
 _QUERIES_PER_LIST = 4
 _FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
@@ -39,9 +39,7 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     return found[0] if len(found) == 1 else (_merge(parts, [D for D, _ in found]), _merge(parts, [I for _, I in found]))
 
 
-def search_certified(
-    queries: Queries, effort: Effort, progress: str | None = None
-) -> tuple[*Results, NDArray[np.bool_]]:
+def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
     """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
     if queries.snapshot.n == 0:
         return *search(queries, effort), np.ones(len(queries), np.bool_)

@@ -25,6 +25,7 @@ MEMORY = 1 << 31
 Floats = NDArray[np.float32]
 Results = tuple[Floats, NDArray[np.int64]]
 Ranges = tuple[NDArray[np.int64], Floats, NDArray[np.int64]]
+Certified = tuple[Floats, NDArray[np.int64], NDArray[np.bool_]]
 NO_VECTORS, NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
 
