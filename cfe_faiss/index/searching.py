@@ -114,7 +114,7 @@ class SearchingMixin:
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
         bound = query.bind(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, self.resolve_effort(effort), _title(progress))
+        return answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class SearchingMixin:
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = answers.known_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
+            nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
@@ -160,7 +160,7 @@ class SearchingMixin:
         """Return D, I and the mask of provably exact rows."""
         query = self.without_callbacks(query)
         with self.reading() as snapshot:
-            return answers.search_certified(query.bind(snapshot), self.resolve_effort(effort), _title(progress))
+            return answers.search_certified(query.bind(snapshot), self.resolve_effort(effort), _choose_title(progress))
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
@@ -291,7 +291,7 @@ class SearchingMixin:
         return Excluding(self, label)
 
 
-def _title(progress: bool) -> str | None:
+def _choose_title(progress: bool) -> str | None:
     return "Searching" if progress else None
 
 

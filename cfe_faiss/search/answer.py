@@ -17,7 +17,7 @@ from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import padded
+from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results
 
 _QUERIES_PER_LIST = 4
@@ -33,9 +33,9 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.snapshot.n == 0:  # an empty index may be untrained
-        return padded(*empty_heaps(len(queries), 0), queries.k)
+        return pad_results(*empty_heaps(len(queries), 0), queries.k)
     parts = _split_by_nprobe(queries, choose_engine(queries, effort, nq))
-    found = [padded(*plan.engine(some, plan, progress), queries.k) for _, some, plan in parts]
+    found = [pad_results(*plan.engine(some, plan, progress), queries.k) for _, some, plan in parts]
     return found[0] if len(found) == 1 else (_merge(parts, [D for D, _ in found]), _merge(parts, [I for _, I in found]))
 
 
@@ -45,7 +45,7 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
         return *search(queries, effort), np.ones(len(queries), np.bool_)
     parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
     for _, some, plan in parts:
-        D, I = padded(*plan.engine(some, plan, progress), queries.k)
+        D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
         found.append((D, I, certify(some, plan, D, I)))
     D, I, certified = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I, certified
@@ -58,7 +58,7 @@ def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
     """Return the numbers and the plan of the queries that probe the same number of lists."""
     if plan.calibration is None:
         return [(slice(None), queries, plan)]
-    probes = plan.calibration.of(queries.labels)
+    probes = plan.calibration.look_up(queries.labels)
     if plan.engine is grouped.search:  # a group probes the maximum nprobe of its queries
         groups = grouped.groups_of(queries)
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
@@ -165,7 +165,7 @@ def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> boo
     return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
 
 
-def known_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
+def look_up_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
     """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
 
     The key equals ``Derived.calibration_key``, without an ``Effort``: building one takes a tenth of a query's time.

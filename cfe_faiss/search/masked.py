@@ -14,7 +14,7 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search.conditions import Bools, Ints
-from cfe_faiss.search.exact import CHUNK, TILE, Found, ranges_of, slices, work_of
+from cfe_faiss.search.exact import CHUNK, TILE, Found, estimate_work, make_ranges, slices
 from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
 
 
@@ -39,7 +39,7 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
             scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, snapshot.margin)
         sort_heaps(*heaps)
 
-    run(scan, slices(len(queries), CHUNK), work=work_of(snapshot, len(queries)), progress=progress)
+    run(scan, slices(len(queries), CHUNK), work=estimate_work(snapshot, len(queries)), progress=progress)
     return D, I
 
 
@@ -48,7 +48,7 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
     D, I = search(replace(queries, k=queries.snapshot.n), None, None)
     query, place = np.nonzero((I >= 0) & (np.float32(threshold) <= D))
     found: Found = query, I[query, place], D[query, place]
-    return ranges_of([found], len(queries))
+    return make_ranges([found], len(queries))
 
 
 def _may_be_found(queries: Queries) -> Bools:

@@ -126,7 +126,7 @@ class Calibration:
         """The smallest number of lists."""
         return min([self.other, *self.nprobe.values()])
 
-    def of(self, labels: NDArray[np.int32]) -> Ints:
+    def look_up(self, labels: NDArray[np.int32]) -> Ints:
         """Return the number of lists for each label, (n,)."""
         classes, places = np.unique(labels, return_inverse=True)
         return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]

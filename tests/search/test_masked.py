@@ -14,7 +14,7 @@ from reference import PADDING, similarity, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.search import answer, constrained, exact, greedy, grouped, masked, nearest, single
-from cfe_faiss.search.exact import padded
+from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
 KINDS = ["EvidenceFlat", *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat"))]
@@ -134,10 +134,10 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
             queries = query.bind(snapshot)
             for engine in engines(queries):
                 run = engine.scan if engine is single and not snapshot.lists else engine.search
-                assert_same(padded(*run(queries, Plan(run, snapshot.lists, effort), None), query.k), expected)
+                assert_same(pad_results(*run(queries, Plan(run, snapshot.lists, effort), None), query.k), expected)
             if queries.order is not None and query.sel is None:
                 plan = Plan(exact.search_stored, snapshot.lists, effort)
-                assert_same(padded(*exact.search_stored(queries, plan, None), query.k), expected)
+                assert_same(pad_results(*exact.search_stored(queries, plan, None), query.k), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -191,7 +191,7 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         with case.index.reading() as snapshot:
             queries = ruled.bind(snapshot)
             assert answer.choose_engine(queries, EXACT).engine in (masked.search, nearest.search)
-            assert_same(padded(*masked.search(queries, None, None), case.k), expected)
+            assert_same(pad_results(*masked.search(queries, None, None), case.k), expected)
             found = answer.search_range(dataclasses.replace(queries), 0.25)
         every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
         above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
@@ -226,7 +226,7 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
         queries = query.bind(snapshot)
         for engine in (masked, constrained):
             plan = Plan(engine.search, snapshot.lists, EXACT)
-            assert_same(padded(*engine.search(queries, plan, None), case.k), expected)
+            assert_same(pad_results(*engine.search(queries, plan, None), case.k), expected)
         assert_same(masked.range_search(queries, 0.2), constrained.range_search(queries, 0.2))
         assert answer.choose_engine(often.bind(snapshot), EXACT).engine is greedy.search
     ruled = dataclasses.replace(query, rules=data.draw(rules(case, len(case.ids))))
