@@ -34,9 +34,13 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     """
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return pad_results(*empty_heaps(len(queries), 0), queries.k)
-    parts = _split_by_nprobe(queries, choose_engine(queries, effort, nq))
-    found = [pad_results(*plan.engine(some, plan, progress), queries.k) for _, some, plan in parts]
-    return found[0] if len(found) == 1 else (_merge(parts, [D for D, _ in found]), _merge(parts, [I for _, I in found]))
+    plan = choose_engine(queries, effort, nq)
+    if plan.calibration is None:
+        return pad_results(*plan.engine(queries, plan, progress), queries.k)
+    parts = _split_by_nprobe(queries, plan)
+    found = [pad_results(*own.engine(some, own, progress), queries.k) for _, some, own in parts]
+    D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
+    return D, I
 
 
 def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
