@@ -61,7 +61,28 @@ class ServedEvidenceIndex(Searches):
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
         if progress:
             raise ValueError("progress must be False: the replicas of a served index report none, got True")
-        return self._ask("answer", query, effort)
+        if not self._replicas:
+            raise RuntimeError("the index was closed")
+        errors = self._ray.exceptions
+        last: Exception | None = None
+        for _ in range(self._attempts):
+            until = time.monotonic() + self._deadline
+            while (left := until - time.monotonic()) > 0:
+                reference = self._replicas[self._next % len(self._replicas)].answer.remote(query, effort)
+                self._next += 1
+                try:
+                    found: Results = self._ray.get(reference, timeout=left)
+                except errors.RayTaskError as error:
+                    raise getattr(error, "cause", None) or error from None
+                except errors.GetTimeoutError as error:
+                    self._ray.cancel(reference)
+                    last = error
+                except errors.RayError as error:  # the replica died, and Ray restarts it
+                    last = error
+                    time.sleep(min(left, _RESTARTS))
+                else:
+                    return found
+        raise TimeoutError(f"no replica answered in {self._attempts} attempts of {self._deadline:g} s") from last
 
     def processes(self) -> list[int]:
         """Return the process id of each replica on its machine."""
@@ -81,33 +102,6 @@ class ServedEvidenceIndex(Searches):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, method: str, *arguments: Any, **how: Any) -> Results:
-        if not self._replicas:
-            raise RuntimeError("the index was closed")
-        errors = self._ray.exceptions
-        last: Exception | None = None
-        for _ in range(self._attempts):
-            until = time.monotonic() + self._deadline
-            while (left := until - time.monotonic()) > 0:
-                replica = self._replicas[self._next % len(self._replicas)]
-                self._next += 1
-                reference = replica.ask.remote(method, arguments, how)
-                try:
-                    found: Results = self._ray.get(reference, timeout=left)
-                except errors.RayTaskError as error:
-                    raise getattr(error, "cause", None) or error from None
-                except errors.GetTimeoutError as error:
-                    self._ray.cancel(reference)
-                    last = error
-                except errors.RayError as error:  # the replica died, and Ray restarts it
-                    last = error
-                    time.sleep(min(left, _RESTARTS))
-                else:
-                    return found
-        raise TimeoutError(
-            f"no replica answered {method} in {self._attempts} attempts of {self._deadline:g} s"
-        ) from last
-
 
 class _Replica:
     """Process of a replica."""
@@ -118,6 +112,5 @@ class _Replica:
     def process(self) -> int:
         return os.getpid()
 
-    def ask(self, method: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> Results:
-        found: Results = getattr(self._index, method)(*arguments, **how)
-        return found
+    def answer(self, query: Query, effort: Effort) -> Results:
+        return self._index.answer(query, effort)
