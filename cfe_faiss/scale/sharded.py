@@ -259,14 +259,14 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot.labels, snapshot.members, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, shard_files.relabel, labels))
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, Transaction.relabel, labels))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
         with self._change_alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_files.edits_of(self._files, gone, shard_files.remove, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, Transaction.remove, gone))
         return int(gone.sum())
 
     @contextmanager
