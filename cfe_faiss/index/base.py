@@ -179,7 +179,8 @@ class EvidenceMixin(SearchingMixin):
         labels
             Predicted class of each, (n,) integers >= 0.
         ids
-            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default ntotal, ntotal + 1, ...
+            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
+            largest stored id, or from 0.
 
         Raises
         ------
@@ -199,7 +200,7 @@ class EvidenceMixin(SearchingMixin):
         self._add(X, id_map.unknown_labels(len(X)), ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
-        """Add vectors of unknown class with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
+        """Add vectors of unknown class with default ids, after the largest stored id; see :meth:`add_with_ids`."""
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), None)
 

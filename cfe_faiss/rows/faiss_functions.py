@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import faiss
+import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss._native import FaissLists
 
@@ -35,13 +37,12 @@ def pointer_to(proxy: Any) -> Any:
     return proxy.this
 
 
-def list_of(id_map: Any) -> FaissLists:
-    """Return the rows of an ``IndexIDMap`` over an ``IndexFlat`` as one list, for the core."""
-    ids = (id_map.id_map,)
+def list_of(flat: Any, ids: Any) -> FaissLists:
+    """Return the rows of an ``IndexFlat``, with their ids in a vector of FAISS, as one list, for the core."""
     return FaissLists(
-        size=(raw.Int64Vector_size, ids),
-        codes=(raw.IndexFlat_get_xb, (faiss.downcast_index(id_map.index),)),
-        ids=(raw.Int64Vector_data, ids),
+        size=(raw.Int64Vector_size, (ids,)),
+        codes=(raw.IndexFlat_get_xb, (flat,)),
+        ids=(raw.Int64Vector_data, (ids,)),
         resize=None,
         numbered=False,
     )
@@ -62,3 +63,128 @@ def total(index: Any, n: int) -> Step:
 def direct_map(ivf: Any, kind: int) -> Step:
     """Return the step that sets the type of the direct map of an inverted file and rebuilds it."""
     return raw.IndexIVF_set_direct_map_type, (ivf, kind)
+
+
+# --- the exact index: an IndexFlat, with or without an id map over it -------------------------------------------------
+
+
+VirtualMethods: Any = type(
+    "VirtualMethods",
+    (),
+    {
+        name: method
+        for name, method in vars(faiss.Index).items()
+        if getattr(method, "__module__", "") == faiss.Index.__module__ and not name.startswith("__")
+    },
+)
+"""FAISS's compiled methods of ``faiss.Index``, which accept any index: those of subclasses accept their class only."""
+
+
+def flat_parts(index: Any) -> tuple[Any, Any]:
+    """Return the ``IndexFlat`` of an index, and the ``IndexIDMap`` over it or None; both keep FAISS's objects alive."""
+    stock = faiss.downcast_index(index)
+    stock.this = index.this  # a shared owner
+    if isinstance(stock, faiss.IndexIDMap):
+        return faiss.downcast_index(stock.index), stock
+    return stock, None
+
+
+def stored_ids(index: Any) -> NDArray[np.int64] | None:
+    """Return the ids in the id map of an index; None if it has none."""
+    id_map = flat_parts(index)[1]
+    return None if id_map is None else faiss.vector_to_array(id_map.id_map)
+
+
+def unwrap(index: Any, order: NDArray[np.int64]) -> bool:
+    """Put the rows of an ``IndexIDMap`` in order and make the index its ``IndexFlat``, unless the rows are mapped."""
+    flat, id_map = flat_parts(index)
+    if not flat.codes.is_owned:
+        return False
+    flat.permute_entries(order)
+    id_map.own_fields = False
+    flat.this.acquire()
+    index.this = flat.this
+    return True
+
+
+def id_map_over(flat: Any, ids: Any) -> Any:
+    """Return a new ``IndexIDMap2`` over a filled ``IndexFlat``, which must outlive it."""
+    id_map = faiss.IndexIDMap2(faiss.IndexFlatIP(flat.d))
+    id_map.index = flat
+    raw.Int64Vector_resize(id_map.id_map, ids.size())
+    id_map.ntotal = ids.size()
+    faiss.copy_array_to_vector(faiss.vector_to_array(ids), id_map.id_map)
+    id_map.construct_rev_map()
+    return id_map
+
+
+def identity(index: Any) -> dict[str, Any]:
+    """Return the attributes that make a Python object stand for an index of FAISS."""
+    return {"this": index.this}
+
+
+def numbers(n: int) -> Any:
+    """Return 0, 1, ..., n - 1 in a vector of FAISS."""
+    vector = faiss.Int64Vector()
+    faiss.copy_array_to_vector(np.arange(n), vector)
+    return vector
+
+
+def address_of(flat: Any) -> int:
+    """Return the address of the vectors of an ``IndexFlat``; 0 if there are none."""
+    return int(raw.IndexFlat_get_xb(flat.this) or 0)
+
+
+def adding(flat: Any, ids: Any, X: NDArray[np.float32]) -> list[Step]:
+    """Return the steps that add vectors to an ``IndexFlat``, and room for their ids."""
+    n = len(X)
+    return [(raw.Index_add, (flat, n, faiss.swig_ptr(X))), (raw.Int64Vector_resize, (ids, ids.size() + n))]
+
+
+def adding_with_ids(id_map: Any, X: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Step]:
+    """Return the step that adds vectors to an ``IndexIDMap2``."""
+    return [(raw.IndexIDMap2_add_with_ids, (id_map, len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids)))]
+
+
+def truncating(flat: Any, ids: Any, id_map: Any, n: int) -> list[Step]:
+    """Return the steps that truncate an ``IndexFlat`` and its ids to n rows; the number of ids must not grow."""
+    steps = [
+        (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * flat.code_size)),
+        (raw.Int64Vector_resize, (ids, n)),
+        total(flat, n),
+    ]
+    return steps if id_map is None else [*steps, total(id_map, n), (raw.IndexIDMap2_construct_rev_map, (id_map,))]
+
+
+def permuting(flat: Any, order: NDArray[np.int64]) -> list[Step]:
+    """Return the step that puts the rows of an ``IndexFlat`` in order."""
+    return [(raw.IndexFlatCodes_permute_entries, (flat, faiss.swig_ptr(order)))]
+
+
+# --- constructors -----------------------------------------------------------------------------------------------------
+
+
+_KEEP_IDS = (faiss.IndexIDMap, faiss.IndexPreTransform, faiss.IndexReplicas, faiss.IndexShards)
+_guarded: set[type] = set()
+
+
+def check_constructors(check: Callable[[type, Any], None]) -> None:
+    """Make the constructors of FAISS's indexes that read other indexes by position call ``check(class, argument)``.
+
+    FAISS's C++ code would take ids for positions, or abort the process.
+    """
+
+    def checked(cls: type, construct: Callable[..., None]) -> Callable[..., None]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            for argument in args:
+                check(cls, argument)
+            construct(self, *args, **kwargs)
+
+        return __init__
+
+    for cls in vars(faiss).values():
+        if not isinstance(cls, type) or not issubclass(cls, faiss.Index) or issubclass(cls, _KEEP_IDS):
+            continue
+        if cls not in _guarded and "__init__" in vars(cls):
+            _guarded.add(cls)
+            cls.__init__ = checked(cls, cls.__init__)  # type: ignore[misc]

@@ -195,8 +195,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ----------
         blocks
             Iterable of tuples ``(x, labels)`` or ``(x, labels, ids)``, as for :meth:`add_with_labels`; read once. A
-            block without ids gets consecutive ids, counted from ``ntotal`` over all blocks. Use blocks of at least some
-            thousand vectors.
+            block without ids gets consecutive ids, after the largest id of the index and of the blocks before. Use
+            blocks of at least some thousand vectors.
 
         Raises
         ------
@@ -211,11 +211,16 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         compare ids. Disk: the new vectors and, until the old files are removed, the changed shards.
         """
         with self._alone():
-            self._add_checked(shard_files.checked_blocks(blocks, self.d, self.ntotal))
+            self._add_checked(shard_files.checked_blocks(blocks, self.d, self._next_id()))
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
         with self._alone():
-            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self.ntotal))])
+            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self._next_id()))])
+
+    def _next_id(self) -> int:
+        with self.reading():
+            self.snapshot().native.check_ids()
+            return Transaction(self).next_id()
 
     def _add_checked(self, blocks: Iterable[Rows]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
