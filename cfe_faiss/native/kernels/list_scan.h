@@ -13,27 +13,37 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
   const RowsView& rows = lists.rows;
   const auto is_evidence = [&](std::size_t row)
       CFE_LAMBDA { return rows.labels[row] != query.label && rows.labels[row] != kUnknown; };
-  const auto takes = [&](std::size_t row) CFE_LAMBDA { return query.allows(row) && (rows.sorted || is_evidence(row)); };
+  const auto takes = [&](std::size_t row) CFE_LAMBDA { return is_evidence(row) && query.allows(row); };
   for (std::size_t t = 0; t < query.lists.size(); ++t) {
     if (query.lists[t] < 0) continue;
     const auto list = static_cast<std::size_t>(query.lists[t]);
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      const EligiblePlaces places = rows.sorted ? eligible_places(rows.labels + start, size, query.label)
-                                                : EligiblePlaces{{0, size}, {size, size}};
+      if (!rows.sorted) {
+        for (std::size_t first = 0, stop = 0; first < size; first = stop + (stop < first + kAhead)) {
+          for (stop = first; stop < size && stop < first + kAhead; ++stop) {
+            const std::size_t ahead = stop + kAhead;
+            if (ahead < size && takes(start + ahead)) prefetch(rows.codes[list] + rows.row_size * ahead, rows.row_size);
+            if (!takes(start + stop)) break;
+          }
+          if (first < stop) take(list, first, stop);
+        }
+        continue;
+      }
+      const EligiblePlaces places = eligible_places(rows.labels + start, size, query.label);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
           stop = places.stop[side];
-          if (query.allowed != nullptr || !rows.sorted)
-            for (stop = first; stop < places.stop[side] && takes(start + stop);) ++stop;
+          if (query.allowed != nullptr)
+            for (stop = first; stop < places.stop[side] && query.allows(start + stop);) ++stop;
           if (first < stop) take(list, first, stop);
         }
       continue;
     }
     for_each_member(
         lists, list,
-        [&](std::int64_t row) CFE_LAMBDA { return is_evidence(static_cast<std::size_t>(row)) && query.allows(row); },
+        [&](std::int64_t row) CFE_LAMBDA { return takes(static_cast<std::size_t>(row)); },
         [&](std::size_t home, std::size_t place) CFE_LAMBDA { take(home, place, place + 1); });
   }
 }
