@@ -27,9 +27,8 @@ class Rows {
   // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. `sorted`: labels
   // ascend within each list. Throws std::invalid_argument if the arguments do not fit each other.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-       SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0,
-       bool sorted = true);
+       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, SharedLabels labels,
+       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0, bool sorted = true);
   // The same, with a copy of the labels.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,

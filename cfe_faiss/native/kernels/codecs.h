@@ -105,22 +105,12 @@ CFE_INLINE Float4 screen_rows(const float* weights, const F32x16& last, std::siz
   return sums_of(in_four(sums[0]), in_four(sums[1]), in_four(sums[2]), in_four(sums[3]));
 }
 
-inline constexpr std::size_t kAhead = 16;          // rows
-inline constexpr std::size_t kPrefetched = 1 << 9;  // bytes of a row; the processor goes on by itself
-
-// Requests memory that will be read soon. The processor foresees only regular patterns.
-CFE_INLINE void prefetch(const std::uint8_t* row, std::size_t size) {
-  for (std::size_t at = 0; at < size && at < kPrefetched; at += 64) __builtin_prefetch(row + at);
-}
-
 template <Codec codec>
 void gather_of(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) {
   std::size_t list = 0;
   for (std::size_t r = 0; r < wanted.size(); ++r) {
     list = rows.list_of(wanted[r], list);
     const auto place = static_cast<std::size_t>(wanted[r] - rows.starts[list]);
-    if (rows.nlist == 1 && r + kAhead < wanted.size())
-      prefetch(rows.codes[0] + rows.row_size * static_cast<std::size_t>(wanted[r + kAhead]), rows.row_size);
     decode_row<codec>(rows, rows.codes[list] + rows.row_size * place, X + r * rows.d);
     ids[r] = rows.ids[list][place];
   }

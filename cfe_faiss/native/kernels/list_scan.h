@@ -11,26 +11,12 @@ namespace cfe::CFE_LEVEL {
 template <class Take>
 CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, const Take& take) {
   const RowsView& rows = lists.rows;
-  const auto is_evidence = [&](std::size_t row)
-      CFE_LAMBDA { return rows.labels[row] != query.label && rows.labels[row] != kUnknown; };
-  const auto takes = [&](std::size_t row) CFE_LAMBDA { return is_evidence(row) && query.allows(row); };
   for (std::size_t t = 0; t < query.lists.size(); ++t) {
     if (query.lists[t] < 0) continue;
     const auto list = static_cast<std::size_t>(query.lists[t]);
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      if (!rows.sorted) {
-        for (std::size_t first = 0, stop = 0; first < size; first = stop + (stop < first + kAhead)) {
-          for (stop = first; stop < size && stop < first + kAhead; ++stop) {
-            const std::size_t ahead = stop + kAhead;
-            if (ahead < size && takes(start + ahead)) prefetch(rows.codes[list] + rows.row_size * ahead, rows.row_size);
-            if (!takes(start + stop)) break;
-          }
-          if (first < stop) take(list, first, stop);
-        }
-        continue;
-      }
       const EligiblePlaces places = eligible_places(rows.labels + start, size, query.label);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
@@ -43,7 +29,8 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     }
     for_each_member(
         lists, list,
-        [&](std::int64_t row) CFE_LAMBDA { return takes(static_cast<std::size_t>(row)); },
+        [&](std::int64_t row)
+            CFE_LAMBDA { return rows.labels[row] != query.label && rows.labels[row] != kUnknown && query.allows(row); },
         [&](std::size_t home, std::size_t place) CFE_LAMBDA { take(home, place, place + 1); });
   }
 }
@@ -77,6 +64,21 @@ struct RowScreen {
       if (++gathered == kScreened) finish();
     }
   }
+  // The same; only the eligible rows are taken, although all are read.
+  CFE_INLINE void add_eligible(const std::uint8_t* row, const std::int64_t* id, std::size_t count,
+                               const bool* eligible) {
+    std::size_t first = 0;
+    for (; first + kScreened <= count; first += kScreened) {
+      const std::uint8_t* side_by_side[kScreened];
+      for (std::size_t r = 0; r < kScreened; ++r) side_by_side[r] = row + (first + r) * rows.row_size;
+      const Float4 bounds = upper_bounds(side_by_side);
+      if (reach(bounds))
+        for (std::size_t r = 0; r < kScreened; ++r)
+          if (eligible[first + r]) score(bounds[r], side_by_side[r], id[first + r]);
+    }
+    for (; first < count; ++first)
+      if (eligible[first]) add(row + first * rows.row_size, id + first, 1);
+  }
   void finish() {
     for (std::size_t r = gathered; gathered > 0 && r < kScreened; ++r) codes[r] = codes[0];
     if (gathered == 0) return;
@@ -105,6 +107,37 @@ struct RowScreen {
   }
 };
 
+inline constexpr std::size_t kTested = 64;        // rows whose labels are tested together
+inline constexpr std::size_t kWorthReading = 4;   // all rows are read if one in so many is eligible
+inline constexpr std::size_t kInCache = 4 << 20;  // bytes of rows that a cache holds
+
+// Adds the eligible rows of the only list, whose labels may have any order. Beyond the cache, memory is read in one
+// stream rather than in many short ones.
+template <Codec codec>
+void add_unsorted(const RowsView& rows, const ListQuery& query, RowScreen<codec>& screen) {
+  const auto n = static_cast<std::size_t>(rows.starts[1]);
+  const bool in_cache = n * rows.row_size <= kInCache;
+  for (std::size_t first = 0; first < n; first += kTested) {
+    const std::size_t size = std::min(kTested, n - first);
+    const std::uint8_t* codes = rows.codes[0] + rows.row_size * first;
+    const std::int64_t* ids = rows.ids[0] + first;
+    bool eligible[kTested];
+    std::size_t places[kTested], count = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::int32_t label = rows.labels[first + i];
+      eligible[i] = (label != query.label) & (label != kUnknown) & query.allows(first + i);
+      places[count] = i;
+      count += eligible[i];
+    }
+    if (count == size)
+      screen.add(codes, ids, size);
+    else if (!in_cache && count * kWorthReading >= size)
+      screen.add_eligible(codes, ids, size, eligible);
+    else
+      for (std::size_t i = 0; i < count; ++i) screen.add(codes + rows.row_size * places[i], ids + places[i], 1);
+  }
+}
+
 template <Codec codec>
 void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin, const ScanMemory& memory, TopK best) {
   const RowsView& rows = lists.rows;
@@ -116,9 +149,13 @@ void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin
   const F32x16 last = last_weights(weights, rows.d);
   RowScreen<codec> screen{rows, query.x, weights, last, memory.buffer, offset, lists.deduplicate() ? &held : nullptr,
                           best};
-  for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
-    screen.add(rows.codes[list] + rows.row_size * first, rows.ids[list] + first, stop - first);
-  });
+  if (rows.sorted) {
+    for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
+      screen.add(rows.codes[list] + rows.row_size * first, rows.ids[list] + first, stop - first);
+    });
+  } else {
+    add_unsorted(rows, query, screen);
+  }
   screen.finish();
 }
 
