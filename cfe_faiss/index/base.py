@@ -19,7 +19,7 @@ from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
-from cfe_faiss.rows.faiss_functions import Step, raw, setting
+from cfe_faiss.rows.faiss_functions import Step, adopt, setting
 from cfe_faiss.rows.mapped import in_memory
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
@@ -281,7 +281,7 @@ class EvidenceMixin(SearchingMixin):
                 emptying = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
-                labels, emptying = id_map.unknown_labels(len(X)), [(raw.Index_reset, (otherIndex,))]
+                labels, emptying = id_map.unknown_labels(len(X)), emptying(otherIndex)
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
@@ -365,7 +365,7 @@ class EvidenceMixin(SearchingMixin):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state of :meth:`__getstate__`."""
-        self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
+        adopt(faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)), self)
         self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
         self.snapshot()  # caches the addresses of the lists
 

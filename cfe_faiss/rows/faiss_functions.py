@@ -6,6 +6,8 @@ of steps (function, arguments) with the compiled functions. The core runs it wit
 
 import sys
 from collections.abc import Callable
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import faiss
@@ -32,9 +34,11 @@ def inverted_lists(ivf: Any) -> FaissLists:
     )
 
 
-def pointer_to(proxy: Any) -> Any:
-    """Return the pointer inside SWIG's proxy of a FAISS object; calls with it take a fifth of the time."""
-    return proxy.this
+pointer_to = attrgetter("this")
+"""Returns the pointer inside SWIG's proxy of a FAISS object; calls with it take a fifth of the time."""
+
+get_nprobe, get_ntotal = raw.IndexIVFInterface_nprobe_get, raw.Index_ntotal_get
+get_list_functions = raw.InvertedLists_list_size, raw.InvertedLists_get_codes, raw.InvertedLists_get_ids
 
 
 def list_of(flat: Any, ids: Any) -> FaissLists:
@@ -60,6 +64,73 @@ def total(index: Any, n: int) -> Step:
     return raw.Index_ntotal_set, (index, n)
 
 
+def adopt(stock: Any, target: Any) -> Any:
+    """Make a Python object a proxy of an index, which both objects then own, and return it."""
+    target.this = pointer_to(stock)
+    return target
+
+
+def list_sizes(ivf: Any) -> NDArray[np.int64]:
+    """Return the number of vectors in each list of a FAISS index, (nlist,)."""
+    nlist = ivf.nlist
+    return np.fromiter(map(get_list_functions[0], repeat(pointer_to(ivf.invlists)), range(nlist)), np.int64, nlist)
+
+
+def emptying(index: Any) -> list[Step]:
+    """Return the step that removes all vectors of an index."""
+    return [(raw.Index_reset, (index,))]
+
+
+def filling(index: Any, X: NDArray[np.float32]) -> list[Step]:
+    """Return the steps that replace the vectors of an index."""
+    return [*emptying(index), (raw.Index_add, (index, len(X), faiss.swig_ptr(X)))]
+
+
+def trained(*indexes: Any) -> list[Step]:
+    """Return the steps that mark indexes as trained."""
+    return [(raw.Index_is_trained_set, (index, True)) for index in indexes]
+
+
+def replacing_lists(ivf: Any, lists: Any) -> list[Step]:
+    """Return the steps that give an inverted file other lists, which it then owns."""
+    return [
+        (raw.Level1Quantizer_nlist_set, (ivf, lists.nlist)),
+        (pointer_to(lists).disown, ()),
+        (raw.IndexIVF_replace_invlists, (ivf, lists, True)),
+    ]
+
+
+def swapping_numbers(one: Any, two: Any, owner: Any) -> list[Step]:
+    """Return the steps that swap two vectors of floats; ``owner``, an index, is kept alive until then."""
+    return [(raw.Float32Vector_swap, (one, two)), total(owner, 0)]
+
+
+def swapping_vectors(flat: Any, fresh: Any) -> list[Step]:
+    """Return the steps that move the vectors of an ``IndexFlat`` to another."""
+    return [
+        (raw.UInt8Vector_swap, (flat.codes.owned_data, fresh.codes.owned_data)),
+        # The wrapper caches size and address; this resize updates them and moves no data.
+        (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, fresh.codes.size())),
+        total(flat, fresh.ntotal),
+        total(fresh, 0),  # keeps `fresh` alive until this step
+    ]
+
+
+def free(index: Any) -> None:
+    """Free an index that no Python object owns."""
+    raw.delete_Index(index)
+
+
+def mapping(direct: Any, ids: list[int]) -> list[Step]:
+    """Return the steps that reserve space for ids in a direct map."""
+    return [(raw.DirectMap_add_single_id, (direct, i, 0, 0)) for i in ids]
+
+
+def resizing(vector: Any, n: int) -> Step:
+    """Return the step that resizes a vector of 64-bit integers."""
+    return raw.Int64Vector_resize, (vector, n)
+
+
 def direct_map(ivf: Any, kind: int) -> Step:
     """Return the step that sets the type of the direct map of an inverted file and rebuilds it."""
     return raw.IndexIVF_set_direct_map_type, (ivf, kind)
@@ -82,8 +153,7 @@ VirtualMethods: Any = type(
 
 def flat_parts(index: Any) -> tuple[Any, Any]:
     """Return the ``IndexFlat`` of an index, and the ``IndexIDMap`` over it or None; both keep FAISS's objects alive."""
-    stock = faiss.downcast_index(index)
-    stock.this = index.this  # a shared owner
+    stock = adopt(index, faiss.downcast_index(index))
     if isinstance(stock, faiss.IndexIDMap):
         return faiss.downcast_index(stock.index), stock
     return stock, None
@@ -103,7 +173,7 @@ def unwrap(index: Any, order: NDArray[np.int64]) -> bool:
     flat.permute_entries(order)
     id_map.own_fields = False
     flat.this.acquire()
-    index.this = flat.this
+    adopt(flat, index)
     return True
 
 
@@ -138,7 +208,7 @@ def address_of(flat: Any) -> int:
 def adding(flat: Any, ids: Any, X: NDArray[np.float32]) -> list[Step]:
     """Return the steps that add vectors to an ``IndexFlat``, and room for their ids."""
     n = len(X)
-    return [(raw.Index_add, (flat, n, faiss.swig_ptr(X))), (raw.Int64Vector_resize, (ids, ids.size() + n))]
+    return [(raw.Index_add, (flat, n, faiss.swig_ptr(X))), resizing(ids, ids.size() + n)]
 
 
 def adding_with_ids(id_map: Any, X: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Step]:
@@ -150,7 +220,7 @@ def truncating(flat: Any, ids: Any, id_map: Any, n: int) -> list[Step]:
     """Return the steps that truncate an ``IndexFlat`` and its ids to n rows; the number of ids must not grow."""
     steps = [
         (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * flat.code_size)),
-        (raw.Int64Vector_resize, (ids, n)),
+        resizing(ids, n),
         total(flat, n),
     ]
     return steps if id_map is None else [*steps, total(id_map, n), (raw.IndexIDMap2_construct_rev_map, (id_map,))]

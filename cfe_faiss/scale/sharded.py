@@ -22,7 +22,7 @@ from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.faiss_functions import Step, pointer_to, raw, setting, total
+from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
 from cfe_faiss.scale.shards import NewVectors, Rows, Shards
@@ -126,8 +126,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if self.routing == "evidence":
             routes = Routes.merged([shard.routes() for shard in shards.indexes], shards.owners)
         return [
-            (stacked.this.disown, ()),
-            (raw.IndexIVF_replace_invlists, (self, stacked, True)),
+            *replacing_lists(self, stacked),
             *self._forgetting(),
             setting(self, "_files", shards),
             setting(self, "checks", shards.checks()),
@@ -143,13 +142,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         def of_its_shard(function: Callable[..., Any], number: int) -> Any:
             return function(lists[number], number)
 
-        return FaissLists(
-            size=(of_its_shard, (raw.InvertedLists_list_size,)),
-            codes=(of_its_shard, (raw.InvertedLists_get_codes,)),
-            ids=(of_its_shard, (raw.InvertedLists_get_ids,)),
-            resize=None,
-            numbered=True,
-        )
+        size, codes, ids = ((of_its_shard, (function,)) for function in get_list_functions)
+        return FaissLists(size=size, codes=codes, ids=ids, resize=None, numbered=True)
 
     def search_shard(
         self, number: int, k: int, nprobe: int, *, memory: int | None = None
