@@ -278,14 +278,14 @@ class EvidenceMixin(SearchingMixin):
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
                 (X, ids), labels = otherIndex._contents()
-                emptying = otherIndex._emptying()
+                emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
-                labels, emptying = id_map.unknown_labels(len(X)), emptying(otherIndex)
+                labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
-            Transaction(self).insert(rows, labels, shifted, emptying)
+            Transaction(self).insert(rows, labels, shifted, emptied)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
