@@ -68,7 +68,7 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def left_out(case: Case, names: Sequence[str]) -> list[str]:
+def find_left_out(case: Case, names: Sequence[str]) -> list[str]:
     """Return the attributes to leave out of the vectors. A column of many texts is not part of them.
 
     Raises
@@ -131,7 +131,7 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
         labels, _ = read_labels(arguments.predictions, len(data.x), data.class_names)
         return Case(data, labels, data, ids)
     name = arguments.model or "gcn"
-    model, predicted = trained(name, data, arguments.seed)
+    model, predicted = train_model(name, data, arguments.seed)
     return Case(data, predicted, data, ids, model, name)
 
 
@@ -145,7 +145,7 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
     if not predict or not name:
         return Case(data, data.predicted if predict else None, data.attributes, data.ids)
     graph: Any = data.to_pyg(arguments.seed)
-    model, predicted = trained(name, graph, arguments.seed)
+    model, predicted = train_model(name, graph, arguments.seed)
     return Case(graph, predicted, data.attributes, data.ids, model, name)
 
 
@@ -167,7 +167,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
     )
 
 
-def trained(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
+def train_model(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
     """Train a model on a graph; return it and its predictions."""
     from cfe_faiss import models
 

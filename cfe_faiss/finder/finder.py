@@ -21,7 +21,7 @@ from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
     attributes_given,
     check_data,
-    filled,
+    fill_index,
     is_model,
     of_type,
     probabilities_of,
@@ -294,7 +294,7 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            filled(index, vectors, predicted.labels, searched),
+            fill_index(index, vectors, predicted.labels, searched),
             graph,
             attributes,
             truth_of(data, n),
@@ -371,7 +371,7 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            filled(index, vectors, predicted.labels, searched),
+            fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
             truth=None if truth is None else true_classes(truth, n, predicted, class_names),
             class_names=predicted.class_names,
@@ -458,7 +458,7 @@ class EvidenceFinder:
         n = len(parts["labels"])
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
         files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
-        return cls(index=filled(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
+        return cls(index=fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
     def from_index(
@@ -560,7 +560,7 @@ class EvidenceFinder:
         query = Query(as_count("k", k), ids=None if nodes is None else ids)
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
-            exact, conditions = True, _numbered(where, self.class_names)
+            exact, conditions = True, _number_target(where, self.class_names)
             query = replace(query, where=conditions, attributes=self.attributes, graph=self.graph)
         elif recall is None and nprobe is None and exact is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
@@ -608,7 +608,7 @@ class EvidenceFinder:
         known: dict[str, Any] = (
             {}
             if where is None
-            else {"where": _numbered(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
+            else {"where": _number_target(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
         )
         pairs = global_evidence(self.index, k, per_node=per_node, progress=progress, **effort, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
@@ -621,7 +621,7 @@ def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str
     return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
 
 
-def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
+def _number_target(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
     return where.numbered(class_names)
