@@ -35,6 +35,7 @@ class SearchingMixin:
     range_search_evidence = EvidenceSearcher.range_search_evidence
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
+    d: int  # of the FAISS base class
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     _single: SingleSearch | None = None  # fast path for one query, until the index changes

@@ -60,23 +60,23 @@ class ServedEvidenceIndex(EvidenceSearcher):
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
         _refuse_progress(progress)
-        found: Results = self._call_replica("answer", query, effort)
+        found: Results = self._ask("answer", query, effort)
         return found
 
     def answer_range(self, query: Query) -> Ranges:
         """Return the results of ``ShardedEvidenceIndex.answer_range``."""
-        found: Ranges = self._call_replica("answer_range", query)
+        found: Ranges = self._ask("answer_range", query)
         return found
 
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
         """Return the results of ``ShardedEvidenceIndex.answer_certified``."""
         _refuse_progress(progress)
-        found: Certified = self._call_replica("answer_certified", query, effort)
+        found: Certified = self._ask("answer_certified", query, effort)
         return found
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""
-        found: dict[int, float] = self._call_replica("recall_by_class", recall, k, queries=queries)
+        found: dict[int, float] = self._ask("recall_by_class", recall, k, queries=queries)
         return found
 
     def processes(self) -> list[int]:
@@ -97,7 +97,7 @@ class ServedEvidenceIndex(EvidenceSearcher):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call_replica(self, method: str, *arguments: Any, **how: Any) -> Any:
+    def _ask(self, method: str, *arguments: Any, **how: Any) -> Any:
         if not self._replicas:
             raise RuntimeError("the index was closed")
         errors = self._ray.exceptions
