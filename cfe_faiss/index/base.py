@@ -19,7 +19,7 @@ from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
-from cfe_faiss.rows.faiss_functions import Step, adopt, setting
+from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.mapped import in_memory
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
