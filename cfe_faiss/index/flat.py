@@ -200,7 +200,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
-        labels, order = arrays["labels"], None
+        labels = arrays["labels"]
         stored = steps_of.stored_ids(self)
         if stored is not None:
             order = rows_by_id(stored)

@@ -162,7 +162,8 @@ def flat_parts(index: Any) -> tuple[Any, Any]:
 def stored_ids(index: Any) -> NDArray[np.int64] | None:
     """Return the ids in the id map of an index; None if it has none."""
     id_map = flat_parts(index)[1]
-    return None if id_map is None else faiss.vector_to_array(id_map.id_map)
+    ids: NDArray[np.int64] | None = None if id_map is None else faiss.vector_to_array(id_map.id_map)
+    return ids
 
 
 def unwrap(index: Any, order: NDArray[np.int64]) -> bool:
