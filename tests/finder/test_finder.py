@@ -20,7 +20,6 @@ import cfe_faiss.models
 from cfe_faiss.datasets.own import OwnFiles, Source, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
-from cfe_faiss.search.query import Query
 
 
 @pytest.fixture(scope="module")
