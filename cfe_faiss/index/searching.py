@@ -14,7 +14,7 @@ from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
-from cfe_faiss.rows.faiss_functions import raw
+from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.derived import Derived
@@ -49,6 +49,7 @@ class SearchingMixin:
     k_factor: float | None = None  # vectors scored for each result, where they are screened by their codes
 
     # Attributes of the FAISS base class.
+    d: int
     this: Any
 
     def reading(self) -> Reading[Snapshot]:
@@ -144,9 +145,9 @@ class SearchingMixin:
                 return None
             nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
-            nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
+            nprobe = get_nprobe(pointer_to(self))
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(xq, labels_q, k, nprobe, self.complete, raw.Index_ntotal_get(self.this))
+        found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)))
         if found is None:  # for example because a change was pending
             self._single = None
         return found
