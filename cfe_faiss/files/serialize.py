@@ -76,7 +76,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) 
     ValueError
         If ``data`` is not an evidence index, is damaged, or has another format version.
     """
-    return footer.read(io.BytesIO(_as_bytes(data)), _SOURCE, _read_stock)
+    return footer.read(io.BytesIO(_as_bytes(data).data), _SOURCE, _read_stock)
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:

@@ -34,8 +34,7 @@ class Transaction:
 
     def next_id(self) -> int:
         """Return the first default id: the largest stored id + 1, or 0."""
-        greatest: int = self._index._table.greatest_id(self._lists)
-        return greatest + 1
+        return int(self._index._table.greatest_id(self._lists)) + 1
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ids:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
