@@ -969,7 +969,7 @@ class Table:
     def removal(self, removed: NDArray[np.uint8]) -> Change:
         """Return the change that takes away the rows that are marked, (n,)."""
 
-    def relabelling(self, labels: NDArray[np.int32], sorted: bool = True) -> Change:
+    def relabelling(self, labels: NDArray[np.int32], sorted: bool = True) -> Change:  # noqa: A002
         """Return the change that gives rows new labels, (n,), and sorts lists by them if ``sorted``."""
 
 def commit(

@@ -49,7 +49,6 @@ class SearchingMixin:
     k_factor: float | None = None  # vectors scored for each result, where they are screened by their codes
 
     # Attributes of the FAISS base class.
-    d: int
     this: Any
 
     def reading(self) -> Reading[Snapshot]:
