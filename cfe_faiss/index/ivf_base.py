@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import faiss
@@ -26,9 +27,15 @@ from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, raw
 from cfe_faiss.rows.layout import Bytes, codes_of, list_sizes, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
-from cfe_faiss.search.derived import Carried, Derived
+from cfe_faiss.search import answer as answers
+from cfe_faiss.search.blocks import Element
+from cfe_faiss.search.derived import Carried, Choice, Derived
+from cfe_faiss.search.query import Effort
+from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
+_DERIVED_AHEAD = 1 << 18
+"""Numbers in added vectors from which data is derived ahead. For fewer, the first query takes up to 3 ms longer."""
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
@@ -46,6 +53,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _centroids: NDArray[np.float32] | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
     _from_file: Routes | None = None  # class centroids read from the index file
+    _calibrations: Calibrations | None = None  # read from the index file
+    _pinned: Choice | None = None  # element types of the blocks
     _shared: Any = None  # quantizer shared with other indexes
 
     # Attributes of the FAISS base class.
@@ -109,6 +118,68 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
+    # --- first-use work ---------------------------------------------------------------------------------------------
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks for batched search: "float", "byte", or None to time both at the first search.
+
+        :meth:`prepare` measures and sets it; ``write_index`` keeps it. Setting it also selects byte blocks ("byte") or
+        the stored vectors ("float") for single queries. Results never depend on it. A processor without byte products
+        uses floats. Setting another value raises ValueError.
+        """
+        return None if self._pinned is None else self._pinned.batch
+
+    @choice.setter
+    def choice(self, value: Element | None) -> None:
+        if value not in (None, "float", "byte"):
+            raise ValueError(f"choice must be 'float', 'byte' or None, got {value!r}")
+        with self._lock.writing():
+            self._single, self._pinned = None, None if value is None else Choice(value, value)
+            if self._state is not None:
+                Derived.of(self._state).pin(self._pinned)
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now: class centroids, blocks, choice of :attr:`choice`, and calibration.
+
+        ``write_index`` keeps the results, so that the first search after :func:`cfe_faiss.read_index` is quick, too.
+        A later change keeps :attr:`choice`, and the data of unchanged lists after a small change, but not calibrations.
+
+        Parameters
+        ----------
+        k
+            Number of results per query, >= 1, for the calibration.
+        recall
+            Recall that later searches ask for, in (0, 1]; the number of lists that reaches it is measured, for single
+            queries and for all stored vectors. None skips the measurement.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or the index is empty.
+        """
+        effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
+        with self._lock.reading():
+            snapshot = self.snapshot()
+            if snapshot.n == 0:
+                raise ValueError("the index must hold vectors, got an empty one")
+            self._pinned = Derived.of(snapshot).prepare()
+            for nq in (1, snapshot.n):
+                answers.calibration_for(snapshot, nq, k, effort)
+
+    def prepare_again(self) -> None:
+        """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
+        if self._pinned is not None and not is_mapped(self):
+            with self._lock.reading():
+                Derived.of(self.snapshot()).prepare()
+
+    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+        """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
+        super()._add(X, labels, ids)
+        if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
+            with suppress(MemoryError), self._lock.reading():  # the vectors are stored
+                _ = Derived.of(self.snapshot()).single
+
     # --- codec ------------------------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, NDArray[np.float32]]:
@@ -163,10 +234,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._carried = self._from_file = self._single = None
+        self._carried = self._from_file = self._calibrations = self._pinned = self._single = None
 
     def _forgetting(self) -> list[Step]:
-        names = "_carried", "_from_file", "_single"
+        names = "_carried", "_from_file", "_calibrations", "_single"
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
     def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
@@ -195,7 +266,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             not is_mapped(self),
             self.is_trained,
         )
-        Derived(snapshot, self._from_file, self._carried)
+        derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
+        derived.calibrations |= self._calibrations or {}
         self._carried = None  # the snapshot owns it now and releases it early
         return snapshot
 
@@ -397,6 +469,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             "weighted": self.weighted,
             "complete": self.complete,
             "routing": self.routing,
+            "choice": "" if self._pinned is None else "/".join(self._pinned),
         }
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
@@ -409,6 +482,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
+        known = Derived.of(snapshot).calibrations if self._pinned else {}
+        arrays |= calibration_arrays(known, self.own_effort())
         return in_memory(self), parameters, arrays
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
@@ -424,6 +499,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._unchecked = check
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
+        if parameters.get("choice"):
+            self._pinned = Choice(*parameters["choice"].split("/"))
+            self._calibrations = calibrations_from(arrays, self.own_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------
 

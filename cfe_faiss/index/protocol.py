@@ -45,6 +45,10 @@ class EvidenceIndex(Protocol):
     origins: tuple[Path, ...]
 
     @property
+    def choice(self) -> str | None:
+        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it."""
+
+    @property
     def keeps_vectors(self) -> bool:
         """Whether the index has the vectors in float32."""
 
@@ -89,6 +93,9 @@ class EvidenceIndex(Protocol):
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the measured recall@k of each stored class."""
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now, and keep its results for the index file."""
 
     def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
         """Return D, I of a query."""

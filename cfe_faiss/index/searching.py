@@ -17,6 +17,7 @@ from cfe_faiss.rows.faiss_functions import raw
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.answer import Ranges
+from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Calibration, Effort, Queries, Query, Results
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
@@ -417,6 +418,32 @@ class SearchingMixin(Searches):
         with self._lock.reading():
             return dict.fromkeys(self.snapshot().class_counts[0].tolist(), 1.0)
 
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`; None for an exact index."""
+        return None
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now. An exact index only sorts its ids, and needs no measurements.
+
+        Parameters
+        ----------
+        k, recall
+            Checked as in :meth:`search_evidence`, without effect.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        as_count("k", k)
+        Effort.of(recall=recall)
+        with self._lock.reading():
+            _ = self.snapshot().members
+
+    def prepare_again(self) -> None:
+        """Derive the data of an index that was prepared before it was written; nothing for an exact index."""
+
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
@@ -506,24 +533,6 @@ class ListSearchingMixin(SearchingMixin):
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
-
-    def prepare(self, k: int = 10, *, recall: float | None = None) -> dict[str, Any]:
-        """Compute the data that the first searches would derive, and return the measured choices.
-
-        Parameters
-        ----------
-        k, recall
-            As in :meth:`search_evidence`. With a recall, the number of lists that reaches it is also measured, for
-            single queries and for all vectors.
-        """
-        effort = Effort.of(recall=recall).over(self.own_effort())
-        with self._lock.reading():
-            snapshot = self.snapshot()
-            choices = Derived.of(snapshot).prepared()
-            if recall is not None:
-                found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
-                choices["nprobe"] = {nq: snapshot.lists if one is None else one.most for nq, one in found.items()}
-            return choices
 
     def search_certified(
         self,
