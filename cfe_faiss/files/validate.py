@@ -1,16 +1,17 @@
 """Validation of the footer of an index file, so that searches only see valid data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import DamageError, Payload
-from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot, check_references
 
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
@@ -219,9 +220,8 @@ def check_row_sections(payload: Payload, arrays: Arrays) -> None:
     falls = np.flatnonzero(labels[1:] < labels[:-1]) + 1
     if not np.isin(falls, np.cumsum(payload.sizes)).all():
         raise DamageError("its labels are not in ascending order within each list")
-    for rows in arrays.get("references", ()):
-        if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
-            raise DamageError("the lists of its supplementary partitions do not hold each vector once")
+    with as_damage():
+        check_references(arrays.get("references", np.empty((0, n), np.int32)), n)
 
 
 def check_routes(arrays: Arrays) -> None:
@@ -244,12 +244,14 @@ def check_routes(arrays: Arrays) -> None:
 
 def check_rows(storage: Snapshot) -> None:
     """Raise DamageError unless all ids are distinct and valid, and all vectors unit or zero; O(n (d + log n))."""
-    ids = storage.ids()
+    with as_damage():
+        storage.check()
+
+
+@contextmanager
+def as_damage() -> Iterator[None]:
+    """Convert a ValueError into a DamageError."""
     try:
-        ordered = np.sort(as_ids("ids", ids))
+        yield
     except ValueError as error:
         raise DamageError(str(error)) from error
-    if (ordered[1:] == ordered[:-1]).any():
-        raise DamageError("its ids are not distinct")
-    if storage.first_not_unit() >= 0:
-        raise DamageError("its vectors are not of length 1")

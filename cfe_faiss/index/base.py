@@ -22,7 +22,7 @@ from cfe_faiss.rows.faiss_functions import Step, raw, setting
 from cfe_faiss.rows.mapped import in_memory
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.selection import selected
+from cfe_faiss.search.selection import selected_rows
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -71,12 +71,12 @@ class EvidenceMixin(SearchingMixin):
         """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
         raise NotImplementedError
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
-        """Remove the rows where ``gone``, (n,), is True; ``ids`` are the ids of the remaining rows."""
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        """Remove storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        """Replace the labels of all storage rows, (n,)."""
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
     def _emptying(self) -> list[Step]:
@@ -223,7 +223,7 @@ class EvidenceMixin(SearchingMixin):
             If an argument is invalid. The index is then unchanged.
         """
         with self.changing():
-            Transaction(self).relabel(id_map.relabelled(self.snapshot(), labels, ids))
+            Transaction(self).relabel(*id_map.relabelled_rows(self.snapshot(), labels, ids))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors and return their number.
@@ -241,10 +241,10 @@ class EvidenceMixin(SearchingMixin):
         """
         x = self._without_callbacks(x, "x")
         with self.changing():
-            gone = selected(x, self.snapshot(), "x")
-            if gone.any():
+            gone = selected_rows(x, self.snapshot(), "x")
+            if len(gone):
                 Transaction(self).remove(gone)
-        return int(gone.sum())
+        return len(gone)
 
     def reset(self) -> None:
         """Remove all vectors; a trained index stays trained."""
@@ -308,7 +308,7 @@ class EvidenceMixin(SearchingMixin):
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
         with self._lock.reading():
             snapshot = self.snapshot()
-            X = np.array(snapshot.rows(snapshot.members.find(key, name="key"))[0])
+            X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
         found: NDArray[np.float32] = written("x", X, x)
         return found
 
@@ -362,10 +362,10 @@ class EvidenceMixin(SearchingMixin):
             return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state of :meth:`__getstate__`."""
+        """Restore the state of :meth:`__getstate__`; raise ValueError if it is not valid."""
         self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
         self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
-        self.snapshot()  # caches the addresses of the lists
+        self.snapshot().check()
 
     def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors of unknown class, given as codes of ``sa_encode``.

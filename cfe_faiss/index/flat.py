@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import faiss
@@ -60,7 +61,8 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     # --- storage ----------------------------------------------------------------------------------------------------
 
     def _new_snapshot(self) -> Snapshot:
-        return Snapshot(self._table.rows_in_runs(self._faiss_lists(), self.d), self.d)
+        lists = self._faiss_lists()
+        return Snapshot(self._table.rows_in_runs(lists, self.d), self.d, lookup=partial(self._table.rows_of, lists))
 
     def _faiss_lists(self) -> FaissLists:
         return list_of(self)
@@ -102,25 +104,25 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
             self._mapping_ids(),
         ]
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
         self._commit(
-            self._table.relabelling(labels),
+            self._table.relabelling(rows, labels),
             self._faiss_lists(),
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[setting(self, "_sorted", len(labels)), self._mapping_ids(), *also],
+            after=[setting(self, "_sorted", self.ntotal), self._mapping_ids(), *also],
         )
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
-        kept = self._sorted - int(gone[: self._sorted].sum())
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        kept = self._sorted - int((rows < self._sorted).sum())
         self._commit(
-            self._table.removal(gone.view(np.uint8)),
+            self._table.removal(rows),
             self._faiss_lists(),
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept), *also],
+            after=[*self._resizing(self.ntotal - len(rows)), setting(self, "_sorted", kept), *also],
         )
 
     def _emptying(self) -> list[Step]:

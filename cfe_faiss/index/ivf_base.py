@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import faiss
@@ -16,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.searching import ListSearchingMixin
@@ -249,9 +251,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [*self._forgetting(), setting(self, "_carried", carried)]
 
     def _new_snapshot(self) -> Snapshot:
-        table = self._table
+        table, lists, mapped = self._table, self._faiss_lists(), is_mapped(self)
         codec, levels = self._codec()
-        rows = table.rows(self._faiss_lists(), self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
+        rows = table.rows(lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
         if self.checks is not None:
             rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
@@ -263,8 +265,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self._all_centroids() if trained else np.zeros((self.partitions, self.nlist, self.d), np.float32),
             *(table.references() or (NO_REFERENCES, NO_STARTS)),
             self._pq_codes() if trained else None,
-            not is_mapped(self),
+            not mapped,
             self.is_trained,
+            None if mapped else partial(table.rows_of, lists),
         )
         derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
         derived.calibrations |= self._calibrations or {}
@@ -401,11 +404,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             [total(self, len(self._table) + len(ids)), *after, *also],
         )
 
-    def _mapping(self, stored: NDArray[np.int64]) -> list[Step]:
-        """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
+    def _mapping(self, removed: NDArray[np.int64]) -> list[Step]:
+        """Return the steps that rebuild FAISS's direct map after the removal of some rows."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
             return []
+        stored = np.delete(self.snapshot().ids(), removed)
         if kind == faiss.DirectMap.Array and not np.array_equal(np.sort(stored), np.arange(len(stored))):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
@@ -438,17 +442,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        lists = self._faiss_lists()
-        self._check_lists(lists)
-        mapping = self._mapping(self.snapshot().row_ids)
-        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], [*mapping, *also])
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        self._move(self._table.relabelling(rows, labels), [*self._mapping(rows[:0]), *also])
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        left = total(self, len(self._table) - len(rows))
+        self._move(self._table.removal(rows), [left, *self._mapping(rows), *also])
+
+    def _move(self, change: Change, after: list[Step]) -> None:
+        """Commit a change without new rows."""
         lists = self._faiss_lists()
-        self._check_lists(lists)
-        after = [total(self, len(ids)), *self._mapping(ids), *also]
-        self._commit(self._table.removal(gone.view(np.uint8)), lists, (None, None, None, None), [], [], after)
+        self._check_lists(lists, change)
+        self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
         return [
@@ -499,6 +504,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._unchecked = check
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
+            if "choice" not in parameters:  # before version 4, lists were clustered by their means
+                clusters = SecondLevel.of(self._all_centroids().reshape(-1, self.d))
+                self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
             self._pinned = Choice(*parameters["choice"].split("/"))
             self._calibrations = calibrations_from(arrays, self.own_effort())

@@ -360,7 +360,7 @@ class SearchingMixin(Searches):
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
-            vectors[filled] = snapshot.rows(snapshot.members.find(found[1][filled]))[0]
+            vectors[filled] = snapshot.rows(snapshot.find(found[1][filled]))[0]
         return tuple(
             like(x, written(name, result, out))
             for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))

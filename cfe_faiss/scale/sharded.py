@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
@@ -124,7 +124,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         stacked = faiss.HStackInvertedLists(pointers.size(), pointers.data())
         routes = None
         if self.routing == "evidence":
-            routes = Routes.merged([shard.routes() for shard in shards.indexes], shards.owners)
+            parts = [shard.routes() for shard in shards.indexes]
+            routes = Routes.merged(parts, shards.owners, SecondLevel.of(shards.centroids))
         return [
             (stacked.this.disown, ()),
             (raw.IndexIVF_replace_invlists, (self, stacked, True)),
@@ -256,7 +257,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         with self._alone():
             snapshot = self.storage()
-            self._take_labels(snapshot, shard_files.relabelled(snapshot.labels, snapshot.members, blocks))
+            self._take_labels(snapshot, shard_files.relabelled(snapshot, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
         self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, shard_files.relabel, labels))

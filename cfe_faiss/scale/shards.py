@@ -33,7 +33,7 @@ from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.snapshot import Members
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
@@ -483,12 +483,12 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
 
 def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
     """Change the labels of all rows, (n,)."""
-    Transaction(index).relabel(labels)
+    Transaction(index).relabel(np.arange(len(labels)), labels)
 
 
 def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
     """Remove the marked rows, (n,)."""
-    Transaction(index).remove(gone)
+    Transaction(index).remove(np.flatnonzero(gone))
 
 
 def edits_of(
@@ -519,11 +519,13 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
         yield rows
 
 
-def relabelled(labels: NDArray[np.int32], members: Members, blocks: Iterable[Any]) -> NDArray[np.int32]:
+def relabelled(snapshot: Snapshot, blocks: Iterable[Any]) -> NDArray[np.int32]:
     """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
-    result = labels.copy()
-    for _ in _each_block(blocks, "(labels, ids)", (2,), lambda block: id_map.relabel_rows(result, members, *block)):
-        pass
+    result = snapshot.labels.copy()
+    for rows, labels in _each_block(
+        blocks, "(labels, ids)", (2,), lambda block: id_map.relabelled_rows(snapshot, *block)
+    ):
+        result[rows] = labels
     return result
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.derived import derived, once
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, WORTH_CLUSTERS, Routes
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
@@ -254,7 +254,7 @@ class Derived:
     def after(self, lists: NDArray[np.int64]) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""
         nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
-        if self.snapshot.lists > nlist or nlist >= WORTH_CLUSTERS:  # clusters depend on all lists
+        if self.snapshot.lists > nlist:
             return None
         none = np.zeros(nlist, np.bool_)
         blocks, not_in_blocks = self.kept.get("byte"), none

@@ -209,7 +209,8 @@ def _held_out(snapshot: Snapshot, rows: Ints) -> Snapshot:
         class_means=means,
         class_filled=filled,
     )
-    merged = Routes.merged([means_of_all, more], np.zeros(len(means_of_all.means), np.intp))
+    owners = np.zeros(len(means_of_all.means), np.intp)
+    merged = Routes.merged([means_of_all, more], owners, means_of_all.second_level)
     return derived.with_class_means(replace(merged, nlist=means_of_all.nlist))
 
 

@@ -4,7 +4,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 
 #include "bindings/bindings.h"
 #include "core/common.h"
@@ -272,8 +274,18 @@ nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change)
 
 std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, const Ints& ids) {
   locate(table, lists);
-  const nb::gil_scoped_release released;
+  const WithoutGil section;
   return table.first_stored(as_span(ids));
+}
+
+auto rows_of(Table& table, const FaissLists& lists, const Ints& ids) {
+  locate(table, lists);
+  std::vector<std::int64_t> rows;
+  {
+    const WithoutGil section;
+    rows = table.rows_of(as_span(ids));
+  }
+  return as_array(std::move(rows));
 }
 
 bool is_as_left(Table& table, const FaissLists& lists) { return !table.is_located() || table.is_as_left(lists); }
@@ -287,16 +299,23 @@ auto appending(const Table& table, const Labels& labels, bool sorted) {
   return table.appending(as_span(labels), sorted);
 }
 
-auto removal(const Table& table, const Array1<const std::uint8_t>& removed) {
-  check_length("removed", removed.size(), table.size());
-  const nb::gil_scoped_release released;
-  return table.removal(as_span(removed));
+// Raises ValueError unless rows are distinct rows of the table in ascending order.
+void check_rows(const Table& table, std::span<const std::int64_t> rows) {
+  const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
+  if (!ascend || !all_below(rows, table.size())) throw nb::value_error("rows must be distinct rows in ascending order");
 }
 
-auto relabelling(const Table& table, const Labels& labels) {
-  check_length("labels", labels.size(), table.size());
+auto removal(const Table& table, const Ints& rows) {
   const nb::gil_scoped_release released;
-  return table.relabelling(as_span(labels));
+  check_rows(table, as_span(rows));
+  return table.removal(as_span(rows));
+}
+
+auto relabelling(const Table& table, const Ints& rows, const Labels& labels) {
+  check_length("labels", labels.size(), rows.size());
+  const nb::gil_scoped_release released;
+  check_rows(table, as_span(rows));
+  return table.relabelling(as_span(rows), as_span(labels));
 }
 
 }  // namespace
@@ -322,8 +341,9 @@ void bind_changes(nb::module_& module) {
       .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
       .def("insertion", insertion, as_is("lists"), as_is("labels"))
       .def("appending", appending, as_is("labels"), nb::arg("sort"))
-      .def("removal", removal, as_is("removed"))
-      .def("relabelling", relabelling, as_is("labels"));
+      .def("rows_of", rows_of, nb::arg("lists"), as_is("ids"))
+      .def("removal", removal, as_is("rows"))
+      .def("relabelling", relabelling, as_is("rows"), as_is("labels"));
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/id_set.h"
+#include "core/id_map.h"
 #include "core/rows.h"
 
 namespace cfe {
@@ -29,6 +29,9 @@ class Column {
   // Whether all lists are consecutive in `base()`.
   bool is_flat() const { return flat_; }
   const Shared& base() const { return base_; }
+
+  // Whether more than 1 of 8 lists have memory of their own.
+  bool is_scattered() const { return 8 * (lists_.size() - resting_) > lists_.size(); }
 
   // Places all lists in `base`, consecutively.
   void rest_on(Shared base, std::span<const std::size_t> sizes) noexcept;
@@ -151,14 +154,17 @@ class Table {
 
   // Index of the first of these ids that is stored, or -1.
   std::ptrdiff_t first_stored(std::span<const std::int64_t> ids);
+  // Returns the row of each id, or -1. Reads the ids of the lists that hold them. Several threads may call this at once.
+  std::vector<std::int64_t> rows_of(std::span<const std::int64_t> ids);
 
   // --- changes: the caller has exclusive access ---
 
   Change insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const;
   // Appends rows to the only list. `sorted`: all rows are then sorted by label.
   Change appending(std::span<const std::int32_t> labels, bool sorted) const;
-  Change removal(std::span<const std::uint8_t> removed) const;
-  Change relabelling(std::span<const std::int32_t> labels) const;
+  // `rows` ascend strictly in both.
+  Change removal(std::span<const std::int64_t> rows) const;
+  Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels) const;
 
   // Allocates the memory of a change. Rows stay the same, also if this throws.
   void make_room(const Change& change);
@@ -170,7 +176,13 @@ class Table {
   void apply(Change& change, const Fresh& fresh) noexcept;
 
  private:
+  std::span<const std::int32_t> labels_of(std::size_t list) const;
+  std::span<const std::int64_t> ids_of(std::size_t list) const;
   SharedLabels flat_labels();
+  void map_ids();
+  template <class Take>
+  void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;
+  void follow_ids(const ListChange& change, const Fresh& fresh) noexcept;
   void homes_by_row();
   void references_from_homes();
 
@@ -180,8 +192,9 @@ class Table {
   std::optional<References> references_;  // replaces homes_ between changes
   std::vector<Place> places_;
   std::atomic<bool> located_ = false;
+  bool checked_ = false;  // the initial labels
   std::optional<std::int64_t> greatest_id_;
-  std::optional<IdSet> ids_;
+  std::optional<IdMap> ids_;         // made when first needed
   std::vector<bool> moved_;          // scratch for reordering a list
   std::vector<std::byte> one_item_;  // scratch for one item
   std::mutex mutex_;                 // guards data that readers derive
