@@ -168,12 +168,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self._pinned = Derived.of(snapshot).prepare()
             for nq in (1, snapshot.n):
                 answers.calibration_for(snapshot, nq, k, effort)
+        self._search_one()
 
     def prepare_again(self) -> None:
         """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
         if self._pinned is not None and not is_mapped(self):
             with self._lock.reading():
                 Derived.of(self.snapshot()).prepare()
+            self._search_one()
+
+    def _search_one(self) -> None:
+        """Search a query as later ones are searched, which allocates the memory for it."""
+        self._at_once(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
         """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""

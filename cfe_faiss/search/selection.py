@@ -63,8 +63,8 @@ def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np
     if not isinstance(sel, faiss.IDSelector):
         values = _as_values(sel, name)
         if values.dtype.kind != "b" and values.ndim == 1:
-            rows = snapshot.rows_of(_as_ids(values))
-            return np.unique(rows[rows >= 0])
+            rows = np.sort(snapshot.rows_of(_as_ids(values)))
+            return rows[(rows >= 0) & np.append(True, rows[1:] != rows[:-1])[: len(rows)]]
     return np.flatnonzero(selected(sel, snapshot, name))
 
 
