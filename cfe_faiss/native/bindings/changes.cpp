@@ -212,7 +212,7 @@ Fresh checked(const Table& table, const Change& change, const NewRows& rows) {
 
 // Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged.
 void commit(Table& table, Change& change, const FaissLists& lists, const NewRows& rows, const Steps& before,
-            const Steps& undo, const Steps& after) {
+            const Steps& undo, const Steps& after, int threads) {
   const Fresh fresh = checked(table, change, rows);
   Steps grow, shrink, shrink_again;
   for (const ListChange& one : change.lists) {
@@ -226,7 +226,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
   const WithGil section;
   {
     const nb::gil_scoped_release released;
-    table.make_room(change);
+    table.make_room(change, threads);
   }
   table.forget_places();
   try {
@@ -349,11 +349,13 @@ void bind_changes(nb::module_& module) {
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
          const std::optional<Ints>& ids, const std::optional<Array2<const std::int32_t>>& homes,
          const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
-         const nb::list& after) {
-        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after));
+         const nb::list& after, int threads) {
+        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after),
+               threads);
       },
       nb::arg("table"), nb::arg("change"), nb::arg("lists"), as_is("codes").none(), as_is("ids").none(),
-      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"));
+      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"),
+      nb::arg("threads"));
   module.def(
       "call_steps", [](const nb::list& steps, const nb::list& undo) { call_steps(as_steps(steps), as_steps(undo)); },
       nb::arg("steps"), nb::arg("undo"));

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 namespace cfe {
 
 namespace {
 
+constexpr std::size_t kBytesOfThread = std::size_t{4} << 20;
 constexpr std::size_t kBulk = 8;  // with more rows per id, each id is looked up in a set of all ids
 
 Shared new_memory(std::size_t size) { return Shared(new std::byte[size], std::default_delete<const std::byte[]>()); }
@@ -466,17 +469,22 @@ Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const st
   return change;
 }
 
-void Table::make_room(const Change& change) {
-  std::size_t longest = 0;
+void Table::make_room(const Change& change, int threads) {
+  std::size_t longest = 0, rows = 0;
   homes_by_row();
   for (const ListChange& one : change.lists) {
     labels_.make_room(one.list, one.before, one.after);
     homes_.make_room(one.list, one.before, one.after);
     vectors_.make_room(one.list, one.before, one.after);
     longest = std::max(longest, one.order.size());
+    rows += std::max(one.before, one.after);
   }
-  moved_.resize(longest);
-  one_item_.resize(std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()}));
+  const std::size_t useful = rows * (code_size_ + vectors_.item_size()) / kBytesOfThread;
+  scratch_.resize(std::clamp<std::size_t>(useful, 1, static_cast<std::size_t>(std::max(threads, 1))));
+  for (Scratch& scratch : scratch_) {
+    scratch.moved.resize(longest);
+    scratch.one_item.resize(std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()}));
+  }
   if (ids_) ids_->make_room(change.fresh);
 }
 
@@ -499,32 +507,44 @@ void Table::follow_ids(const ListChange& change, const Fresh& fresh) noexcept {
   if (change.after < change.before) remove_until(change.before);
 }
 
-void Table::apply(Change& change, const Fresh& fresh) noexcept {
-  const auto follow = [this](const ListChange& one, std::byte* items, const std::byte* new_items, std::size_t size) {
+void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& scratch) noexcept {
+  const auto follow = [&](std::byte* items, const std::byte* new_items, std::size_t size) {
     move_items(one, items, new_items, size);
-    if (!one.order.empty()) reorder(one.order, items, size, moved_, one_item_.data());
+    if (!one.order.empty()) reorder(one.order, items, size, scratch.moved, scratch.one_item.data());
   };
-  const auto follow_in = [&follow](Column& column, const ListChange& one, const std::byte* new_items) {
+  const auto follow_in = [&](Column& column, const std::byte* new_items) {
     if (column.item_size() == 0) return;
-    const std::size_t room = std::max(one.before, one.after);
-    follow(one, column.resize(one.list, room), new_items, column.item_size());
+    follow(column.resize(one.list, std::max(one.before, one.after)), new_items, column.item_size());
     column.resize(one.list, one.after);
   };
-  for (const ListChange& one : change.lists) {
-    if (ids_) follow_ids(one, fresh);
-    const Place place = places_[one.list];
-    follow(one, place.codes, fresh.codes, code_size_);
-    follow(one, place.ids, fresh.ids, sizeof(std::int64_t));
-    follow_in(homes_, one, fresh.homes);
-    follow_in(vectors_, one, fresh.vectors);
-    // For rows appended to an unsorted list, these are only the new labels.
-    std::byte* labels = labels_.resize(one.list, one.after);
-    const std::size_t kept = one.after - one.labels.size();
-    copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),
-               one.labels.size() * sizeof(std::int32_t));
-    sizes_[one.list] = one.after;
-    if (one.after == 0) places_[one.list] = {};
+  const Place place = places_[one.list];
+  follow(place.codes, fresh.codes, code_size_);
+  follow(place.ids, fresh.ids, sizeof(std::int64_t));
+  follow_in(homes_, fresh.homes);
+  follow_in(vectors_, fresh.vectors);
+  // For rows appended to an unsorted list, these are only the new labels.
+  std::byte* labels = labels_.resize(one.list, one.after);
+  const std::size_t kept = one.after - one.labels.size();
+  copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),
+             one.labels.size() * sizeof(std::int32_t));
+  sizes_[one.list] = one.after;
+  if (one.after == 0) places_[one.list] = {};
+}
+
+void Table::apply(Change& change, const Fresh& fresh) noexcept {
+  if (ids_)
+    for (const ListChange& one : change.lists) follow_ids(one, fresh);
+  std::atomic<std::size_t> next{0};
+  const auto take_lists = [&](Scratch& scratch) {
+    for (std::size_t i = next++; i < change.lists.size(); i = next++) apply_to_list(change.lists[i], fresh, scratch);
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (std::size_t t = 1; t < scratch_.size(); ++t) helpers.emplace_back(take_lists, std::ref(scratch_[t]));
+  } catch (const std::exception&) {  // fewer helpers do
   }
+  take_lists(scratch_[0]);
+  for (std::thread& helper : helpers) helper.join();
   n_ = n_ + change.fresh - change.removed;
   if (greatest_id_)
     for (const std::int64_t id : numbers<std::int64_t>(fresh.ids, change.fresh))

@@ -166,16 +166,22 @@ class Table {
   Change removal(std::span<const std::int64_t> rows) const;
   Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels) const;
 
-  // Allocates the memory of a change. Rows stay the same, also if this throws.
-  void make_room(const Change& change);
+  // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this throws.
+  void make_room(const Change& change, int threads);
   // Call this before FAISS's lists may move.
   void forget_places() noexcept { located_ = false; }
   // Records the new addresses of lists that change and have room for all rows.
   void locate(const InvertedLists& lists, const Change& change);
-  // Moves rows in FAISS's lists and in this table.
+  // Moves rows in FAISS's lists and in this table. Works alone if there is no memory to start threads.
   void apply(Change& change, const Fresh& fresh) noexcept;
 
  private:
+  // Memory to reorder a list.
+  struct Scratch {
+    std::vector<bool> moved;
+    std::vector<std::byte> one_item;
+  };
+
   std::span<const std::int32_t> labels_of(std::size_t list) const;
   std::span<const std::int64_t> ids_of(std::size_t list) const;
   SharedLabels flat_labels();
@@ -183,6 +189,7 @@ class Table {
   template <class Take>
   void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;
   void follow_ids(const ListChange& change, const Fresh& fresh) noexcept;
+  void apply_to_list(const ListChange& change, const Fresh& fresh, Scratch& scratch) noexcept;
   void homes_by_row();
   void references_from_homes();
 
@@ -195,8 +202,7 @@ class Table {
   bool checked_ = false;  // the initial labels
   std::optional<std::int64_t> greatest_id_;
   std::optional<IdMap> ids_;         // made when first needed
-  std::vector<bool> moved_;          // scratch for reordering a list
-  std::vector<std::byte> one_item_;  // scratch for one item
+  std::vector<Scratch> scratch_;     // of each thread
   std::mutex mutex_;                 // guards data that readers derive
 };
 

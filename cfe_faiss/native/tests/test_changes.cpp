@@ -127,7 +127,7 @@ struct Index {
 
   // Like the extension: steps that may fail come first, and the others do not allocate.
   void commit(Change& change, const Fresh& fresh) {
-    table.make_room(change);
+    table.make_room(change, 2);
     table.forget_places();
     for (const ListChange& one : change.lists)
       if (one.after > one.before) lists.resize(one.list, one.after);
@@ -307,7 +307,7 @@ TEST(a_change_for_which_memory_runs_out_changes_nothing) {
     const auto change_by = [&index](const auto& prepare, const Fresh& fresh) {
       Change change;
       until_memory_suffices([&] { change = prepare(); }, [&] { index.check_rows(); });
-      until_memory_suffices([&] { index.table.make_room(change); }, [&] { index.check_rows(); });
+      until_memory_suffices([&] { index.table.make_room(change, 2); }, [&] { index.check_rows(); });
       index.commit(change, fresh);
     };
     for (const std::size_t number : {60, 7, 1}) {  // in new memory, then in what is there already
