@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # --- instruction sets ---
@@ -835,18 +836,18 @@ class Unforked:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-class Reading:
-    """What ``with`` holds while it reads; the lock is left at the latest when this object goes."""
+class Reading(Generic[T]):
+    """Token that holds the read lock in ``with``; a deleted token leaves the lock."""
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> T: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-class Writing:
-    """What ``with`` holds while it writes; see :class:`Reading`."""
+class Writing(Generic[T]):
+    """Token that holds the write lock in ``with``; see :class:`Reading`."""
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> T: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
@@ -859,11 +860,17 @@ class ReadWriteLock:
     be. In the child of a fork the lock is open.
     """
 
-    def reading(self) -> Reading:
-        """Return what ``with`` takes to keep changes out."""
+    @overload
+    def reading(self, make: None = None) -> Reading[None]: ...
+    @overload
+    def reading(self, make: Callable[[], T]) -> Reading[T]:
+        """Return a context manager that holds the read lock; its value is ``make()``, called inside the lock."""
 
-    def writing(self) -> Writing:
-        """Return what ``with`` takes to keep everybody out."""
+    @overload
+    def writing(self, make: None = None) -> Writing[None]: ...
+    @overload
+    def writing(self, make: Callable[[], T]) -> Writing[T]:
+        """Return a context manager that holds the write lock; its value is ``make()``, called inside the lock."""
 
 # --- changing an index ---
 

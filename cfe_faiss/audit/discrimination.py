@@ -27,6 +27,7 @@ def discrimination_scores(  # noqa: PLR0913
     nprobe: int | None = None,
     recall: float | None = None,
     exact: bool = False,
+    memory: int | None = None,
     progress: bool = False,
 ) -> Frame:
     """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
@@ -49,9 +50,8 @@ def discrimination_scores(  # noqa: PLR0913
         bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
         Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
-    nprobe, recall, exact
-        Effort of the search, at most one of them, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+    nprobe, recall, exact, memory
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -87,7 +87,7 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
-    k, effort = as_count("k", k), finder.index.effort_of(nprobe, recall, exact)
+    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _marked(finder, sensitive, groups)
     members, places, _, I = audited_evidence(finder, nodes, k, effort, progress)

@@ -21,6 +21,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     per_node: bool = False,
     nprobe: int | None = None,
     recall: float | None = None,
+    memory: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -32,7 +33,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
         Knows the true classes; its searched nodes are compared.
     ks
         Points of the curve: numbers of pairs, each >= 1.
-    exact, per_node, nprobe, recall
+    exact, per_node, nprobe, recall, memory
         As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
     confidence
         Of the band, in (0, 1).
@@ -89,9 +90,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
     right = (truth == members.labels)[judged]
 
-    most, name = int(points.max(initial=1)), "Comparing" if progress else None
-    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall}
-    pairs = global_evidence(index, most, per_node=per_node, progress=name, **effort)
+    most = int(points.max(initial=1))
+    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
+    pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it belongs to the top k.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.tables import Ints
-from cfe_faiss.base.checks import as_names
+from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.search.query import Effort, Query
@@ -23,7 +23,14 @@ def audited_evidence(
     else:
         ids = np.unique(finder.searched("nodes", nodes))
         places = np.searchsorted(members.ids, ids)
-    return members, places, *finder.index.answer(Query(k, ids=ids), effort, "Searching" if progress else None)
+    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
+
+
+def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
+    """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
+    rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
+    known: Ints = rows[finder.labels[rows] != UNKNOWN]
+    return known
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

@@ -32,6 +32,7 @@ def consistency(  # noqa: PLR0913
     nprobe: int | None = None,
     recall: float | None = None,
     exact: bool = False,
+    memory: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -50,9 +51,8 @@ def consistency(  # noqa: PLR0913
     columns, bins, intersections
         Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
         list of columns, gives the line of all nodes only.
-    nprobe, recall, exact
-        Effort of the search, at most one of them, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+    nprobe, recall, exact, memory
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -92,9 +92,9 @@ def consistency(  # noqa: PLR0913
     0     all    0.4      5       2
     """
     index = finder.index
-    effort = index.effort_of(nprobe, recall, exact)
+    effort = index.as_effort(nprobe, recall, exact, memory)
     members, places, D, I = audited_evidence(finder, nodes, 1, effort, progress)
-    groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
+    groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
     same = _nearest_of_same_class(index, members, places, effort)

@@ -17,11 +17,11 @@ from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
-from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame
+from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
-from cfe_faiss.finder.table import call_on_table, codes_of, known_column
+from cfe_faiss.finder.table import call_on_table, check_column, codes_of
 from cfe_faiss.models.estimators import is_estimator
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
@@ -32,16 +32,6 @@ _MOST_VALUES = 10
 _CHECKED_BATCHES, _CHECKED_NODES = 4, 4
 """Batches, and nodes of each, that are also flipped alone to check the batches."""
 _ENTRY = ("node", "value", "flipped", "before", "after")
-
-_LIMITS = (
-    "Only the attribute's own features change. Others that depend on it, and the edges, stay as they are: this is the "
-    "model's direct use of the attribute, not what would have happened to another person.",
-    "A flipped node need not exist, and the model may never have seen one like it.",
-    "No change does not show that the attribute has no effect: other features may stand for it.",
-    "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are rather too narrow.",
-)
-_AT_ONCE = "All nodes were changed at once: a node's prediction may have changed for its neighbours' sake."
-_ALONE = "Each node was changed alone: what a change of its neighbours would do is not counted."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -225,7 +215,7 @@ def flip(  # noqa: PLR0913
         **entries,
         rates=_rates(run, groups, node, target, before[node] != after, confidence),
         transitions=moves,
-        limits=(*_LIMITS, _AT_ONCE if at_once else _ALONE),
+        limits=limits_of("flip", "flip_at_once" if at_once else "flip_alone"),
     )
 
 
@@ -258,7 +248,7 @@ class _Run:
 
 def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     """Return the run of a model of a table, in which one column is changed."""
-    frame, name = finder.data, known_column("name", name, finder.data)
+    frame, name = finder.data, check_column("name", name, finder.data)
     attribute = as_attributes(frame[[name]])[name]
     labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
     values, codes, first = _present(name, attribute.codes, labels)
@@ -432,7 +422,7 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
 
 def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
     n, names = len(finder.labels), as_names("by", by)
-    everyone = Grouping("all", ["all"], np.zeros(n, np.int64))
+    everyone = Grouping.of_all(n, "all")
     return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 

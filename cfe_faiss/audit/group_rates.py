@@ -13,9 +13,9 @@ from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
 from cfe_faiss.audit.intervals import normal_quantile, with_interval
-from cfe_faiss.audit.tables import Frame, TableResult, data_frame
+from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of
 from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.extras import extra
 
@@ -23,21 +23,6 @@ _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
 _VERDICTS = ("below 0.8", "below 1", "cannot tell", "no finding")
 """The strongest first: an attribute has the strongest verdict of its groups."""
-
-_LIMITS = (
-    "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
-    "Intervals treat people as independent draws from a larger population. In a graph neighbours influence each "
-    "other's predictions, and the intervals are rather too narrow.",
-    "Intervals and tests hold for all groups of one attribute at once, so the group that is selected most often may be "
-    "chosen from the data. Over several attributes and classes their p-values have to be adjusted.",
-    "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, are listed but not "
-    "ranked. They are neither the reference nor a finding, and their ratios have intervals for one group alone.",
-    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of such samples. Smaller '
-    "differences may exist.",
-    "The bounds hold whichever of the groups the unknown people belong to, not if they belong to a group of their own. "
-    "Of an intersection a person is unknown if any of the attributes is missing, so its bounds may be too wide.",
-    "Accuracy, error rates and equalised odds count the people with a true class only.",
-)
 
 # The categories of the EEO-1 report (component 1), in its order.
 _SEXES = (r"\b(male|men|man|m)\b", r"\b(female|women|woman|f)\b")
@@ -283,7 +268,7 @@ def group_metrics(  # noqa: PLR0913
         import pandas as pd
     return GroupMetrics(
         table=pd.concat(tables, ignore_index=True),
-        limits=_LIMITS,
+        limits=limits_of("group_metrics"),
         names=tuple(names),
         count=len(attributes.ids),
         classes=tuple(blocks),
@@ -304,24 +289,10 @@ class _Classes:
     class_names: tuple[str, ...] | None
 
 
-def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Grouping]:
+def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins) -> list[Grouping]:
     """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
-    names = list(attributes)
-    groups = [Grouping("all", [""], np.zeros(len(attributes.ids), np.int64), [()])]
-    found = groupings(attributes, attributes.ids, names, bins, crossed)
-    for group, own in zip(found, [[name] for name in names] + crossed, strict=True):
-        unknown = np.any([attributes[name].missing for name in own], axis=0)
-        members, rows = (
-            np.bincount(group.codes[mask], minlength=len(group.values)) for mask in (~unknown, slice(None))
-        )
-        # A group that only rows without a value belong to is the group of missing values.
-        kept = np.flatnonzero((members > 0) | (rows == 0)).tolist()
-        positions = np.full(len(group.values), UNKNOWN)
-        positions[kept] = np.arange(len(kept))
-        codes = np.where(unknown, UNKNOWN, positions[group.codes])
-        parts = group.parts or [(value,) for value in group.values]
-        groups.append(Grouping(group.name, [group.values[g] for g in kept], codes, [parts[g] for g in kept]))
-    return groups
+    ids = attributes.ids
+    return [Grouping.of_all(len(ids)), *known_groups(attributes, ids, bins=bins, intersections=crossed)]
 
 
 def _table(

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attribute, as_attributes
-from cfe_faiss.audit.tables import Floats, Ints, share
-from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.audit.tables import Bools, Floats, Ints, share
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 
 Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
@@ -42,6 +42,21 @@ class Grouping:
     parts: Sequence[tuple[str, ...]] = ()
 
     __repr__ = summary
+
+    @classmethod
+    def of_all(cls, n: int, value: str = "") -> Self:
+        """Return all nodes as one group."""
+        return cls("all", [value], np.zeros(n, np.int64), [()])
+
+    def without(self, missing: Bools) -> Self:
+        """Return the groups with code -1 for nodes with a missing value, without the group of only such nodes."""
+        known, rows = (np.bincount(self.codes[some], minlength=len(self.values)) for some in (~missing, slice(None)))
+        kept = np.flatnonzero((known > 0) | (rows == 0)).tolist()
+        positions = np.full(len(self.values), UNKNOWN)
+        positions[kept] = np.arange(len(kept))
+        parts = self.parts or [(value,) for value in self.values]
+        codes = np.where(missing, UNKNOWN, positions[self.codes])
+        return type(self)(self.name, [self.values[g] for g in kept], codes, [parts[g] for g in kept])
 
 
 def groupings(
@@ -109,6 +124,23 @@ def groupings(
     whole = {name: _grouping(attributes[name], explicit.get(name), default) for name in needed}
     chosen = [whole[name] for name in wanted] + [_intersection([whole[name] for name in names]) for names in crossed]
     return [replace(group, codes=group.codes[rows]) for group in chosen]
+
+
+def known_groups(
+    attributes: Attributes,
+    ids: Ints,
+    names: Sequence[str] | None = None,
+    bins: Bins = DEFAULT_BINS,
+    intersections: Sequence[Sequence[str]] = (),
+) -> list[Grouping]:
+    """Return groups as :func:`groupings` does, but of known values only: the code of a missing one is -1."""
+    rows, names = attributes.rows(ids), list(attributes) if names is None else names
+    found = groupings(attributes, ids, names, bins, intersections)
+    parts = [*([name] for name in names), *intersections]
+    return [
+        group.without(np.any([attributes[str(name)].missing[rows] for name in own], axis=0))
+        for group, own in zip(found, parts, strict=True)
+    ]
 
 
 def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:

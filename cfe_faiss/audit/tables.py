@@ -1,7 +1,10 @@
 """Tables and results of the audits, and names of their array types."""
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -36,6 +39,16 @@ class TableResult:
     def to_frame(self) -> Frame:
         """Return a copy of the table."""
         return self.table.copy()
+
+
+@cache
+def _limits() -> dict[str, list[str]]:
+    return tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
+
+
+def limits_of(*names: str) -> tuple[str, ...]:
+    """Return sentences of limits.toml, which say what the numbers of an audit do not show."""
+    return tuple(sentence for name in names for sentence in _limits()[name])
 
 
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:

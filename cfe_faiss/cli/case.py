@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
+from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
@@ -18,6 +18,7 @@ from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
+from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.index.protocol import EvidenceIndex
 
 
@@ -68,7 +69,7 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def left_out(case: Case, names: Sequence[str]) -> list[str]:
+def find_left_out(case: Case, names: Sequence[str]) -> list[str]:
     """Return the attributes to leave out of the vectors. A column of many texts is not part of them.
 
     Raises
@@ -90,11 +91,8 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     ValueError
         If there is no such class.
     """
-    if text in names:
-        return list(names).index(text)
-    if text.isdecimal() and int(text) < len(names):
-        return int(text)
-    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}{did_you_mean(text, names)}")
+    given = int(text) if text.isdecimal() and text not in names else text
+    return int(class_numbers(option, given, names, len(names))[0])
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
@@ -131,7 +129,7 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
         labels, _ = read_labels(arguments.predictions, len(data.x), data.class_names)
         return Case(data, labels, data, ids)
     name = arguments.model or "gcn"
-    model, predicted = trained(name, data, arguments.seed)
+    model, predicted = train_model(name, data, arguments.seed)
     return Case(data, predicted, data, ids, model, name)
 
 
@@ -145,7 +143,7 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
     if not predict or not name:
         return Case(data, data.predicted if predict else None, data.attributes, data.ids)
     graph: Any = data.to_pyg(arguments.seed)
-    model, predicted = trained(name, graph, arguments.seed)
+    model, predicted = train_model(name, graph, arguments.seed)
     return Case(graph, predicted, data.attributes, data.ids, model, name)
 
 
@@ -167,7 +165,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
     )
 
 
-def trained(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
+def train_model(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
     """Train a model on a graph; return it and its predictions."""
     from cfe_faiss import models
 

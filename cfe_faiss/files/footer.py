@@ -52,10 +52,10 @@ Source = Path | str
 
 def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
     """Write an evidence index, already checked by :func:`kind_of`, to an empty file."""
-    with index.reading():
+    with index.reading() as snapshot:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
-            arrays["list_checksums"] = index.snapshot().native.checksums().reshape(-1, 2)
+            arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
         faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
         _append_footer(file, kind_of(index), parameters, arrays)
         _check_written(file, source)

@@ -67,12 +67,15 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
 
 def check_not_mapped(paths: Iterable[Path]) -> None:
     """Raise ValueError if this process maps one of the files. Only Linux lists mapped files; others are not checked."""
+    paths = [path for path in paths if path.exists()]
+    lines = _MAPS.read_bytes().splitlines() if paths and _MAPS.exists() else []
+    names = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
     mapped = set()
-    for line in _MAPS.read_bytes().splitlines() if _MAPS.exists() else ():
-        with suppress(OSError, IndexError):  # a removed file; an anonymous map
-            mapped.add(Path(os.fsdecode(line.split(maxsplit=5)[5])).stat()[1:3])
+    for name in names:
+        with suppress(OSError):  # a removed file, or memory that is not a file
+            mapped.add(Path(os.fsdecode(name)).stat()[1:3])
     for path in paths:
-        if path.exists() and path.stat()[1:3] in mapped:
+        if path.stat()[1:3] in mapped:
             raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")
 
 

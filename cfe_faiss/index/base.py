@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
 from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_unit_rows
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
@@ -33,9 +35,9 @@ class EvidenceMixin(SearchingMixin):
     FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is derived from these
     two on first use and cached until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
-    Readers hold the read lock (:meth:`reading`) and take one :meth:`snapshot`. Writers hold the write lock
-    (:meth:`changing`) and pass the change to a :class:`cfe_faiss.index.transaction.Transaction`. It prepares the new
-    data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
+    Readers hold the read lock and get a snapshot: ``with index.reading() as snapshot``. Writers hold the write lock and
+    get a :class:`cfe_faiss.index.transaction.Transaction`: ``with index.changing() as transaction``. It prepares the
+    new data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
     """
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
@@ -98,12 +100,12 @@ class EvidenceMixin(SearchingMixin):
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
         self._table, self._state, self.refusal, self.checks = table, None, "", None
 
-    def reading(self) -> Reading:
-        """Return a context manager that holds the read lock: the index does not change inside it."""
-        return self._lock.reading()
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot, which does not change inside."""
+        return self._lock.reading(self.snapshot)
 
     def snapshot(self) -> Snapshot:
-        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
+        """Return the current snapshot; the caller holds the lock."""
         id_map.check_unchanged(self.ntotal, len(self._table))
         state = self._state
         if state is not None and self._unchecked is None and self._is_current(state):
@@ -124,31 +126,33 @@ class EvidenceMixin(SearchingMixin):
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
-        with self._lock.reading():
-            own = self.snapshot()
+        with self.reading() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
 
     @contextmanager
     def _unchanged(self, snapshot: Snapshot) -> Iterator[None]:
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
-        with self._lock.reading():
-            if self.snapshot().native is not snapshot.native:
+        with self.reading() as now:
+            if now.native is not snapshot.native:
                 raise RuntimeError("the index has changed since storage() was called; call it again")
             yield
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
-        with self._lock.reading():
-            return self.snapshot().members
+        with self.reading() as snapshot:
+            return snapshot.members
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def changing(self) -> Writing:
-        """Return a context manager that holds the write lock; raise RuntimeError if the index is read-only."""
+    def changing(self) -> Writing[Transaction]:
+        """Return a context manager that holds the write lock and returns a :class:`Transaction`.
+
+        Raise RuntimeError if the index is read-only.
+        """
         if self.refusal:
             raise RuntimeError(self.refusal)
-        return self._lock.writing()
+        return self._lock.writing(partial(Transaction, self))
 
     def _forgetting(self) -> list[Step]:
         """Return the steps that drop derived data."""
@@ -167,7 +171,16 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        commit(self._table, change, lists, *new, self._forgetting_lists(change.lists()) + before, undo, after)
+        commit(
+            self._table,
+            change,
+            lists,
+            *new,
+            self._forgetting_lists(change.lists()) + before,
+            undo,
+            after,
+            num_threads(),
+        )
 
     def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors with the classes that the model predicts for them.
@@ -204,8 +217,8 @@ class EvidenceMixin(SearchingMixin):
         self._add(X, id_map.unknown_labels(len(X)), None)
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
-        with self.changing():
-            Transaction(self).insert(X, labels, ids)
+        with self.changing() as transaction:
+            transaction.insert(X, labels, ids)
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Assign new classes to stored vectors, for example from another model. The clustering does not change.
@@ -222,8 +235,8 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If an argument is invalid. The index is then unchanged.
         """
-        with self.changing():
-            Transaction(self).relabel(*id_map.relabelled_rows(self.snapshot(), labels, ids))
+        with self.changing() as transaction:
+            transaction.relabel(*id_map.relabelled_rows(transaction.snapshot, labels, ids))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors and return their number.
@@ -240,10 +253,10 @@ class EvidenceMixin(SearchingMixin):
             If ``x`` has another type. The index is then unchanged.
         """
         x = self._without_callbacks(x, "x")
-        with self.changing():
-            gone = selected_rows(x, self.snapshot(), "x")
+        with self.changing() as transaction:
+            gone = selected_rows(x, transaction.snapshot, "x")
             if len(gone):
-                Transaction(self).remove(gone)
+                transaction.remove(gone)
         return len(gone)
 
     def reset(self) -> None:
@@ -306,8 +319,7 @@ class EvidenceMixin(SearchingMixin):
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
         found: NDArray[np.float32] = written("x", X, x)
         return found
@@ -347,8 +359,7 @@ class EvidenceMixin(SearchingMixin):
             If ``label`` is invalid.
         """
         wanted = as_labels("label", np.asarray([label]), 1)[0]
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             self._check_mapped()
             stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
             others = snapshot.ids()[snapshot.labels != wanted]

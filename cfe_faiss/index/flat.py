@@ -136,7 +136,7 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
 
     # --- search ------------------------------------------------------------------------------------------------------
 
-    def _given(self, params: Any) -> Any:
+    def _copy_parameters(self, params: Any) -> Any:
         # FAISS's id map replaces the selector in the parameters during a search, so threads must not share them.
         return faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
 

@@ -160,9 +160,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         TypeError, ValueError
             If an argument is invalid, or the index is empty.
         """
-        effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        with self.reading() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             self._pinned = Derived.of(snapshot).prepare()
@@ -173,8 +172,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def prepare_again(self) -> None:
         """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
         if self._pinned is not None and not is_mapped(self):
-            with self._lock.reading():
-                Derived.of(self.snapshot()).prepare()
+            with self.reading() as snapshot:
+                Derived.of(snapshot).prepare()
             self._search_one()
 
     def _search_one(self) -> None:
@@ -185,8 +184,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
-            with suppress(MemoryError), self._lock.reading():  # the vectors are stored
-                _ = Derived.of(self.snapshot()).single
+            with suppress(MemoryError), self.reading() as snapshot:  # the vectors are stored
+                _ = Derived.of(snapshot).single
 
     # --- codec ------------------------------------------------------------------------------------------------------
 
@@ -494,7 +493,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         routed = self.routing == "evidence" and n
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
         known = Derived.of(snapshot).calibrations if self._pinned else {}
-        arrays |= calibration_arrays(known, self.own_effort())
+        arrays |= calibration_arrays(known, self.default_effort())
         return in_memory(self), parameters, arrays
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
@@ -515,7 +514,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
             self._pinned = Choice(*parameters["choice"].split("/"))
-            self._calibrations = calibrations_from(arrays, self.own_effort())
+            self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.layout import list_sizes
 
@@ -144,7 +143,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
         units = as_unit_rows("ivf", X[order])
-        Transaction(index).append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
+        with index.changing() as transaction:
+            transaction.append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
         return index
 
     def __repr__(self) -> str:

@@ -146,9 +146,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         centroids = np.ascontiguousarray(self._all_centroids()[0])
         return PqCodes(np.ascontiguousarray(codewords.transpose(0, 2, 1)), centroids)
 
-    def own_effort(self) -> Effort:
+    def default_effort(self) -> Effort:
         """Return the default effort of the index."""
-        return super().own_effort()._replace(k_factor=_checked(self.k_factor))
+        return super().default_effort()._replace(k_factor=_checked(self.k_factor))
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
         """Not supported: codes cannot be decoded exactly; use add_with_labels."""

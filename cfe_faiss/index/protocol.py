@@ -1,5 +1,7 @@
 """The interface of every evidence index in this process: what a caller may use, whatever the kind."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Reading, Writing
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.snapshot import Members, Snapshot
-from cfe_faiss.search.answer import Ranges
-from cfe_faiss.search.query import Effort, Queries, Query, Results
+from cfe_faiss.search.query import Effort, Queries, Query, Ranges, Results
 
 
 @runtime_checkable
@@ -65,7 +67,7 @@ class EvidenceIndex(Protocol):
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return D, I: the evidence of vectors with their predicted classes."""
 
@@ -79,7 +81,7 @@ class EvidenceIndex(Protocol):
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return D, I: the evidence of stored rows."""
 
@@ -97,29 +99,24 @@ class EvidenceIndex(Protocol):
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
         """Do the first-use work of searches now, and keep its results for the index file."""
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D, I of a query."""
 
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
-    ) -> Results:
+    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Return D, I of a query for whoever is inside of :meth:`reading`."""
 
-    def effort_of(
+    def as_effort(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
         """Return the effort of a search with these arguments, checked."""
 
-    def settled(self, effort: Effort) -> Effort:
+    def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort with what it leaves open taken from the index."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def reading(self) -> Reading:
-        """Return what ``with`` takes to keep changes out."""
-
-    def snapshot(self) -> Snapshot:
-        """Return the index as it is, for whoever is inside of :meth:`reading` or :meth:`changing`."""
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot."""
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only."""
@@ -132,8 +129,8 @@ class EvidenceIndex(Protocol):
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def changing(self) -> Writing:
-        """Return what ``with`` takes to keep everybody out."""
+    def changing(self) -> Writing[Transaction]:
+        """Return a context manager that holds the write lock and returns a transaction."""
 
     def train(self, x: ArrayLike) -> None:
         """Learn the lists from vectors."""

@@ -9,17 +9,16 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import ListChecks, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
-from cfe_faiss.index.stock import like, reading, written
+from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import raw
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
-from cfe_faiss.search.answer import Ranges
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Calibration, Effort, Queries, Query, Results
+from cfe_faiss.search.query import Calibration, Effort, Queries, Query, Ranges, Results
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
@@ -31,11 +30,11 @@ class Searches:
 
     d: int
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k)."""
         raise NotImplementedError
 
-    def effort_of(
+    def as_effort(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
         """Check the arguments and return them as an Effort."""
@@ -56,7 +55,7 @@ class Searches:
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return the k most similar stored vectors of other classes than the queries'.
 
@@ -89,7 +88,7 @@ class Searches:
             Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
             passes. Result arrays are not included.
         progress
-            Title of the progress bar; None shows no bar.
+            Whether to show a progress bar on standard error.
 
         Returns
         -------
@@ -109,7 +108,7 @@ class Searches:
                 return found
         X = as_unit_rows("xq", xq, self.d)
         query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
-        return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
+        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def search_stored(  # noqa: PLR0913
         self,
@@ -121,7 +120,7 @@ class Searches:
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
         """Return the evidence of stored vectors, as :meth:`search_evidence` does.
 
@@ -143,7 +142,7 @@ class Searches:
             If an argument is invalid, or an id is not in the index.
         """
         query = Query(as_count("k", k), ids=ids, sel=sel)
-        return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
+        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
 
 class SearchingMixin(Searches):
@@ -165,27 +164,31 @@ class SearchingMixin(Searches):
     # Attributes of the FAISS base class.
     this: Any
 
-    def snapshot(self) -> Snapshot:
-        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot."""
         raise NotImplementedError
 
-    def own_effort(self) -> Effort:
+    def snapshot(self) -> Snapshot:
+        """Return the current snapshot; the caller holds the lock."""
+        raise NotImplementedError
+
+    def default_effort(self) -> Effort:
         """Return the default effort of the index: exact search."""
         return _EXACTLY
 
-    def settled(self, effort: Effort) -> Effort:
+    def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort completed with the settings of the index; raise ValueError for ``nprobe`` without lists."""
         if effort.nprobe is not None and not self.has_lists:
             raise ValueError(f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}")
-        return effort.over(self.own_effort())
+        return effort.with_defaults(self.default_effort())
 
-    def effort_of(
+    def as_effort(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
         """Return the checked effort of a search; raise ValueError for ``nprobe`` without lists."""
         effort = Effort.of(nprobe, recall, exact, memory)
         if nprobe is not None:
-            self.settled(effort)
+            self.resolve_effort(effort)
         return effort
 
     @property
@@ -195,11 +198,11 @@ class SearchingMixin(Searches):
 
     # --- answer: the common entry point of all searches -------------------------------------------------------------
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
-        with self._lock.reading():
-            return answers.search(query.on(self.snapshot()), self.settled(effort), progress)
+        with self.reading() as snapshot:
+            return self.answer_on(snapshot, query, effort, progress)
 
     def without_callbacks(self, query: Query) -> Query:
         """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
@@ -211,8 +214,8 @@ class SearchingMixin(Searches):
         """Return the selector, or the ids that it accepts if it calls Python."""
         if not calls_python(sel):
             return sel
-        with self._lock.reading():
-            ids = self.snapshot().row_ids
+        with self.reading() as snapshot:
+            ids = snapshot.row_ids
         return accepted(sel, ids, name)
 
     def _parameters_without_callbacks(self, params: Any) -> Any:
@@ -222,12 +225,10 @@ class SearchingMixin(Searches):
         sel = selector_of(params)
         return with_ids(params, self._without_callbacks(sel, "params.sel")) if calls_python(sel) else params
 
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
-    ) -> Results:
+    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
-        bound = query.on(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, self.settled(effort), progress)
+        bound = query.bind(snapshot) if isinstance(query, Query) else query
+        return answers.search(bound, self.resolve_effort(effort), _title(progress))
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
@@ -243,8 +244,7 @@ class SearchingMixin(Searches):
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
-            with self._lock.reading():
-                snapshot = self.snapshot()
+            with self.reading() as snapshot:
                 searcher = Derived.of(snapshot).single if snapshot.n else None
                 if searcher is None:
                     return None
@@ -288,12 +288,12 @@ class SearchingMixin(Searches):
         X = as_unit_rows("xq", xq, self.d)
         labels = as_labels("labels_q", labels_q, len(X))
         number = as_number("threshold", threshold, -np.inf, np.inf)
-        return self._within(Query(threshold=number, X=X, labels=labels, sel=sel))
+        return self._search_range(Query(threshold=number, X=X, labels=labels, sel=sel))
 
-    def _within(self, query: Query) -> Ranges:
+    def _search_range(self, query: Query) -> Ranges:
         query = self.without_callbacks(query)
-        with self._lock.reading():
-            return answers.within(self.snapshot(), query)
+        with self.reading() as snapshot:
+            return answers.search_range(query.bind(snapshot), float(query.threshold or 0))
 
     # --- FAISS's search methods -------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class SearchingMixin(Searches):
             found = self._at_once(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
                 return found
-        found = self.answer(self._asked("search", x, params, stock, k=as_count("k", k)), params.effort)
+        found = self.answer(self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort)
         return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
 
     def search_and_reconstruct(
@@ -354,9 +354,8 @@ class SearchingMixin(Searches):
         name = "search_and_reconstruct"
         if not isinstance(params, EvidenceParameters):
             return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
-        query = self.without_callbacks(self._asked(name, x, params, stock, k=as_count("k", k)))
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        query = self.without_callbacks(self._make_query(name, x, params, stock, k=as_count("k", k)))
+        with self.reading() as snapshot:
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
@@ -366,7 +365,7 @@ class SearchingMixin(Searches):
             for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
         )
 
-    assign = reading("assign")
+    assign = lock_method("assign")
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors above a similarity, as ``faiss.Index.range_search``; with parameters, all evidence.
@@ -378,10 +377,10 @@ class SearchingMixin(Searches):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
         number = as_number("thresh", thresh, -np.inf, np.inf)
-        lims, D, I = self._within(self._asked("range_search", x, params, stock, threshold=number))
+        lims, D, I = self._search_range(self._make_query("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
 
-    def _asked(
+    def _make_query(
         self, method: str, x: ArrayLike, params: EvidenceParameters, stock: dict[str, Any], **many: Any
     ) -> Query:
         """Return the query of ``params`` for vectors ``x``; raise TypeError if arguments of FAISS are given, too."""
@@ -400,7 +399,9 @@ class SearchingMixin(Searches):
         method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
         with self._lock.reading():
             self._check_probed(about[0], params)
-            return method(self, *about, **further, **({} if params is None else {"params": self._given(params)}))
+            if params is not None:
+                further = {**further, "params": self._copy_parameters(params)}
+            return method(self, *about, **further)
 
     def _check_mapped(self, lists: NDArray[np.int64] | None = None) -> None:
         """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
@@ -410,13 +411,14 @@ class SearchingMixin(Searches):
     def _check_probed(self, x: Any, params: Any) -> None:
         """Compare the lists that a plain search may read with their checksums."""
 
-    def _given(self, params: Any) -> Any:
+    def _copy_parameters(self, params: Any) -> Any:
+        """Return FAISS's search parameters as an object that no other thread changes."""
         return params
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
-        with self._lock.reading():
-            return dict.fromkeys(self.snapshot().class_counts[0].tolist(), 1.0)
+        with self.reading() as snapshot:
+            return dict.fromkeys(snapshot.class_counts[0].tolist(), 1.0)
 
     @property
     def choice(self) -> Element | None:
@@ -438,8 +440,8 @@ class SearchingMixin(Searches):
         """
         as_count("k", k)
         Effort.of(recall=recall)
-        with self._lock.reading():
-            _ = self.snapshot().members
+        with self.reading() as snapshot:
+            _ = snapshot.members
 
     def prepare_again(self) -> None:
         """Derive the data of an index that was prepared before it was written; nothing for an exact index."""
@@ -447,6 +449,10 @@ class SearchingMixin(Searches):
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
+
+
+def _title(progress: bool) -> str | None:
+    return "Searching" if progress else None
 
 
 class ListSearchingMixin(SearchingMixin):
@@ -457,7 +463,7 @@ class ListSearchingMixin(SearchingMixin):
     has_lists: bool = True
     nprobe: int
 
-    def own_effort(self) -> Effort:
+    def default_effort(self) -> Effort:
         """Return the default effort of the index: ``nprobe`` lists."""
         return Effort(self.nprobe, complete=self.complete, routing=self.routing)
 
@@ -527,9 +533,8 @@ class ListSearchingMixin(SearchingMixin):
 
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
-        effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        with self.reading() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
@@ -542,7 +547,7 @@ class ListSearchingMixin(SearchingMixin):
         *,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
         """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
 
@@ -570,9 +575,9 @@ class ListSearchingMixin(SearchingMixin):
         addition to the search, this takes the time to compare every query with every centroid.
         """
         query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
-        effort = Effort.of(nprobe, memory=memory).over(self.own_effort())
-        with self._lock.reading():
-            return answers.certified(query.on(self.snapshot()), effort, progress)
+        effort = Effort.of(nprobe, memory=memory).with_defaults(self.default_effort())
+        with self.reading() as snapshot:
+            return answers.search_certified(query.bind(snapshot), effort, _title(progress))
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:
@@ -590,6 +595,6 @@ class ListSearchingMixin(SearchingMixin):
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 
-    search_and_return_codes = reading("search_and_return_codes")
-    search_preassigned = reading("search_preassigned")
-    range_search_preassigned = reading("range_search_preassigned")
+    search_and_return_codes = lock_method("search_and_return_codes")
+    search_preassigned = lock_method("search_preassigned")
+    range_search_preassigned = lock_method("range_search_preassigned")

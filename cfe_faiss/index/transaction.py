@@ -1,4 +1,4 @@
-"""Changes of an index, for callers inside ``index.changing()``. Each is prepared separately and committed atomically.
+"""Changes of an index, for ``with index.changing() as transaction``. Each is prepared aside and committed atomically.
 
 ``also`` are further steps of the same commit, such as ``setting(owner, name, value)``. They keep the data of an owner
 consistent with its index: both change, or neither.
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step
 from cfe_faiss.rows.layout import Bytes
+from cfe_faiss.rows.snapshot import Snapshot
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int32]
@@ -24,6 +25,12 @@ class Transaction:
     def __init__(self, index: Any) -> None:
         self._index = index
         self._lists = index._faiss_lists()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The current snapshot."""
+        snapshot: Snapshot = self._index.snapshot()
+        return snapshot
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ids:
         """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""

@@ -19,9 +19,7 @@ with extra("gnn"):
 _CUT = "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give the predictions"
 
 
-def called_by_batches(
-    model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]
-) -> Predictions:
+def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]) -> Predictions:
     """Return the class of every node of ``data``, without scores, from a call of ``model`` for each batch.
 
     Each batch is moved to the model's device. Memory: one batch, and 4 bytes per node for the classes.

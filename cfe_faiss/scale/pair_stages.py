@@ -20,7 +20,7 @@ from cfe_faiss.base.temporary import release
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.index_stages import opened
+from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import owners_of
@@ -61,7 +61,7 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
 
 def cut_into_groups(task: Task, groups: int, shards: int) -> None:
     """Write the lists in the order of their groups, the directions, and a lower bound for the best pairs."""
-    index = opened(task)
+    index = open_index(task)
     storage = index.storage()
     sizes = np.diff(storage.starts)
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
@@ -85,7 +85,7 @@ def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) 
 
 def sketch(task: Task, groups: int) -> Mapping[str, Any]:
     """Write the tree of a group."""
-    index = opened(task)
+    index = open_index(task)
     storage = index.storage()
     borders = storage.n * task.block // groups, storage.n * (task.block + 1) // groups
     rows = _rows_between(storage, task.read("groups", 0, "lists"), *borders)
@@ -182,7 +182,7 @@ class _Join:
 
 def _join_of(task: Task, groups: int) -> _Join | None:
     """Return the joins of a task; None if its group is empty."""
-    index = opened(task)
+    index = open_index(task)
     own = _read(task, index.storage(), task.block)
     return None if own is None else _Join(task, index, own, partners_of(task.block, groups))
 

@@ -57,9 +57,11 @@ class ServedEvidenceIndex(Searches):
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
-        return self._asked("answer", query, effort)
+        if progress:
+            raise ValueError("progress must be False: the replicas of a served index report none, got True")
+        return self._ask("answer", query, effort)
 
     def processes(self) -> list[int]:
         """Return the process id of each replica on its machine."""
@@ -79,7 +81,7 @@ class ServedEvidenceIndex(Searches):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _asked(self, method: str, *arguments: Any, **how: Any) -> Results:
+    def _ask(self, method: str, *arguments: Any, **how: Any) -> Results:
         if not self._replicas:
             raise RuntimeError("the index was closed")
         errors = self._ray.exceptions

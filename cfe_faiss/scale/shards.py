@@ -31,7 +31,6 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
@@ -134,13 +133,13 @@ def read(folder: Path, known: Shards | None = None) -> Shards:
     while True:
         manifest = _read_manifest(folder)
         try:
-            return opened(folder, manifest, known)
+            return open_shards(folder, manifest, known)
         except FileNotFoundError:  # unless a writer has replaced the shards meanwhile
             if _read_manifest(folder) == manifest:
                 raise
 
 
-def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) -> Shards:
+def open_shards(folder: Path, manifest: dict[str, Any], known: Shards | None = None) -> Shards:
     """Open the shards of a checked manifest; errors as of :func:`read`."""
     entries = [] if known is None else known.manifest["shards"]
     indexes = tuple(
@@ -156,16 +155,16 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
     for index in indexes:
         for name, value in manifest["parameters"].items():
             if getattr(index, name) != value:
-                raise _damaged(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
+                raise _damage(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
         if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
-            raise _damaged(folder, "its shards have different centroids")
+            raise _damage(folder, "its shards have different centroids")
     for index in indexes:
         if index.own_fields:  # opened just now, and still with separate centroids
             index.share_centroids(quantizer, centroids)
     sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
     holders = np.count_nonzero(sizes, axis=0)
     if (holders > 1).any():
-        raise _damaged(folder, f"list {np.argmax(holders > 1)} lies in several shards")
+        raise _damage(folder, f"list {np.argmax(holders > 1)} lies in several shards")
     return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
 
 
@@ -182,28 +181,28 @@ def warn_of_unchecked(shards: Shards) -> None:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     with open_regular(folder / MANIFEST) as file:
-        return _parsed(folder, file.read())
+        return _parse(folder, file.read())
 
 
-def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
+def _parse(folder: Path, content: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(content)
         kind, version = manifest["format"], manifest["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
+        raise _damage(folder, f"{MANIFEST} does not list shards: {error!r}") from error
     if kind != _FORMAT or version not in (1, _VERSION):
         raise ValueError(
             f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads versions 1 to {_VERSION}"
         )
     if version == _VERSION and manifest.get("crc32") != _checksum_of(manifest):
-        raise _damaged(folder, f"the checksum of {MANIFEST} does not match")
+        raise _damage(folder, f"the checksum of {MANIFEST} does not match")
     try:
         parameters = {name: manifest["parameters"][name] for name in _PARAMETERS}
         shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
     except (KeyError, TypeError) as error:
-        raise _damaged(folder, f"{MANIFEST} is not complete: {error!r}") from error
+        raise _damage(folder, f"{MANIFEST} is not complete: {error!r}") from error
     if not shards:
-        raise _damaged(folder, f"{MANIFEST} names no shard")
+        raise _damage(folder, f"{MANIFEST} names no shard")
     for number, shard in enumerate(shards):
         path_within(folder, shard["file"], f"{folder / MANIFEST}, shard {number},")
     return {"parameters": parameters, "shards": shards}
@@ -213,10 +212,10 @@ def _read_shard(folder: Path, entry: dict[str, Any]) -> IndexEvidenceIVF:
     path = folder / entry["file"]
     actual = _entry_of(path)
     if actual != entry:
-        raise _damaged(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
+        raise _damage(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
     index = read_index(path, faiss.IO_FLAG_MMAP)
     if type(index) is not IndexEvidenceIVF or index.partitions > 1:
-        raise _damaged(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
+        raise _damage(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
     return index
 
 
@@ -225,7 +224,7 @@ def _entry_of(path: Path) -> dict[str, Any]:
     return {"file": path.name, "size": path.stat().st_size, "crc32": read_header(path)["payload"]["crc32"]}
 
 
-def _damaged(folder: Path, why: str) -> ValueError:
+def _damage(folder: Path, why: str) -> ValueError:
     return ValueError(f"the shards in {folder} are damaged: {why}")
 
 
@@ -244,12 +243,12 @@ def writing(folder: Path) -> Iterator[None]:
             _remove_unlisted(folder, before)
 
 
-def prepared_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
+def prepare_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
     """Write a list of shards under another name, to be renamed; return its path and content."""
     content = manifest_of(paths)
     with new_file(folder / _PREPARED, overwrite=True) as file:
         file.write(content)
-    return folder / _PREPARED, _parsed(folder, content)
+    return folder / _PREPARED, _parse(folder, content)
 
 
 def manifest_of(paths: Sequence[Path]) -> bytes:
@@ -331,8 +330,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
         check_not_mapped(folder.iterdir())
     with writing(folder):
         paths = _new_paths(folder, number)
-        with index.reading():
-            snapshot = index.snapshot()
+        with index.reading() as snapshot:
             sizes = np.diff(snapshot.starts)
             filled = int(np.count_nonzero(sizes))
             if number > filled:
@@ -368,7 +366,8 @@ def append_rows(
 ) -> None:
     """Append unit vectors to given lists of an index of one partition."""
     codes = np.ascontiguousarray(X).view(np.uint8)
-    Transaction(index).append(codes, labels, ids, lists[None])
+    with index.changing() as transaction:
+        transaction.append(codes, labels, ids, lists[None])
 
 
 def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
@@ -483,12 +482,14 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
 
 def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
     """Change the labels of all rows, (n,)."""
-    Transaction(index).relabel(np.arange(len(labels)), labels)
+    with index.changing() as transaction:
+        transaction.relabel(np.arange(len(labels)), labels)
 
 
 def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
     """Remove the marked rows, (n,)."""
-    Transaction(index).remove(np.flatnonzero(gone))
+    with index.changing() as transaction:
+        transaction.remove(np.flatnonzero(gone))
 
 
 def edits_of(
@@ -519,7 +520,7 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
         yield rows
 
 
-def relabelled(snapshot: Snapshot, blocks: Iterable[Any]) -> NDArray[np.int32]:
+def relabel_in_blocks(snapshot: Snapshot, blocks: Iterable[Any]) -> NDArray[np.int32]:
     """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
     result = snapshot.labels.copy()
     for rows, labels in _each_block(

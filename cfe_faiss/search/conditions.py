@@ -185,21 +185,30 @@ class Conditions:
             meets &= changed <= self.max_changed
         return meets
 
+    def meet_all(self, x: Side, y: Side, *, either: bool = False) -> Bools:
+        """Return a mask of the pairs that meet all conditions, as :meth:`meet` does for all but the graph's."""
+        meets = self.meet(x, y, either=either)
+        if self.surroundings is not None:
+            source, target = np.broadcast_arrays(x.nodes, y.nodes)
+            meets[meets] = self.surroundings.hold(source[meets], target[meets])
+        return meets
+
     def allow(self, source: Ints, target: Ints) -> Bools:
         """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
         allowed: Bools = self.usable[source] & self.usable[target]
-        x, y = self.rows[source[allowed]], self.rows[target[allowed]]
-        meets = self.meet(x, y, either=self.directed)
-        if self.surroundings is not None:
-            meets[meets] = self.surroundings.hold(x.nodes[meets], y.nodes[meets])
-        allowed[allowed] = meets
+        allowed[allowed] = self.meet_all(self.rows[source[allowed]], self.rows[target[allowed]], either=self.directed)
         return allowed
 
 
-def conditions(
-    where: Constraints, ids: Ints, labels: NDArray[np.int32], attributes: Any = None, graph: Any = None
-) -> Conditions:
-    """Return constraints as conditions on the rows of an index.
+def make_conditions(
+    where: Constraints,
+    ids: Ints,
+    labels: NDArray[np.int32],
+    attributes: Any = None,
+    graph: Any = None,
+    queries: Any = None,
+) -> tuple[Conditions, tuple[Side, Bools]]:
+    """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
     Parameters
     ----------
@@ -211,22 +220,13 @@ def conditions(
         Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes` accepts.
     graph
         Graph in a form that :func:`cfe_faiss.graph.as_graph` accepts; its nodes are the ids.
+    queries
+        Attributes of queries that are not stored, in a form that ``as_attributes`` accepts: row i is query i.
 
     Raises
     ------
     TypeError, ValueError
         If ``where`` does not fit the attributes or the graph, or they do not fit the ids.
-    """
-    made, _ = with_queries(where, ids, labels, attributes, graph, None)
-    return made
-
-
-def with_queries(
-    where: Constraints, ids: Ints, labels: NDArray[np.int32], attributes: Any, graph: Any, queries: Any
-) -> tuple[Conditions, tuple[Side, Bools]]:
-    """Return the conditions, and the side and the mask of usable queries for queries that are not stored.
-
-    ``queries`` holds the attributes of the queries, in a form that ``as_attributes`` accepts: row i is query i.
     """
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
@@ -250,7 +250,7 @@ def with_queries(
         evidence,
         np.concatenate([ids, np.full(total - n, UNKNOWN)]),
     )
-    made = Conditions(
+    of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
         limits=columns.limits,
@@ -260,7 +260,7 @@ def with_queries(
         uses=where.uses,
         missing={name: int(count) for name, column in columns.named.items() if (count := column.missing[:n].sum())},
     )
-    return made, (side[n:], usable[n:])
+    return of_index, (side[n:], usable[n:])
 
 
 # --- attributes -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, empty_heaps
-from cfe_faiss.search.query import Plan, Queries, Results
+from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 CHUNK = 768
 TILE = CHUNK * CHUNK
@@ -66,16 +66,17 @@ def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.floa
 
 
 def _query_tiles(
-    storage: Snapshot, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
+    queries: Queries,
 ) -> tuple[list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]]]:
-    """Return blocks of queries, and a function that yields the tiles of a block against all (allowed) rows."""
+    """Return blocks of queries, and a function that yields the tiles of a block against all allowed rows."""
+    storage, allowed, labels, xq = queries.snapshot, queries.allowed, queries.labels, queries.fetch(slice(None))
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
-    queries = np.argsort(labels_q, kind="stable")
-    height = max(1, min(CHUNK, -(-len(queries) // num_threads(work_of(storage, len(queries))))))
-    blocks = [queries[cut] for cut in slices(len(queries), height)]
+    order = np.argsort(labels, kind="stable")
+    height = max(1, min(CHUNK, -(-len(order) // num_threads(work_of(storage, len(order))))))
+    blocks = [order[cut] for cut in slices(len(order), height)]
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
-        x = Chunk(xq[block], block, labels_q[block])
+        x = Chunk(xq[block], block, labels[block])
         buffer = np.empty(max(TILE, len(block)), np.float32)
         for cut in slices(len(rows), TILE // len(block)):
             y = chunk_of(storage, rows[cut])
@@ -85,21 +86,12 @@ def _query_tiles(
     return blocks, tiles
 
 
-def search(
-    storage: Snapshot,
-    xq: NDArray[np.float32],
-    labels_q: NDArray[np.int32],
-    k: int,
-    *,
-    allowed: NDArray[np.bool_] | None = None,
-    progress: str | None = None,
-) -> Results:
-    """Return the exact evidence D, I of unit queries (nq, d) with labels (nq,), among the allowed rows (n,)."""
-    width = min(k, storage.n)
-    D, I = empty_heaps(len(xq), width)
+def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact evidence D, I of the queries."""
+    D, I = empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
     if D.size:
-        margin = storage.margin
-        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
+        margin = queries.snapshot.margin
+        blocks, tiles = _query_tiles(queries)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             heaps = D[block], I[block]
@@ -108,14 +100,8 @@ def search(
             _native.sort_heaps(*heaps)
             D[block], I[block] = heaps
 
-        run(scan_block, blocks, work=work_of(storage, len(xq)), progress=progress)
-    return padded(D, I, k)
-
-
-def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact evidence D, I of the queries."""
-    X = queries.fetch(slice(None))
-    return search(queries.snapshot, X, queries.labels, queries.k, allowed=queries.allowed, progress=progress)
+        run(scan_block, blocks, work=work_of(queries.snapshot, len(queries)), progress=progress)
+    return D, I
 
 
 def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
@@ -211,29 +197,26 @@ def collect(
             yield rows[:count], columns[:count], scores[:count]
 
 
-def range_search(
-    storage: Snapshot,
-    xq: NDArray[np.float32],
-    labels_q: NDArray[np.int32],
-    threshold: float,
-    *,
-    allowed: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    found = [NOTHING]
-    if storage.n and len(xq):
-        margin = storage.margin
-        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
+    storage, found = queries.snapshot, [NOTHING]
+    if storage.n and len(queries):
+        blocks, tiles = _query_tiles(queries)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             for x, y, S in tiles(block):
-                for rows, columns, scores in collect(x, y, S, lambda: threshold, margin):
+                for rows, columns, scores in collect(x, y, S, lambda: threshold, storage.margin):
                     found.append((block[rows], y.ids[columns], scores.copy()))
 
-        run(scan_block, blocks, work=work_of(storage, len(xq)))
+        run(scan_block, blocks, work=work_of(storage, len(queries)))
+    return ranges_of(found, len(queries))
+
+
+def ranges_of(found: list[Found], nq: int) -> Ranges:
+    """Return lims, D, I of a range search from the query number, id and similarity of each result."""
     query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((ids, -scores, query))
-    lims = np.searchsorted(query, np.arange(len(xq) + 1), sorter=order).astype(np.int64)
+    lims = np.searchsorted(query, np.arange(nq + 1), sorter=order).astype(np.int64)
     return lims, scores[order], ids[order]
 
 

@@ -19,7 +19,7 @@ _EVERYTHING = np.empty(0, bool)
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     """Return the evidence D, I from the lists nearest to each query."""
-    found, pending = queries.places(), queries.in_order
+    found, pending = queries.allocate_results(), queries.in_order
     if len(pending) and not _search_once(queries, plan, plan.nprobe, pending, found, progress):
         go_on(queries, plan, found, progress)
     return found
@@ -61,7 +61,7 @@ def _search_once(
             D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
             searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I, 1, None)
         else:
-            D, I = _scanned(derived, X, labels, nprobe, effort, width, mask)
+            D, I = _rank_and_scan(derived, X, labels, nprobe, effort, width, mask)
         found[0][chosen], found[1][chosen] = D, I
 
     work = float(len(pending)) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
@@ -70,7 +70,7 @@ def _search_once(
     return searcher is not None
 
 
-def _scanned(
+def _rank_and_scan(
     derived: Derived,
     X: NDArray[np.float32],
     labels: NDArray[np.int32],

@@ -176,5 +176,5 @@ def test_errors() -> None:
         with pytest.raises(ValueError, match=message):
             audit.direction_test(finder, **given | changes)
     bare = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1])
-    with pytest.raises(ValueError, match="finder must know the attributes"):
+    with pytest.raises(ValueError, match="finder must know attributes"):
         audit.direction_test(bare, **given)

@@ -60,11 +60,12 @@ def test_consecutive_rows_of_one_list_are_a_view() -> None:
     X, labels = clustered(100, 4, 2)
     index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(X, labels)
-    view, _ = index.snapshot().rows(np.arange(10, 20))
+    with index.reading() as snapshot:
+        view, _ = snapshot.rows(np.arange(10, 20))
+        copy, _ = snapshot.rows(np.array([3, 5]))
     assert not view.flags.writeable
     stored = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), 100 * 4).reshape(100, 4)
     assert np.shares_memory(view, stored[10:20])
-    copy, _ = index.snapshot().rows(np.array([3, 5]))
     assert copy.base is None
 
 

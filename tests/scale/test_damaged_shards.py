@@ -20,6 +20,8 @@ import cfe_faiss as cfe
 from cfe_faiss.files.format import read_header
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_shards.py"
 N, D, NLIST, CLASSES = 900, 8, 30, 3
 X, LABELS = clustered(N, D, CLASSES)

@@ -16,6 +16,8 @@ from cfe_faiss.scale import Job
 from cfe_faiss.scale.graph_stages import edge_blocks, neighbors_of, stages
 from cfe_faiss.scale.inputs import Task
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N = 60
 
 

@@ -22,6 +22,8 @@ import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, shards, write_shards
 from cfe_faiss.scale.shards import owners_of
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N, D, NLIST, CLASSES, SHARDS = 3000, 16, 60, 3, 4
 X, LABELS = clustered(N, D, CLASSES)
 IDS = np.random.default_rng(1).permutation(10**6)[:N].astype(np.int64)

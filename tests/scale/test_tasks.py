@@ -65,7 +65,7 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     finally:
         start = time.monotonic()
         executor.close()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # of the ten minutes that the task takes
     assert sorted(one.block for one in done) == [0, 1, 2, 3]
     assert begun(tmp_path, 3) == 2
 
@@ -131,7 +131,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     finally:
         driver.kill()
         driver.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     with pytest.raises(ProcessLookupError):
@@ -139,7 +139,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 
 
 def waited_for(path: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if path.exists() and path.read_text():
             return path.read_text()

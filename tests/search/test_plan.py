@@ -16,7 +16,7 @@ OWN = Effort(16, complete=True, routing="evidence")
 
 
 def plan(snapshot: Snapshot, nq: int, effort: Effort, *, every: bool = False, stored: bool = True) -> Plan:
-    return answer.plan(snapshot, nq, 10, effort.over(OWN), every=every, stored=stored)
+    return answer.choose_by_size(snapshot, nq, 10, effort.with_defaults(OWN), every=every, stored=stored)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     snapshot = index.storage()
     assert plan(snapshot, 1, arguments()).nprobe == 16
     assert plan(snapshot, 1, arguments(exact=True)).nprobe == 20
-    effort = arguments(recall=0.9).over(OWN)
+    effort = arguments(recall=0.9).with_defaults(OWN)
     assert known_nprobe(snapshot, 10, 0.9, 0, complete=True) is None
     found = plan(snapshot, 1, effort).calibration
     assert found is recall.calibration(snapshot, 10, effort, batched=False)
@@ -100,6 +100,6 @@ def test_nearest_lists_are_never_searched_in_groups() -> None:
     index = cfe.IndexEvidenceIVF(12, 20, routing="nearest")
     index.train(X)
     index.add_with_labels(X, labels)
-    effort = arguments(exact=True).over(index.own_effort())
-    assert answer.plan(index.storage(), 900, 10, effort, every=True).engine is single.search
+    effort = arguments(exact=True).with_defaults(index.default_effort())
+    assert answer.choose_by_size(index.storage(), 900, 10, effort, every=True).engine is single.search
     assert np.array_equal(index.search_stored(k=3, exact=True)[1], index.search_stored(k=3, nprobe=20)[1])

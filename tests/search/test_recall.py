@@ -174,7 +174,7 @@ def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -
     assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
     assert of_few != of_all
     assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}
-    effort = Effort(recall=0.95).over(skewed.own_effort())
+    effort = Effort(recall=0.95).with_defaults(skewed.default_effort())
     calibration = recall.calibration(skewed.storage(), 10, effort, batched=True)
     assert skewed.nprobe_for(0.95) == max(calibration.nprobe.values())
     with pytest.raises(ValueError, match="recall"):

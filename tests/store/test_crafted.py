@@ -18,6 +18,8 @@ from stores import filled
 import cfe_faiss as cfe
 from cfe_faiss.store import disk
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N = 20
 Edit = Callable[[dict[str, list[Any]]], None]
 

@@ -7,7 +7,7 @@ import math
 import string
 import tomllib
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from importlib.resources import files
@@ -224,15 +224,6 @@ class Measure:
     high: float | None = None
     unjudged: str = ""
 
-    @classmethod
-    def of(
-        cls, metric: str, place: tuple[str | None, str], row: Mapping[str, Any], key: str, n: str, unjudged: str = ""
-    ) -> Self:
-        """Return the number of a row under ``key``, with its interval; ``place`` is its attribute and group."""
-        bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
-        value = math.nan if row[key] is None else float(row[key])
-        return cls(metric, *place, value, row[n], row.get(bounds[0]), row.get(bounds[1]), unjudged)
-
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -283,6 +274,7 @@ class Section:
 
 
 _Values = Mapping[str, Any]
+_SENTENCES = "named", "described", "undetermined", "findings", "limits"
 _NONE: _Values = MappingProxyType({})
 
 
@@ -296,6 +288,10 @@ class Wording:
 
     def has(self, need: str) -> bool:
         """Return whether the audit has something that a text or a section needs."""
+        raise NotImplementedError
+
+    def place_of(self, row: _Values) -> tuple[str | None, str]:
+        """Return attribute and group of a row as conditions name them."""
         raise NotImplementedError
 
     def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
@@ -327,9 +323,9 @@ class Wording:
         *,
         missing: str = "",
         tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
-        findings: Iterable[str] = (),
-        limits: Iterable[str] = (),
-        **parts: Any,
+        cases: Iterable[Case] = (),
+        measured: Iterable[_Values] = (),
+        **sentences: Iterable[str],
     ) -> Section:
         """Return a section of sections.toml.
 
@@ -341,10 +337,12 @@ class Wording:
             Name of the reason why it is empty, see ``missing`` in sections.toml.
         tables
             Rows of tables by name, or tables.
-        findings, limits
-            Sentences behind the sentences of sections.toml.
-        parts
-            Further fields of :class:`Section`.
+        cases
+            Case files.
+        measured
+            Rows with the numbers that conditions can be about.
+        sentences
+            Sentences behind the sentences of sections.toml, by the field of :class:`Section`.
         """
         text = texts()["sections"][name]
         empty = Section(name, text["title"], self._filled(text["purpose"], values), is_open=text.get("is_open", False))
@@ -356,10 +354,25 @@ class Wording:
             empty,
             tables=tuple(tables),
             headline=self._filled(text.get("headline", ""), values),
-            findings=(*self.sentences(text.get("findings", ()), values), *findings),
-            limits=(*self.sentences(text.get("limits", ()), values), *limits),
-            **parts,
+            cases=tuple(cases),
+            measures=tuple(measure for row in measured for measure in self._measures(name, row)),
+            **{
+                part: (*self.sentences(text.get(part, ()), values), *sentences.get(part, ()))
+                for part in {*_SENTENCES, *sentences}
+            },
         )
+
+    def _measures(self, section: str, row: _Values) -> Iterator[Measure]:
+        """Yield the numbers of a row that conditions can be about."""
+        attribute, group = self.place_of(row)
+        for metric, text in texts()["metrics"].items():
+            key, of_ranked = text["key"], text.get("ranked", False)
+            if text["section"] != section or (of_ranked and attribute is None):
+                continue
+            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
+            value = math.nan if row[key] is None else float(row[key])
+            unjudged = "the group is not ranked" if of_ranked and not row["ranked"] else ""
+            yield Measure(metric, attribute, group, value, row[text["n"]], *map(row.get, bounds), unjudged)
 
     def lacking(self, name: str) -> str:
         """Return the first need of a section that the audit does not meet; empty if it meets all."""
@@ -377,8 +390,9 @@ class Wording:
 
     def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
         """Return the sentences of sections.toml that apply, filled with values."""
-        kept = (entry for entry in entries if self._holds(entry, values))
-        return tuple(self._filled(entry if isinstance(entry, str) else entry["text"], values) for entry in kept)
+        kept = ({"text": entry} if isinstance(entry, str) else entry for entry in entries if self._holds(entry, values))
+        rows = ((entry["text"], row) for entry in kept for row in (values[entry["each"]] if "each" in entry else ({},)))
+        return tuple(self._filled(text, {**values, **row}) for text, row in rows)
 
     def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
         fields = {name: part for name, part in text.items() if name != "when"}

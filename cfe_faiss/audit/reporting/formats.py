@@ -148,8 +148,8 @@ def listed(words: Iterable[str]) -> str:
     >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
     """
-    *some, last = words
-    return f"{', '.join(some)} and {last}" if some else last
+    names = list(words)
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def first_of(words: Iterable[str], most: int, separator: str = ", ") -> str:

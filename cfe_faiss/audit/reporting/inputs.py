@@ -160,6 +160,8 @@ class Inputs(Wording):
 
     def place_of(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
         """Return attribute and group of a row as conditions name them."""
+        if "place" in row:
+            return row["attribute"], row["place"]
         return (None, self.everyone) if row["feature"] == "all" else (row["feature"], row["value"])
 
     def node_name(self, node: int) -> str:

@@ -182,7 +182,7 @@ class Ids:
             if len(table) != len(self):
                 raise ValueError(f"{table.path} must hold a row for each of {len(self):,} nodes, got {len(table):,}")
             return np.arange(len(self))
-        found = self.known(table, self.column)
+        found = self.nodes_of(table, self.column)
         _, first, places = np.unique(found, return_index=True, return_inverse=True)
         table.check(
             first[places] != np.arange(len(found)),
@@ -192,7 +192,7 @@ class Ids:
         )
         return found
 
-    def known(self, table: Table, column: str) -> NDArray[np.int64]:
+    def nodes_of(self, table: Table, column: str) -> NDArray[np.int64]:
         """Return the node of each field of a column, (rows,).
 
         Raises
@@ -220,7 +220,7 @@ class Ids:
             )
         return rows
 
-    def aligned(self, table: Table, column: Column) -> list[str]:
+    def align(self, table: Table, column: Column) -> list[str]:
         """Return the texts of a column by node, "" for nodes without a row."""
         texts = [""] * len(self)
         for node, text in zip(self.rows(table).tolist(), as_texts(column), strict=True):

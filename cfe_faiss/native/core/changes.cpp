@@ -356,6 +356,8 @@ std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
 std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_);
+  if (ids.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+    throw std::length_error("fewer than 2**31 ids can be looked up at once");
   if (nlist() > 1) map_ids();
   std::vector<std::size_t> wanted(nlist(), 0);  // ids in each list
   IdMap rank(ids.size());                       // the number of each id among the distinct ones
@@ -479,7 +481,8 @@ void Table::make_room(const Change& change, int threads) {
     longest = std::max(longest, one.order.size());
     rows += std::max(one.before, one.after);
   }
-  const std::size_t useful = rows * (code_size_ + vectors_.item_size()) / kBytesOfThread;
+  const std::size_t useful =
+      std::min(change.lists.size(), rows * (code_size_ + vectors_.item_size()) / kBytesOfThread);
   scratch_.resize(std::clamp<std::size_t>(useful, 1, static_cast<std::size_t>(std::max(threads, 1))));
   for (Scratch& scratch : scratch_) {
     scratch.moved.resize(longest);

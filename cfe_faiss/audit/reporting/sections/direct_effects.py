@@ -12,14 +12,15 @@ from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import pair_counts
+from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.family import DirectEffects, direct_effects
+from cfe_faiss.audit.groups import known_groups
 from cfe_faiss.audit.reporting.document import Column, Section, section_of
 from cfe_faiss.audit.reporting.formats import first_of, group_name, plain, rows_of, shown
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.sample import Sample, attribute_groups, known_rows, sample
-from cfe_faiss.audit.tables import Floats
-from cfe_faiss.base.checks import UNKNOWN, as_dense
+from cfe_faiss.audit.sample import Samples
+from cfe_faiss.base.checks import as_dense
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
@@ -241,21 +242,17 @@ def _tests(
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = known_rows(finder, None)
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
-    groups = {group.name: group for group in attribute_groups(finder, rows, attributes, inputs.settings.bins)}
-    bad = finder.class_numbers("unfavourable", inputs.unfavourable)
+    groups = {
+        group.name: group for group in known_groups(attributes_of(finder), rows, attributes, inputs.settings.bins)
+    }
+    samples = Samples(finder, rows, finder.class_numbers("unfavourable", inputs.unfavourable))
     with_pairs = any(row["test"] == "direction" for row in named)
-    samples: dict[bytes, tuple[Sample, list[Floats]]] = {}
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
-        codes = groups[attribute].codes
-        known = codes != UNKNOWN
-        if known.tobytes() not in samples:
-            people = sample(finder, rows[known], bad)
-            contrasts = [people.situation_contrast(k) for k in neighbours]
-            samples[known.tobytes()] = people, [*contrasts, *([people.evidence_contrast] if with_pairs else [])]
-        people, contrasts = samples[known.tobytes()]
-        carries = codes[np.searchsorted(rows, people.rows)] == groups[attribute].values.index(value)
-        chance, tests = people.test(carries, contrasts)
+        people, codes = samples.of(groups[attribute])
+        carries = codes == groups[attribute].values.index(value)
+        contrasts = [people.situation_contrast(k) for k in neighbours]
+        chance, tests = people.test(carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])])
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
             effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect

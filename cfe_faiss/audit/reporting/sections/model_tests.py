@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Measure, Section, section_of
+from cfe_faiss.audit.reporting.document import Section, section_of
 from cfe_faiss.audit.reporting.formats import plain, rows_of
 from cfe_faiss.audit.reporting.inputs import Inputs
 
@@ -35,7 +35,7 @@ def only_in_section(inputs: Inputs) -> Section:
         findings=[inputs.say("only_in.unknown", unknown=unknown)] if unknown else (),
         tables={"only_in": rows},
         limits=dict.fromkeys(inputs.worded(limit) for test in tests.values() for limit in test.limits),
-        measures=tuple(Measure.of("only_in", (row["attribute"], "pairs"), row, "share", "pairs") for row in rows),
+        measured=[row | {"place": "pairs"} for row in rows],
     )
 
 
@@ -81,7 +81,7 @@ def flip_section(inputs: Inputs) -> Section:
         findings=dict.fromkeys(left_out),
         tables={"flip": rows},
         limits=dict.fromkeys(map(inputs.worded, limits)),
-        measures=tuple(Measure.of("flipped", _direction(row), row, "share", "nodes") for row in rows),
+        measured=[row | {"place": _direction(row)} for row in rows],
     )
 
 
@@ -109,9 +109,9 @@ def _flipped(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> st
     return inputs.say("flip.changed", name=name, parts=", ".join(parts))
 
 
-def _direction(line: Mapping[str, Any]) -> tuple[str, str]:
-    group = line["how"] if line["value"] == "all" else f"{line['how']}, {line['value']} to {line['flipped']}"
-    return line["attribute"], group
+def _direction(line: Mapping[str, Any]) -> str:
+    how: str = line["how"]
+    return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
 
 
 def _spread(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
