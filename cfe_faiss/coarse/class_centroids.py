@@ -72,10 +72,11 @@ class SecondLevel:
 
     @classmethod
     def of(cls, centroids: NDArray[np.float32]) -> "SecondLevel":
-        """Cluster the centroids of all lists, (lists, d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS``.
+        """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists.
 
         The centroids are those of the training, so the clusters do not depend on the rows and outlive a change.
         """
+        centroids = centroids.reshape(-1, centroids.shape[-1])
         if len(centroids) < WORTH_CLUSTERS:
             return cls.none(centroids.shape[1])
         number, once = math.isqrt(len(centroids)), np.ones(len(centroids), np.float32)
@@ -149,7 +150,7 @@ class Routes:
         scan.centroids(by_list, class_starts, block_labels, means, class_means, num_threads(work))
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        second_level = SecondLevel.of(snapshot.centroids.reshape(-1, snapshot.d))
+        second_level = SecondLevel.of(snapshot.centroids)
         return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, second_level)
 
     @classmethod

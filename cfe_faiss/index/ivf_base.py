@@ -409,13 +409,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             [total(self, len(self._table) + len(ids)), *after, *also],
         )
 
-    def _mapping(self, removed: NDArray[np.int64]) -> list[Step]:
-        """Return the steps that rebuild FAISS's direct map after the removal of some rows."""
+    def _mapping(self, ids_after: Callable[[], NDArray[np.int64]]) -> list[Step]:
+        """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
             return []
-        stored = np.delete(self.snapshot().ids(), removed)
-        if kind == faiss.DirectMap.Array and not np.array_equal(np.sort(stored), np.arange(len(stored))):
+        stored = np.sort(ids_after()) if kind == faiss.DirectMap.Array else np.empty(0, np.int64)
+        if not np.array_equal(stored, np.arange(len(stored))):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
@@ -448,11 +448,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
     def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
-        self._move(self._table.relabelling(rows, labels), [*self._mapping(rows[:0]), *also])
+        self._move(self._table.relabelling(rows, labels), [*self._mapping(self.snapshot().ids), *also])
 
     def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
         left = total(self, len(self._table) - len(rows))
-        self._move(self._table.removal(rows), [left, *self._mapping(rows), *also])
+        mapping = self._mapping(lambda: np.delete(self.snapshot().ids(), rows))
+        self._move(self._table.removal(rows), [left, *mapping, *also])
 
     def _move(self, change: Change, after: list[Step]) -> None:
         """Commit a change without new rows."""
@@ -510,7 +511,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
             if "choice" not in parameters:  # before version 4, lists were clustered by their means
-                clusters = SecondLevel.of(self._all_centroids().reshape(-1, self.d))
+                clusters = SecondLevel.of(self._all_centroids())
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
             self._pinned = Choice(*parameters["choice"].split("/"))

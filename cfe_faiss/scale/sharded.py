@@ -305,7 +305,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """Return the steps that rebuild FAISS's direct map, if there is one."""
         if self.direct_map.type == faiss.DirectMap.NoMap:
             return []
-        return self._mapping(np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
+        return self._mapping(lambda: np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).open, (self._files.folder,)

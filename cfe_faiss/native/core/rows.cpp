@@ -80,7 +80,7 @@ void Rows::check(std::span<const std::uint64_t> code_addresses, std::span<const 
   require(untrained || levels_.size() == (codec_ == Codec::kSq8 ? 2 * d_ : 0),
           "levels must hold 2 * d numbers for 8-bit codes, else 0");
   require(code_addresses.size() == nlist() && id_addresses.size() == nlist() && labels_.size() == nlist(),
-          "each list must have codes, ids and labels");
+          "each list must have codes and ids");
   require(pq_code_addresses.size() == (pq_code_size_ > 0 ? nlist() : 0),
           "each list must have product-quantizer codes, or none");
   for (std::size_t list = 0; list < nlist(); ++list) {
