@@ -56,6 +56,10 @@ class Members:
         rows[np.append(self.ids, -1)[places] != ids] = -1
         return rows
 
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+        """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
+        return _find(name, ids, self.rows_of)
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
@@ -149,11 +153,7 @@ class Snapshot:
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
         """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
-        wanted = as_ids(name, ids)
-        rows = self.rows_of(wanted)
-        if (rows < 0).any():
-            raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmin(rows)]}, which is not")
-        return rows
+        return _find(name, ids, self.rows_of)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -284,6 +284,14 @@ class GuardedSnapshot(Snapshot):
         """Return the id of each row, (n,) int64."""
         with self.unchanged(self):
             return super().ids()
+
+
+def _find(name: str, ids: ArrayLike, rows_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> NDArray[np.int64]:
+    wanted = as_ids(name, ids)
+    rows = rows_of(wanted)
+    if (rows < 0).any():
+        raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not")
+    return rows
 
 
 def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
