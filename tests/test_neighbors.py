@@ -215,7 +215,7 @@ def test_evidence_of_a_classifier_in_a_pipeline() -> None:
     assert (np.diff(distances, axis=1) >= 0).all()
 
 
-def test_samples_are_left_as_they_were() -> None:
+def test_samples_are_unchanged() -> None:
     X = np.array([[3, 4], [4, 3]], np.float32)
     neighbors = cfe.EvidenceNeighbors(1).fit(X, [0, 1])
     neighbors.kneighbors(X, [0, 1])
@@ -320,7 +320,7 @@ def test_radius_is_included_and_read_at_query_time(fitted: cfe.EvidenceNeighbors
 
 
 @pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8,SQfp16"])
-def test_fitted_rows_within_a_radius_are_those_of_queries(index: str) -> None:
+def test_fitted_rows_within_a_radius_match_queries(index: str) -> None:
     X, labels = clustered(300, 8, 3)
     neighbors = cfe.EvidenceNeighbors(radius=0.4, index=index).fit(X, labels)
     stored = neighbors.index_.reconstruct_batch(np.arange(300))

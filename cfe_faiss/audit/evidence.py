@@ -13,7 +13,7 @@ from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.search.query import Effort, Query
 
 
-def audited_evidence(
+def find_evidence(
     finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
 ) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
     """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""

@@ -150,7 +150,7 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     rounding = 1e-6 * float(matrix.data.max(initial=0))
     if abs(matrix - matrix.T).max() > rounding:
         raise ValueError("similarity must be symmetric, got a pair with two similarities")
-    return _without_diagonal(matrix)
+    return _drop_diagonal(matrix)
 
 
 def individual_bias(
@@ -384,10 +384,10 @@ def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     row, column = np.nonzero(found)
     weight = np.maximum(D[row, column].astype(np.float64), 0)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))
-    return _without_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
+    return _drop_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
 
 
-def _without_diagonal(matrix: _Csr) -> _Csr:
+def _drop_diagonal(matrix: _Csr) -> _Csr:
     coo = matrix.tocoo()
     kept = (coo.row != coo.col) & (coo.data != 0)
     return scipy.sparse.csr_array((coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape)

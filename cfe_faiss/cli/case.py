@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
@@ -18,7 +18,6 @@ from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
-from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.index.protocol import EvidenceIndex
 
 
@@ -91,8 +90,11 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     ValueError
         If there is no such class.
     """
-    given = int(text) if text.isdecimal() and text not in names else text
-    return int(class_numbers(option, given, names, len(names))[0])
+    if text in names:
+        return list(names).index(text)
+    if text.isdecimal() and int(text) < len(names):
+        return int(text)
+    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}{did_you_mean(text, names)}")
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:

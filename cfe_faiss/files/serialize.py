@@ -75,7 +75,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) 
     ValueError
         If ``data`` is not an evidence index, is damaged, or has another format version.
     """
-    return footer.read(cast(BinaryIO, _Memory(_as_bytes(data))), _SOURCE, _read_stock)
+    return footer.read(io.BytesIO(_as_bytes(data)), _SOURCE, _read_stock)
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
@@ -119,37 +119,6 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     copy.this = clone.this
     copy.restore(parameters, arrays)
     return cast(EvidenceIndex, copy)
-
-
-# --- in-memory file ---------------------------------------------------------------------------------------------------
-
-
-class _Memory(io.RawIOBase):
-    """Read-only file over bytes in memory, without a copy."""
-
-    def __init__(self, data: NDArray[np.uint8]) -> None:
-        self._data, self._place = data, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
-        self._place = start + offset
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = np.frombuffer(buffer, np.uint8)
-        found = self._data[self._place : self._place + len(wanted)]
-        wanted[: len(found)] = found
-        self._place += len(found)
-        return len(found)
 
 
 def _as_bytes(data: Any) -> NDArray[np.uint8]:

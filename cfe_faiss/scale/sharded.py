@@ -260,14 +260,17 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, shard_files.relabel, labels))
+        def relabel(transaction: Transaction, own: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+            transaction.relabel(own, labels[rows])
+
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, relabel))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
         with self._change_alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_files.edits_of(self._files, gone, shard_files.remove, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own)))
         return int(gone.sum())
 
     @contextmanager

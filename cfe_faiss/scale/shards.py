@@ -31,6 +31,7 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
@@ -480,28 +481,24 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
     return homes
 
 
-def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
-    """Change the labels of all rows, (n,)."""
-    with index.changing() as transaction:
-        transaction.relabel(np.arange(len(labels)), labels)
-
-
-def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
-    """Remove the marked rows, (n,)."""
-    with index.changing() as transaction:
-        transaction.remove(np.flatnonzero(gone))
-
-
 def edits_of(
-    shards: Shards, touched: NDArray[np.bool_], edit: Callable[[IndexEvidenceIVF, Any], None], values: NDArray[Any]
+    shards: Shards,
+    touched: NDArray[np.bool_],
+    change: Callable[[Transaction, NDArray[np.int64], NDArray[np.int64]], None],
 ) -> dict[int, Edit]:
-    """Return the edits ``edit(index, values of its rows)`` of the shards that hold one of the touched rows, (n,)."""
+    """Return the edits of the shards that hold a touched row, (n,).
 
-    def change(number: int, index: IndexEvidenceIVF) -> None:
-        edit(index, values[shards.rows(number)])
+    An edit calls ``change`` with a transaction, the shard's touched rows, and these as rows of all shards.
+    """
+
+    def edit(number: int, index: IndexEvidenceIVF) -> None:
+        rows = shards.rows(number)
+        own = np.flatnonzero(touched[rows])
+        with index.changing() as transaction:
+            change(transaction, own, rows[own])
 
     lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
-    return {number: partial(change, number) for number in np.unique(shards.owners[lists]).tolist()}
+    return {number: partial(edit, number) for number in np.unique(shards.owners[lists]).tolist()}
 
 
 # --- blocks of a caller -----------------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def test_a_direct_map_follows_every_change(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_assignments_and_codes_are_those_of_the_stock_index(kind: str) -> None:
+def test_assignments_and_codes_match_the_stock_index(kind: str) -> None:
     index, xq = filled(kind), unit(X[:9])
     stock = index.to_stock()
     assert_array_equal(index.assign(xq, 2), stock.assign(xq, 2))

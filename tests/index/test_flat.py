@@ -209,7 +209,7 @@ def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Except
 
 @settings(max_examples=20)
 @given(st.integers(1, 40))
-def test_k_larger_than_what_is_eligible_pads(k: int) -> None:
+def test_k_larger_than_the_eligible_rows_pads(k: int) -> None:
     index = cfe.IndexEvidenceFlat(3)
     index.add_with_labels(np.eye(3), [0, 1, 1])
     D, I = index.search_evidence(np.eye(3)[:1], [0], k)

@@ -324,7 +324,7 @@ def assert_survives_alone(script: str, n: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])
-def test_every_reader_beside_changes(kind: str) -> None:
+def test_every_reader_during_changes(kind: str) -> None:
     """Every result is correct for a state of the index between two changes."""
     index: EvidenceIndex = filled(kind)
     stop, errors = threading.Event(), []

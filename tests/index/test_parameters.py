@@ -82,7 +82,7 @@ class TestExcluding:
             assert_array_equal(view.reconstruct(3), index.reconstruct(3))
             assert repr(view) == f"{index!r}.excluding(2)"
 
-    def test_settings_are_those_of_the_index(self) -> None:
+    def test_settings_match_the_index(self) -> None:
         X, labels = clustered(200, 6, 3)
         ivf = indexes(Stored(X, labels, np.arange(200), X, labels, 5))[1]
         view = ivf.excluding(2)

@@ -82,7 +82,7 @@ def test_casts_clones_and_files_of_faiss_give_the_stock_index(kind: str, tmp_pat
 
 
 @needs_repaired_tools
-def test_factory_strings_are_those_of_the_stock_index() -> None:
+def test_factory_strings_match_the_stock_index() -> None:
     assert factory_tools.reverse_index_factory(filled("ivf")) == "IVF12,Flat"
     assert factory_tools.reverse_index_factory(filled("flat")) == "IDMap2,Flat"
 

@@ -17,7 +17,7 @@ def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.I
 
 
 @given(stored_vectors(least=8))
-def test_rows_and_ids_lie_where_they_are_said_to(stored: Stored) -> None:
+def test_rows_and_ids_are_at_their_addresses(stored: Stored) -> None:
     index = ivf(stored.X, stored.labels, stored.ids, 8)
     storage = index.storage()
     ids = storage.ids()

@@ -112,7 +112,7 @@ def test_the_shell_takes_the_scripts() -> None:
         subprocess.run(["bash", "-n", script], check=True)
 
 
-def test_what_slurm_is_asked_for() -> None:
+def test_the_requests_to_slurm() -> None:
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (EXAMPLES / "slurm.sh").read_text(), re.MULTILINE))
     assert asked["ntasks-per-node"] == "1"
     assert {"nodes", "cpus-per-task", "mem", "time"} <= asked.keys()

@@ -20,7 +20,7 @@ from ray_nodes import Cluster, cluster, command_of, free_port, in_session, proce
 from cfe_faiss.scale import Job
 
 pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
-pytestmark = pytest.mark.slow  # test_ray_executor.py kills workers on one node in the default run
+pytestmark = pytest.mark.slow  # test_ray.py kills workers on one node in the default run
 
 N, D = 20_000, 16
 OPTIONS = {"k": 5, "recall": 0.9, "block_rows": 1000, "shards": 5, "pairs": 50, "nlist": 100}

@@ -113,7 +113,7 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
 
 @pytest.mark.parametrize("many", [NLIST, NLIST + 1])
 @pytest.mark.parametrize("d", [9, 16, 40, 160])
-def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
+def test_an_unnormalised_query_is_searched_as_its_unit_vector(
     d: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routing, "WORTH_CLUSTERS", many)

@@ -196,7 +196,7 @@ def test_rows_that_unpack_to_a_thousand_times_their_size_are_refused(whole: Path
         assert memory < 100 << 20  # of 240 MB
 
 
-def test_what_is_saved_can_be_loaded_however_well_it_is_compressed(tmp_path: Path) -> None:
+def test_saved_rows_are_loaded_at_any_compression(tmp_path: Path) -> None:
     store = cfe.EvidenceStore(2)
     store.add(list("ab"), np.eye(2), documents=["x" * (34 << 20)] * 2)
     store.save(tmp_path / "s")
@@ -204,7 +204,7 @@ def test_what_is_saved_can_be_loaded_however_well_it_is_compressed(tmp_path: Pat
 
 
 def test_threads_of_arrow_read_no_file_object_of_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever lets them ends the process now and then."""
+    """Such readers end the process now and then."""
     import threading
 
     from cfe_faiss.datasets.own.table import read_table
