@@ -425,7 +425,8 @@ Change Table::appending(std::span<const std::int32_t> labels, bool sorted) const
   return change;
 }
 
-// Calls take(list, first, last, start) for each list that holds rows[first] to rows[last - 1] and begins at row `start`.
+// Calls take(list, first, last, start) for each list that holds rows[first] to rows[last - 1] and begins at row
+// `start`.
 template <class Take>
 void Table::for_each_touched(std::span<const std::int64_t> rows, const Take& take) const {
   std::int64_t start = 0;
@@ -481,8 +482,7 @@ void Table::make_room(const Change& change, int threads) {
     longest = std::max(longest, one.order.size());
     rows += std::max(one.before, one.after);
   }
-  const std::size_t useful =
-      std::min(change.lists.size(), rows * (code_size_ + vectors_.item_size()) / kBytesOfThread);
+  const std::size_t useful = std::min(change.lists.size(), rows * (code_size_ + vectors_.item_size()) / kBytesOfThread);
   scratch_.resize(std::clamp<std::size_t>(useful, 1, static_cast<std::size_t>(std::max(threads, 1))));
   for (Scratch& scratch : scratch_) {
     scratch.moved.resize(longest);

@@ -154,7 +154,8 @@ class Table {
 
   // Index of the first of these ids that is stored, or -1.
   std::ptrdiff_t first_stored(std::span<const std::int64_t> ids);
-  // Returns the row of each id, or -1. Reads the ids of the lists that hold them. Several threads may call this at once.
+  // Returns the row of each id, or -1. Reads the ids of the lists that hold them. Several threads may call this at
+  // once.
   std::vector<std::int64_t> rows_of(std::span<const std::int64_t> ids);
 
   // --- changes: the caller has exclusive access ---
@@ -166,7 +167,8 @@ class Table {
   Change removal(std::span<const std::int64_t> rows) const;
   Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels) const;
 
-  // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this throws.
+  // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this
+  // throws.
   void make_room(const Change& change, int threads);
   // Call this before FAISS's lists may move.
   void forget_places() noexcept { located_ = false; }
@@ -201,9 +203,9 @@ class Table {
   std::atomic<bool> located_ = false;
   bool checked_ = false;  // the initial labels
   std::optional<std::int64_t> greatest_id_;
-  std::optional<IdMap> ids_;         // made when first needed
-  std::vector<Scratch> scratch_;     // of each thread
-  std::mutex mutex_;                 // guards data that readers derive
+  std::optional<IdMap> ids_;      // made when first needed
+  std::vector<Scratch> scratch_;  // of each thread
+  std::mutex mutex_;              // guards data that readers derive
 };
 
 }  // namespace cfe

@@ -182,9 +182,7 @@ struct Index {
       if (chosen[row] != 0) rows.push_back(static_cast<std::int64_t>(row));
     return rows;
   }
-  std::vector<std::int64_t> all_rows() const {
-    return numbers_of(std::vector<std::uint8_t>(table.size(), 1));
-  }
+  std::vector<std::int64_t> all_rows() const { return numbers_of(std::vector<std::uint8_t>(table.size(), 1)); }
 
   // As in an index: vectors in addition to product-quantizer codes, or codes of a byte for each component.
   Rows rows() {
