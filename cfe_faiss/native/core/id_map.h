@@ -25,14 +25,14 @@ class IdMap {
       if (ids[slot] != kFree) put(place_of(ids[slot]), ids[slot], lists[slot]);
   }
 
-  // Adds an id, for which there must be room. Returns whether it is new.
+  // Adds an id, for which there must be room, if it is new, and returns whether it is.
   bool add(std::int64_t id, std::int32_t list = 0) {
     assert(id >= 0);
     const std::size_t place = place_of(id);
-    const bool fresh = ids_[place] == kFree;
+    if (ids_[place] == id) return false;
     put(place, id, list);
-    size_ += fresh;
-    return fresh;
+    ++size_;
+    return true;
   }
 
   // Removes an id if it is there, and closes the gap.
