@@ -298,7 +298,7 @@ print("survived")
 @pytest.mark.exhausts_memory
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
 def test_a_real_limit_of_memory(kind: str) -> None:
-    assert_survives_alone(NO_MEMORY, 100_000, kind)
+    assert_survives_alone(NO_MEMORY, 160_000, kind)  # twice the 64 MiB that an arena of malloc may have reserved
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,PQ8,RFlat"])
