@@ -355,8 +355,8 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
 
 def _draw_features(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
     """Draw a table in three columns: names with both values, a chart of the differences, and the differences."""
-    for row in range(0, len(rows), 2):
-        axes.axhspan(row - 0.5, row + 0.5, color=PAPER, zorder=0, linewidth=0)
+    for shaded in range(0, len(rows), 2):
+        axes.axhspan(shaded - 0.5, shaded + 0.5, color=PAPER, zorder=0, linewidth=0)
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
     chart = axes.inset_axes((6.2 / 10.4, 0, 3.3 / 10.4, 1))
     chart.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])

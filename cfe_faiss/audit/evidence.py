@@ -26,6 +26,12 @@ def find_evidence(
     return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
 
 
+def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.float32], Ints]:
+    """Return k of k + 1 results: without the query itself, or without the last where it is not found."""
+    order = np.argsort(ids[:, None] == I, axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+
+
 def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
     rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))

@@ -301,8 +301,7 @@ def _combine(columns: Iterable[NDArray[Any]], n: int) -> Ints:
     frame = data_frame(dict(enumerate(columns)))
     if not len(frame.columns):
         return np.zeros(n, np.int64)
-    numbers: Ints = frame.groupby([*frame]).ngroup().to_numpy(np.int64)
-    return numbers
+    return np.asarray(frame.groupby([*frame]).ngroup(), np.int64)
 
 
 def _choose(sizes: NDArray[Any]) -> Ints:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, find_evidence
+from cfe_faiss.audit.evidence import attributes_of, drop_self, find_evidence
 from cfe_faiss.audit.exchange import expect_by_exchange, near_cells
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson
@@ -139,8 +139,8 @@ def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints,
         ids = members.ids[places[rows]]
         X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
         D, I = index.answer(Query(2, X=X, labels=absent, targets=[label]), effort)
-        others = (ids[:, None] != I) & (I >= 0)
-        nearest[rows] = np.where(others[:, 0], D[:, 0], np.where(others[:, 1], D[:, 1], np.float32(np.nan)))
+        D, I = drop_self(D, I, ids)
+        nearest[rows] = np.where(I[:, 0] >= 0, D[:, 0], np.float32(np.nan))
     return nearest
 
 

@@ -75,8 +75,8 @@ def check_not_mapped(paths: Iterable[Path]) -> None:
     names = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
     for name in names:
         with suppress(OSError):  # a removed file, or memory that is not a file
-            if path := files.get(Path(os.fsdecode(name)).stat()[1:3]):
-                raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")
+            if mapped := files.get(Path(os.fsdecode(name)).stat()[1:3]):
+                raise ValueError(f"{mapped} is mapped into memory: choose another output, or release what maps it")
 
 
 def is_one_of(path: Path, others: Iterable[Path]) -> bool:

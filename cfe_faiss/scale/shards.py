@@ -505,7 +505,10 @@ def edits_of(
 
 
 def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
-    """Yield a caller's blocks (x, labels[, ids]) in their stored form; default ids count from ``first``."""
+    """Yield a caller's blocks (x, labels[, ids]) in their stored form.
+
+    Default ids count from ``first``, or continue after the largest id of the blocks before.
+    """
 
     def checked(block: tuple[Any, ...]) -> Rows:
         x, labels, ids = block if len(block) == 3 else (*block, None)
@@ -513,7 +516,7 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
         return X, as_labels("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
 
     for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):
-        first += len(rows[0])
+        first = max(first, int(rows[2].max(initial=-1)) + 1)
         yield rows
 
 

@@ -20,6 +20,7 @@ import cfe_faiss.models
 from cfe_faiss.datasets.own import OwnFiles, Source, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
+from cfe_faiss.search.query import Query
 
 
 @pytest.fixture(scope="module")
@@ -150,14 +151,14 @@ def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None
 
 def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
-    asked: list[object] = []
-    search = type(finder.index).search_stored
+    asked: list[Any] = []
+    bind = Query.bind
 
-    def spy(index: Any, ids: Any = None, *args: Any, **options: Any) -> Any:
-        asked.append(ids)
-        return search(index, ids, *args, **options)
+    def spy(query: Query, snapshot: Any) -> Any:
+        asked.append(query.ids)
+        return bind(query, snapshot)
 
-    monkeypatch.setattr(type(finder.index), "search_stored", spy)
+    monkeypatch.setattr(Query, "bind", spy)
     finder.local(k=5)
     assert asked == [None]  # explicit ids would be looked up, and searched one by one
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import faiss
 import numpy as np
 import pytest
@@ -36,7 +38,9 @@ def test_selectors_and_targets_combine_with_the_exclusion(
         D, I = index.search(stored.xq, stored.k, params=params)
         assert_array_equal(I, expected_I)
         assert_array_equal(D, expected_D)
-        lims, D, I = index.range_search(stored.xq, threshold, params=params)
+        with pytest.raises(ValueError, match=r"params\.nprobe must be left out in a range search"):
+            index.range_search(stored.xq, threshold, params=replace(params, nprobe=8))
+        lims, D, I = index.range_search(stored.xq, threshold, params=replace(params, nprobe=None))
         assert_array_equal(np.diff(lims), reaches.sum(axis=1))
         assert_array_equal(I, all_I[reaches])
 

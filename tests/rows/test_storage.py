@@ -64,7 +64,7 @@ def test_consecutive_rows_of_one_list_are_a_view() -> None:
         view, _ = snapshot.rows(np.arange(10, 20))
         copy, _ = snapshot.rows(np.array([3, 5]))
     assert not view.flags.writeable
-    stored = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), 100 * 4).reshape(100, 4)
+    stored = faiss.rev_swig_ptr(index.get_xb(), 100 * 4).reshape(100, 4)
     assert np.shares_memory(view, stored[10:20])
     assert copy.base is None
 

@@ -67,7 +67,7 @@ def run(script: str, inputs: dict[str, Path], folder: Path, **environment: str) 
     )
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
-    waited(lambda: in_session(process.pid) == [], 20)
+    waited(lambda: in_session(process.pid) == [], 120)
 
 
 def assert_as_local(inputs: dict[str, Path], folder: Path) -> None:

@@ -80,7 +80,7 @@ class Driver:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
 
     def ended(self) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=ENDED)
@@ -205,7 +205,7 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
             waited(lambda: "graph" in stages_in(folder), ENDED)
         finally:
             driver.kill()
-            driver.wait(10)
+            driver.wait(60)
         name = place.encode()
         waited(lambda: not [pid for pid, *_ in processes() if pid not in before and name in command_of(pid)], 60)
     # Ray's agents try for a minute to tell the head, which has gone, that they end.

@@ -43,7 +43,7 @@ def grouped(
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     plan = Plan(engine.search, nprobe, Effort(complete=complete, routing="evidence"))
-    return exact.padded(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
+    return exact.pad_results(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:

@@ -159,7 +159,7 @@ for folder in sys.argv[1:]:
 def loaded(*folders: Path) -> list[tuple[int, str]]:
     """Load stores in a process of its own; return, of each, the memory that it took, and why it was refused."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *folders], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", LOADED, *folders], capture_output=True, text=True, timeout=600, check=True
     )
     lines = [line.partition(" ") for line in done.stdout.splitlines()]
     return [(int(memory), message) for memory, _, message in lines]

@@ -380,7 +380,8 @@ class Wording:
         attribute, group = self.place_of(row)
         for metric, text in texts()["metrics"].items():
             key, of_ranked = text["key"], text.get("ranked", False)
-            if text["section"] != section or (of_ranked and attribute is None):
+            undecided = "favourable" in text["needs"] and not self.has("favourable")
+            if text["section"] != section or undecided or (of_ranked and attribute is None):
                 continue
             bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
             value = math.nan if row[key] is None else float(row[key])

@@ -242,21 +242,13 @@ Rows Table::rows(const RowsFormat& format) {
   return result;
 }
 
-Rows Table::rows_in_runs(std::size_t d) {
+Rows Table::unsorted_rows(std::size_t d) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_ && nlist() == 1 && vector_size() == 0);
-  const SharedLabels labels = flat_labels();
-  std::vector<std::int64_t> starts{0};
-  for (std::size_t row = 1; row < n_; ++row)
-    if (labels.labels[row] < labels.labels[row - 1]) starts.push_back(static_cast<std::int64_t>(row));
-  starts.push_back(static_cast<std::int64_t>(n_));
-  std::vector<std::uint64_t> codes, ids;
-  for (std::size_t run = 0; run + 1 < starts.size(); ++run) {
-    const auto first = static_cast<std::size_t>(starts[run]);
-    codes.push_back(reinterpret_cast<std::uint64_t>(places_[0].codes + first * code_size_));
-    ids.push_back(reinterpret_cast<std::uint64_t>(places_[0].ids + first * sizeof(std::int64_t)));
-  }
-  return {d, Codec::kFlat, {}, starts, codes, ids, labels};
+  const std::int64_t starts[] = {0, static_cast<std::int64_t>(n_)};
+  const std::uint64_t codes[] = {reinterpret_cast<std::uint64_t>(places_[0].codes)};
+  const std::uint64_t ids[] = {reinterpret_cast<std::uint64_t>(places_[0].ids)};
+  return {d, Codec::kFlat, {}, starts, codes, ids, flat_labels(), {}, 0, false};
 }
 
 std::optional<References> Table::references() {
@@ -326,17 +318,40 @@ void Table::map_ids() {
   ids_ = std::move(all);
 }
 
+std::int64_t Table::greatest_id() {
+  assert(located_);
+  if (!greatest_id_) {
+    std::int64_t greatest = -1;
+    for (std::size_t list = 0; list < nlist(); ++list)
+      for (const std::int64_t id : ids_of(list))
+        greatest = std::max(greatest, id);
+    greatest_id_ = greatest;
+  }
+  return *greatest_id_;
+}
+
+bool Table::removes_greatest(const Change& change) const {
+  if (change.removed == 0 || !greatest_id_) return false;
+  for (const ListChange& one : change.lists) {
+    const auto ids = ids_of(one.list);
+    std::size_t next = 0;  // the row after the last run
+    const auto gone = [&](std::size_t stop) {
+      return std::find(ids.begin() + next, ids.begin() + stop, *greatest_id_) != ids.begin() + stop;
+    };
+    for (const Run& run : one.runs) {
+      if (gone(run.source)) return true;
+      next = run.source + run.count;
+    }
+    if (gone(one.before)) return true;
+  }
+  return false;
+}
+
 std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_);
   if (ids.empty() || n_ == 0) return -1;
-  if (!greatest_id_) {
-    std::int64_t greatest = -1;
-    for (std::size_t list = 0; list < nlist(); ++list)
-      for (const std::int64_t id : ids_of(list)) greatest = std::max(greatest, id);
-    greatest_id_ = greatest;
-  }
-  if (*std::min_element(ids.begin(), ids.end()) > *greatest_id_) return -1;
+  if (*std::min_element(ids.begin(), ids.end()) > greatest_id()) return -1;
   const auto first_in = [ids](const IdMap& map) {
     const auto found = std::find_if(ids.begin(), ids.end(), [&map](std::int64_t id) { return map.holds(id); });
     return found == ids.end() ? -1 : found - ids.begin();
@@ -406,22 +421,12 @@ Change Table::insertion(std::span<const std::int32_t> lists, std::span<const std
   return change;
 }
 
-Change Table::appending(std::span<const std::int32_t> labels, bool sorted) const {
+Change Table::appending(std::span<const std::int32_t> labels) const {
   assert(nlist() == 1);
   Change change;
   change.fresh = labels.size();
-  ListChange one{0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {}};
-  if (sorted) {
-    std::vector<std::int32_t> all;
-    all.reserve(one.after);
-    const auto stored = numbers<std::int32_t>(labels_.data(0), n_);
-    all.insert(all.end(), stored.begin(), stored.end());
-    all.insert(all.end(), labels.begin(), labels.end());
-    set_order(one, all);
-  } else {
-    one.labels.assign(labels.begin(), labels.end());
-  }
-  change.lists.push_back(std::move(one));
+  change.lists.push_back(
+      {0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {labels.begin(), labels.end()}});
   return change;
 }
 
@@ -456,17 +461,20 @@ Change Table::removal(std::span<const std::int64_t> rows) const {
   return change;
 }
 
-Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels) const {
+Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels,
+                          bool sorted) const {
   assert(rows.size() == labels.size());
   Change change;
   for_each_touched(rows, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
     const auto before = labels_of(list);
     std::vector<std::int32_t> own(before.begin(), before.end());
     for (std::size_t r = first; r < last; ++r) own[static_cast<std::size_t>(rows[r] - start)] = labels[r];
-    // A list of an exact index need not be sorted.
-    if (std::equal(own.begin(), own.end(), before.begin()) && std::is_sorted(own.begin(), own.end())) return;
+    if (std::equal(own.begin(), own.end(), before.begin())) return;
     ListChange one{list, own.size(), own.size(), {}, {}, {}};
-    set_order(one, own);
+    if (sorted)
+      set_order(one, own);
+    else
+      one.labels = std::move(own);
     change.lists.push_back(std::move(one));
   });
   return change;
@@ -535,6 +543,7 @@ void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& sc
 }
 
 void Table::apply(Change& change, const Fresh& fresh) noexcept {
+  if (removes_greatest(change)) greatest_id_.reset();
   if (ids_)
     for (const ListChange& one : change.lists) follow_ids(one, fresh);
   std::atomic<std::size_t> next{0};

@@ -146,12 +146,14 @@ class Table {
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
   // these hold product-quantizer codes.
   Rows rows(const RowsFormat& format);
-  // The rows of the only list, in runs sorted by label. Each run is a list.
-  Rows rows_in_runs(std::size_t d);
+  // The rows of the only list, in the order of storage, whatever their labels.
+  Rows unsorted_rows(std::size_t d);
   std::optional<References> references();
   // Returns the additional vectors, consecutively. Several threads may call this at once.
   Shared vectors();
 
+  // The largest stored id, or -1. Computed once, then kept up to date; O(n) again after it was removed.
+  std::int64_t greatest_id();
   // Index of the first of these ids that is stored, or -1.
   std::ptrdiff_t first_stored(std::span<const std::int64_t> ids);
   // Returns the row of each id, or -1. Reads the ids of the lists that hold them. Several threads may call this at
@@ -161,11 +163,12 @@ class Table {
   // --- changes: the caller has exclusive access ---
 
   Change insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const;
-  // Appends rows to the only list. `sorted`: all rows are then sorted by label.
-  Change appending(std::span<const std::int32_t> labels, bool sorted) const;
-  // `rows` ascend strictly in both.
+  // Appends rows to the only list.
+  Change appending(std::span<const std::int32_t> labels) const;
+  // `rows` ascend strictly in both. `sorted`: the rows of each list are then sorted by label; else they stay where they
+  // are.
   Change removal(std::span<const std::int64_t> rows) const;
-  Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels) const;
+  Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const;
 
   // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this
   // throws.
@@ -187,6 +190,7 @@ class Table {
   std::span<const std::int32_t> labels_of(std::size_t list) const;
   std::span<const std::int64_t> ids_of(std::size_t list) const;
   SharedLabels flat_labels();
+  bool removes_greatest(const Change& change) const;
   void map_ids();
   template <class Take>
   void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;

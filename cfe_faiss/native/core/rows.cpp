@@ -42,11 +42,12 @@ SharedLabels copy_of(std::span<const std::int32_t> labels) {
 
 Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
            std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           ListLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size)
+           ListLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
     : d_(d),
       row_size_(cfe::row_size(codec, d)),
       pq_code_size_(pq_code_size),
       codec_(codec),
+      sorted_(sorted),
       levels_(levels.begin(), levels.end()),
       starts_(starts.begin(), starts.end()),
       labels_(std::move(labels.lists)) {
@@ -60,9 +61,9 @@ Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<
 
 Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
            std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size)
+           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
     : Rows(d, codec, levels, starts, code_addresses, id_addresses, in_lists(std::move(labels), starts),
-           pq_code_addresses, pq_code_size) {
+           pq_code_addresses, pq_code_size, sorted) {
   check_labels();
 }
 
@@ -94,7 +95,7 @@ void Rows::check_labels() const {
   for (std::size_t list = 0; list < nlist(); ++list) {
     const auto own = labels_of(list);
     require(own.empty() || own.front() >= kUnknown, "labels must be at least -1");
-    require(std::is_sorted(own.begin(), own.end()), "labels must ascend in each list");
+    require(!sorted_ || std::is_sorted(own.begin(), own.end()), "labels must ascend in each list");
   }
 }
 
@@ -163,7 +164,8 @@ RowsView Rows::view() const {
           .codes = codes_.data(),
           .ids = ids_.data(),
           .pq_codes = pq_codes_.data(),
-          .labels = labels_.data()};
+          .labels = labels_.data(),
+          .sorted = sorted_};
 }
 
 void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const {

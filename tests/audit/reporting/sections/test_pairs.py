@@ -59,12 +59,12 @@ def test_case_files(inputs, brute):
     assert len(section.cases) == 10
     for place, case in enumerate(section.cases):
         assert case.rank.startswith(f"{place + 1} of {len(brute[0]):,} pairs")
-        assert [side.node for side in case.sides] == [brute[0][place], brute[1][place]]
+        assert [side.row for side in case.sides] == [brute[0][place], brute[1][place]]
         assert float(case.similarity) == pytest.approx(brute[2][place], abs=1e-5)
         for side in case.sides:
             graph, labels = inputs.finder.graph, inputs.finder.labels
-            near = graph.neighbors(side.node)
-            assert side.predicted == ["no", "yes"][labels[side.node]]
+            near = graph.neighbors(side.row)
+            assert side.predicted == ["no", "yes"][labels[side.row]]
             assert side.surroundings.startswith(f"{len(near)} neighbour") or not len(near)
             assert {int(neighbour.name) for neighbour in side.neighbourhood.neighbours} <= set(near.tolist())
             assert len(side.neighbourhood.neighbours) == min(12, len(near))
