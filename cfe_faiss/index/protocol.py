@@ -253,6 +253,10 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     origins: tuple[Path, ...]
 
     @property
+    def choice(self) -> str | None:
+        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it."""
+
+    @property
     def keeps_vectors(self) -> bool:
         """Whether the index has the vectors in float32."""
 
@@ -262,6 +266,9 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
     ) -> Results:
         """Return D, I: the nearest rows, or evidence with ``EvidenceParameters``."""
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now, and keep its results for the index file."""
 
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`reading`."""

@@ -46,7 +46,12 @@ void make(Rows* place, std::size_t d, int codec, const Floats& levels, const Arr
 }
 
 Numbers<std::int32_t> labels(nb::handle self) {
-  const auto own = nb::cast<const Rows&>(self).labels();
+  const Rows& rows = nb::cast<const Rows&>(self);
+  std::span<const std::int32_t> own;
+  {
+    const nb::gil_scoped_release released;
+    own = rows.labels();
+  }
   return {own.data(), {own.size()}, self};
 }
 
