@@ -320,7 +320,7 @@ def _table(
         **share_columns("rate", n["selected"], n["count"], each),
     }
     # All people together are compared with nobody.
-    known = [np.where(whole, 0, n[key][:g]) for key in ("selected", "count")]
+    known = np.where(whole, 0, n["selected"][:g]), np.where(whole, 0, n["count"][:g])
     spread = int(n["selected"][g]), int(n["count"][g])
     compared = compare_rates(*known, confidence)
     eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
