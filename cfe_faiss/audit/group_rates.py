@@ -319,10 +319,12 @@ def _table(
         "selected": n["selected"],
         **share_columns("rate", n["selected"], n["count"], each),
     }
-    known, spread = (n["selected"][:g], n["count"][:g]), (int(n["selected"][g]), int(n["count"][g]))
-    compared = compare_rates(*known, confidence)
-    eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
-    possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]
+    # All people together are compared with nobody.
+    selected, counts = (np.where(whole, 0, n[key][:g]) for key in ("selected", "count"))
+    spread = int(n["selected"][g]), int(n["count"][g])
+    compared = compare_rates(selected, counts, confidence)
+    eligible = compared["ranked"] if compared["ranked"].any() else counts > 0
+    possible = [*rate_bounds(selected, counts, *spread), *ratio_bounds(selected, counts, *spread, eligible)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
     for key, values in compared.items():
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
