@@ -323,8 +323,7 @@ std::int64_t Table::greatest_id() {
   if (!greatest_id_) {
     std::int64_t greatest = -1;
     for (std::size_t list = 0; list < nlist(); ++list)
-      for (const std::int64_t id : ids_of(list))
-        greatest = std::max(greatest, id);
+      for (const std::int64_t id : ids_of(list)) greatest = std::max(greatest, id);
     greatest_id_ = greatest;
   }
   return *greatest_id_;
@@ -461,8 +460,7 @@ Change Table::removal(std::span<const std::int64_t> rows) const {
   return change;
 }
 
-Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels,
-                          bool sorted) const {
+Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const {
   assert(rows.size() == labels.size());
   Change change;
   for_each_touched(rows, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
