@@ -79,8 +79,9 @@ class Sample:
         nlist = len(self._snapshot.starts) - 1
         not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist, alone=True)
         searcher = searcher_of(self._snapshot, self._centroids, blocks, not_in_blocks)
-        options = min(_NPROBE_ALONE, nlist), False, np.empty(0, np.bool_)
-        return _least(partial(searcher.search, *self._alone, *options, *_results(len(self._alone[0])), 1, None))
+        (X, labels), nprobe = self._alone, min(_NPROBE_ALONE, nlist)
+        D, I = _results(len(X))
+        return _least(partial(searcher.search, X, labels, nprobe, False, np.empty(0, np.bool_), D, I, 1, None))
 
 
 def searcher_of(

@@ -63,8 +63,9 @@ def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np
     if not isinstance(sel, faiss.IDSelector):
         values = _as_values(sel, name)
         if values.dtype.kind != "b" and values.ndim == 1:
-            rows = np.sort(snapshot.rows_of(_as_ids(values)))
-            return rows[(rows >= 0) & np.append(True, rows[1:] != rows[:-1])[: len(rows)]]
+            rows: NDArray[np.int64] = np.sort(snapshot.rows_of(_as_ids(values)))
+            is_new: NDArray[np.bool_] = np.append(True, rows[1:] != rows[:-1])[: len(rows)]
+            return rows[(rows >= 0) & is_new]
     return np.flatnonzero(selected(sel, snapshot, name))
 
 
