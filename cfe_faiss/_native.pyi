@@ -942,8 +942,8 @@ class Table:
         With vectors in addition to FAISS's lists, these hold product-quantizer codes.
         """
 
-    def rows_in_runs(self, lists: FaissLists, d: int) -> Rows:
-        """Return the float32 rows of the only list in runs that are sorted by label, as if each was a list."""
+    def unsorted_rows(self, lists: FaissLists, d: int) -> Rows:
+        """Return the float32 rows of the only list in the order of storage, whatever their labels."""
 
     def references(self) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
         """Return the rows in the lists of the supplementary partitions, and where each of these begins."""
@@ -954,20 +954,23 @@ class Table:
     def is_as_left(self, lists: FaissLists, change: Change = ...) -> bool:
         """Return whether FAISS's lists, or the ones that change, are still at their recorded addresses."""
 
+    def greatest_id(self, lists: FaissLists) -> int:
+        """Return the largest stored id, or -1. O(n) at first and after its removal, else O(1)."""
+
     def first_stored(self, lists: FaissLists, ids: NDArray[np.int64]) -> int:
         """Return the number of the first of these ids that a row has, or -1."""
 
     def insertion(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> Change:
         """Return the change that puts rows with these labels into these lists, behind rows of the same label."""
 
-    def appending(self, labels: NDArray[np.int32], sort: bool) -> Change:
-        """Return the change that puts rows at the end of the only list, and perhaps sorts all by label."""
+    def appending(self, labels: NDArray[np.int32]) -> Change:
+        """Return the change that appends rows to the only list."""
 
     def removal(self, removed: NDArray[np.uint8]) -> Change:
         """Return the change that takes away the rows that are marked, (n,)."""
 
-    def relabelling(self, labels: NDArray[np.int32]) -> Change:
-        """Return the change that gives rows new labels, (n,), and sorts lists by them."""
+    def relabelling(self, labels: NDArray[np.int32], sorted: bool = True) -> Change:
+        """Return the change that gives rows new labels, (n,), and sorts lists by them if ``sorted``."""
 
 def commit(
     table: Table,

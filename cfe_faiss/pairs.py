@@ -22,12 +22,12 @@ from cfe_faiss.search.exact import (
     Scan,
     Threshold,
     all_pairs,
-    best_of,
-    best_pairs,
+    find_best,
+    run_until_full,
+    select_best,
     slices,
-    until_full,
 )
-from cfe_faiss.search.join import Blocks, blocks_of
+from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
 from cfe_faiss.search.query import Effort, Query
 
 
@@ -99,9 +99,12 @@ def global_evidence(  # noqa: PLR0913
     per_node
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
-    nprobe, recall, memory
+    nprobe, recall
         Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``. The
         recall is that of the evidence, not of the pairs.
+    memory
+        Limit in bytes, >= 1, for copies and sketches of vectors; by default 2 GiB for each vector's search, and none
+        for the similarity join (see Notes), which a lower limit than its memory replaces.
     where
         :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
@@ -151,15 +154,12 @@ def global_evidence(  # noqa: PLR0913
         effort = effort._replace(exact=True)
     if per_node:
         query = Query(1, where=where, attributes=attributes, graph=graph)
-        return _best_of_each(index, k, query, effort, progress)
-    if where is not None:
+        return _find_best_of_each(index, k, query, effort, progress)
+    if where is not None or effort.exact:
         with index.reading() as snapshot:
-            compared = _Compared.of(snapshot, where, attributes, graph)
-            return Pairs(*_best_under(compared, k, title), compared.missing)
-    if effort.exact:
-        with index.reading() as snapshot:
-            return Pairs(*_exact_pairs(_Compared(snapshot), k, title))
-    return Pairs(*_searched_pairs(index, k, effort, progress))
+            compared = _Compared.of(snapshot, where, attributes, graph, effort.memory)
+            return Pairs(*_find_best_under(compared, k, title), compared.missing)
+    return Pairs(*_search_pairs(index, k, effort, progress))
 
 
 # Below this number of multiplications, comparing all pairs is faster than building a tree.
@@ -168,7 +168,7 @@ _WORTH_BLOCKS = 1 << 32
 _FIRST_GAP, _GROWTH = 1 / 64, 2.0
 
 
-def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
+def _find_best(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
     """Compare all pairs, or run similarity joins if they are estimated to be faster.
 
     The threshold of the join is lowered until k pairs reach it. The k-th best known pair bounds it from below. The
@@ -176,33 +176,40 @@ def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bool
     """
     blocks = compared.blocks
     if blocks is None:
-        return best_of(compared.all_scans(free), k, work=compared.work, progress=progress)
-    best = best_of(compared.filter_scans(blocks.neighbours(), free), k)
+        return find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
+    best = find_best(compared.filter_scans(blocks.neighbours(), free), k)
     gap = _FIRST_GAP
     while gap <= 2:
         floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
         if blocks.cost(floor) > compared.work:
             break
-        best = best_of(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
+        best = find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
         if len(best[2]) == k and best[2][-1] >= floor:
             return best
         gap *= _GROWTH
-    return best_of(compared.all_scans(free), k, best, progress=progress)
+    return find_best(compared.all_scans(free), k, best, progress=progress)
 
 
 @dataclass(frozen=True)
 class _Compared:
     """Candidate pairs: all pairs of an index, or the pairs that meet conditions.
 
-    In the methods, ``free`` is a mask of the storage rows that a pair may contain, (n,) bool; None for all rows.
+    ``memory`` limits the sketches of a join, in bytes. In the methods, ``free`` is a mask of the storage rows that a
+    pair may contain, (n,) bool; None for all rows.
     """
 
     snapshot: Snapshot
     conditions: Conditions | None = None
+    memory: int | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, where: Constraints, attributes: Any, graph: Any) -> Self:
-        return cls(snapshot, make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)[0])
+    def of(
+        cls, snapshot: Snapshot, where: Constraints | None, attributes: Any, graph: Any, memory: int | None = None
+    ) -> Self:
+        if where is None:
+            return cls(snapshot, None, memory)
+        conditions, _ = make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)
+        return cls(snapshot, conditions, memory)
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -213,11 +220,12 @@ class _Compared:
         """Estimated number of multiplications to compare all pairs."""
         if self.conditions is None:
             return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
-        return constrained.pairs_work(self.snapshot, self.conditions)
+        return constrained.estimate_pairs_work(self.snapshot, self.conditions)
 
     @derived
     def blocks(self) -> Blocks | None:
-        return blocks_of(self.snapshot) if self.work > _WORTH_BLOCKS else None
+        fits = self.memory is None or BYTES_PER_ROW * self.snapshot.n <= self.memory
+        return blocks_of(self.snapshot) if fits and self.work > _WORTH_BLOCKS else None
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return scans that compare all pairs."""
@@ -248,13 +256,13 @@ class _Compared:
             yield source[kept], target[kept], scores[kept]
 
 
-def _best_under(compared: _Compared, k: int, progress: str | None) -> Found:
+def _find_best_under(compared: _Compared, k: int, progress: str | None) -> Found:
     uses = compared.conditions.uses if compared.conditions is not None else None
     if uses is None:
-        return _exact_pairs(compared, k, progress)
+        return _find_best(compared, k, progress)
 
     def find(number: int, free: Bools) -> Found:
-        return _exact_pairs(compared, number, progress, free)
+        return _find_best(compared, number, progress, free)
 
     return greedy.pairs(find, compared.snapshot, uses, k)
 
@@ -319,7 +327,7 @@ def evidence_pairs(
     threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
     _check_where(where, attributes, graph)
     with index.reading() as snapshot:
-        compared = _Compared(snapshot) if where is None else _Compared.of(snapshot, where, attributes, graph)
+        compared = _Compared.of(snapshot, where, attributes, graph)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 
@@ -328,14 +336,14 @@ def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: 
     with index.reading() as snapshot:
         _check_unchanged(snapshot, compared)
         if compared.conditions is not None and compared.conditions.uses is not None:
-            chosen = _chosen_above(compared, compared.conditions.uses, threshold)
+            chosen = _choose_above(compared, compared.conditions.uses, threshold)
             pending = [iter([chosen])]
         else:
             pending = [find(lambda: threshold) for find in compared.scans_above(threshold)]
     while pending:
         with index.reading() as snapshot:
             _check_unchanged(snapshot, compared)
-            pairs, pending = until_full(pending, block, compared.work)
+            pairs, pending = run_until_full(pending, block, compared.work)
         for part in slices(len(pairs[2]), block):
             yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part], compared.missing)
 
@@ -345,14 +353,14 @@ def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
         raise RuntimeError("the index has changed while its pairs were iterated over")
 
 
-def _chosen_above(compared: _Compared, uses: int, threshold: float) -> Found:
+def _choose_above(compared: _Compared, uses: int, threshold: float) -> Found:
     def find(number: int, free: Bools) -> Found:
-        return best_of(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
+        return find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
 
     return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
 
 
-def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
+def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
     with index.reading() as snapshot:
         queries = query.bind(snapshot)
         if queries.conditions is not None and queries.conditions.uses is not None:
@@ -360,10 +368,10 @@ def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, pr
         D, I = index.answer_on(queries.snapshot, queries, effort, progress)
         ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
-    return Pairs(*best_pairs([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
+    return Pairs(*select_best([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
 
 
-def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
+def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
     """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
     with index.reading() as snapshot:
         everything = ids = snapshot.members.ids
@@ -373,7 +381,7 @@ def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool
             query = Query(depth, ids=None if ids is everything else ids)
             D, I = index.answer_on(snapshot, query, effort, progress)
             row, place = np.nonzero(I >= 0)
-            best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
+            best = select_best([best, select_best([(ids[row], I[row, place], D[row, place])], k)], k)
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0

@@ -481,12 +481,11 @@ def test_missing_extra():
                 if name.partition(".")[0] in EXTRA:
                     raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-        import sklearn.neighbors, sklearn.preprocessing
         from cfe_faiss.datasets import load
         sys.meta_path.insert(0, Missing())
+        for name in ("sklearn", "sklearn.datasets", "sklearn.neighbors", "sklearn.preprocessing"):
+            sys.modules[name] = Stub(name)
         stubs = {name: Stub(name) for name in (*EXTRA, "torch_geometric.data", "torch_geometric.utils")}
-        for name in [name for name in sys.modules if name.partition(".")[0] in EXTRA]:
-            del sys.modules[name]
         for missing in EXTRA:
             sys.modules.update(stubs)
             for name in stubs:

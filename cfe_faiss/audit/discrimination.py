@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.evidence import attributes_of, audited_evidence, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, find_evidence, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
-from cfe_faiss.audit.tables import Floats, Frame, share, stacked
+from cfe_faiss.audit.tables import Floats, Frame, share, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 
@@ -89,8 +89,8 @@ def discrimination_scores(  # noqa: PLR0913
     """
     k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
-    marked = _marked(finder, sensitive, groups)
-    members, places, _, I = audited_evidence(finder, nodes, k, effort, progress)
+    marked = _find_sensitive(finder, sensitive, groups)
+    members, places, _, I = find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
     evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))
@@ -108,11 +108,11 @@ def discrimination_scores(  # noqa: PLR0913
         pairs = np.bincount(own, counts, size).astype(np.int64)
         columns_of = (group.name, group.values, group.name in marked, score, expected, score - expected)
         blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
-    frame = stacked(blocks, _COLUMNS)
+    frame = stack(blocks, _COLUMNS)
     return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
 
 
-def _marked(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
+def _find_sensitive(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
     """Return the scored attributes that are sensitive. ValueError if ``sensitive`` names one that is not scored."""
     known, names = [group.name for group in groups], sensitive_of(finder, sensitive)
     for name in () if sensitive is None else names:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
-from cfe_faiss.audit.intervals import wilson, with_interval
+from cfe_faiss.audit.exchange import expect_by_exchange, near_cells
+from cfe_faiss.audit.intervals import share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
@@ -104,12 +104,12 @@ def error_rate_by_evidence(  # noqa: PLR0913
         return share(within.T.astype(np.float64) @ right[order][own], count)
 
     cells = near_cells(index.reconstruct_batch(members.ids[judged]))
-    expected = expected_if_exchanged(cells, accuracy, confidence)
+    expected = expect_by_exchange(cells, accuracy, confidence)
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
     columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}
     columns |= {"accuracy": share(hits, count), "low": low, "high": high}
     columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
-    overall = with_interval("overall", right.sum(keepdims=True), np.array([len(right)]), confidence)
+    overall = share_columns("overall", right.sum(keepdims=True), np.array([len(right)]), confidence)
     columns |= {name: bound[0] for name, bound in overall.items()} | {"overall_nodes": len(right)}
     return data_frame(columns)

@@ -16,7 +16,7 @@ from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
-from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
+from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
@@ -241,7 +241,7 @@ class _Run:
     predict: Callable[[Ints, NDArray[Any]], Ints]
     unknown_at: Callable[[int], Bools] | None = None
 
-    def flipped(self, nodes: Ints, targets: Ints) -> Ints:
+    def predict_flipped(self, nodes: Ints, targets: Ints) -> Ints:
         """Return all predicted classes with other values, given as positions, for these nodes."""
         return self.predict(nodes, self.rows[targets])
 
@@ -381,16 +381,16 @@ def _batches(
 ) -> tuple[list[Ints], int | None]:
     """Return nodes that may change in one pass, and the number of hops that this relies on."""
     joined = adjacency(data, len(run.codes))
-    hops = measured_hops(unknown_at, joined) if given is None else as_count("hops", given, 0)
+    hops = measure_hops(unknown_at, joined) if given is None else as_count("hops", given, 0)
     batches = independent_batches(nodes, joined, hops)
     if hops is None or all(len(batch) == 1 for batch in batches):
         return batches, hops
     # Check that some nodes of the largest batches, flipped alone, get the same prediction.
     for batch in sorted(batches, key=len, reverse=True)[:_CHECKED_BATCHES]:
         target = _other(run, batch, targets, 0)
-        together = run.flipped(batch, target)
+        together = run.predict_flipped(batch, target)
         for place in np.unique(np.linspace(0, len(batch) - 1, _CHECKED_NODES).astype(np.int64)):
-            alone = run.flipped(batch[place : place + 1], target[place : place + 1])
+            alone = run.predict_flipped(batch[place : place + 1], target[place : place + 1])
             if alone[batch[place]] != together[batch[place]]:
                 if given is not None:
                     raise ValueError(f"hops must be as far as the model reaches, got {given}")
@@ -404,7 +404,7 @@ def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress:
     for nodes, targets in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
         changes = targets != run.codes[nodes]
         if changes.any():
-            after, shown = run.flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
+            after, shown = run.predict_flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
             parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))

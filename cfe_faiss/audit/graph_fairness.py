@@ -9,6 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.audit.evidence import drop_self
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
@@ -150,7 +151,7 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     rounding = 1e-6 * float(matrix.data.max(initial=0))
     if abs(matrix - matrix.T).max() > rounding:
         raise ValueError("similarity must be symmetric, got a pair with two similarities")
-    return _without_diagonal(matrix)
+    return _drop_diagonal(matrix)
 
 
 def individual_bias(
@@ -377,17 +378,14 @@ def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     index = IndexEvidenceFlat(finder.vectors.shape[1])
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
-    D, I = index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress)
-    D, I = np.asarray(D), np.asarray(I)
-    found = (I >= 0) & (ids[:, None] != I)
-    found &= np.cumsum(found, axis=1) <= k  # a node that is not found itself has k + 1 others
-    row, column = np.nonzero(found)
+    D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)
+    row, column = np.nonzero(I >= 0)
     weight = np.maximum(D[row, column].astype(np.float64), 0)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))
-    return _without_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
+    return _drop_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
 
 
-def _without_diagonal(matrix: _Csr) -> _Csr:
+def _drop_diagonal(matrix: _Csr) -> _Csr:
     coo = matrix.tocoo()
     kept = (coo.row != coo.col) & (coo.data != 0)
     return scipy.sparse.csr_array((coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape)

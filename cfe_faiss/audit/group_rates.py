@@ -14,7 +14,7 @@ from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
-from cfe_faiss.audit.intervals import normal_quantile, with_interval
+from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of
 from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.extras import extra
@@ -317,7 +317,7 @@ def _table(
         "count": n["count"],
         "share": n["count"] / max(len(places), 1),
         "selected": n["selected"],
-        **with_interval("rate", n["selected"], n["count"], each),
+        **share_columns("rate", n["selected"], n["count"], each),
     }
     known, spread = (n["selected"][:g], n["count"][:g]), (int(n["selected"][g]), int(n["count"][g]))
     compared = compare_rates(*known, confidence)
@@ -328,9 +328,9 @@ def _table(
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= with_interval("accuracy", n["right"], n["judged"], each)
-    columns |= with_interval("fpr", n["FP"], n["FP"] + n["TN"], each)
-    columns |= with_interval("fnr", n["FN"], n["FN"] + n["TP"], each)
+    columns |= share_columns("accuracy", n["right"], n["judged"], each)
+    columns |= share_columns("fpr", n["FP"], n["FP"] + n["TN"], each)
+    columns |= share_columns("fnr", n["FN"], n["FN"] + n["TP"], each)
     table = data_frame(columns)
     return table if n["count"][g] else table.iloc[:g]
 
@@ -392,13 +392,13 @@ def sensitive_attributes(values: Any) -> Attributes:
         array = values if hasattr(values, "detach") else np.asarray(values)
         columns = [array] if array.ndim == 1 else list(array.T) if array.ndim == 2 else []
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
-    attributes = as_attributes(_by_position(features), "sensitive_features")
+    attributes = as_attributes(_drop_index(features), "sensitive_features")
     if not len(attributes):
         raise ValueError("sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, got none")
     return attributes
 
 
-def _by_position(values: Any) -> Any:
+def _drop_index(values: Any) -> Any:
     """Return a pandas object with rows 0..n-1; return other objects unchanged."""
     return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
 
@@ -417,16 +417,18 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
     names = None if class_names is None else tuple(map(str, class_names))
     true = None if y_true is None else _column("y_true", y_true, n)
     if len(np.shape(y_pred)) == 2:
-        predictions = as_predictions(_by_position(y_pred), n, names, "y_pred")
+        predictions = as_predictions(_drop_index(y_pred), n, names, "y_pred")
         labels, names = predictions.labels, predictions.class_names
     else:
         predicted = _column("y_pred", y_pred, n)
         if names is None and predicted.numbers is None:
             names = _common_names(predicted, true)
-        labels = _numbered("y_pred", predicted, names)
+        labels = _number_classes("y_pred", predicted, names)
         if (labels == UNKNOWN).any():
             raise ValueError(f"y_pred must hold a class for every row, got none for row {(labels == UNKNOWN).argmax()}")
-    return _Classes(labels, np.full(n, UNKNOWN, np.int32) if true is None else _numbered("y_true", true, names), names)
+    return _Classes(
+        labels, np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names), names
+    )
 
 
 def _column(name: str, values: Any, n: int) -> Attribute:
@@ -434,7 +436,7 @@ def _column(name: str, values: Any, n: int) -> Attribute:
     if np.shape(values) != (n,):
         rows = f"({n},), one class for each row of sensitive_features"
         raise ValueError(f"{name} must have shape {rows}, got {np.shape(values)}")
-    frame = data_frame({name: _by_position(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
+    frame = data_frame({name: _drop_index(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
     return as_attributes(frame.astype(np.int64) if frame[name].dtype.kind == "b" else frame, name)[name]
 
 
@@ -449,7 +451,7 @@ def _common_names(predicted: Attribute, true: Attribute | None) -> tuple[str, ..
     return tuple(sorted({*predicted.values, *true.values}))
 
 
-def _numbered(name: str, column: Attribute, names: tuple[str, ...] | None) -> NDArray[np.int32]:
+def _number_classes(name: str, column: Attribute, names: tuple[str, ...] | None) -> NDArray[np.int32]:
     """Return class numbers, -1 where the class is missing."""
     if column.numbers is not None:
         numbers = np.nan_to_num(column.numbers, nan=UNKNOWN)

@@ -48,7 +48,7 @@ class Grouping:
         """Return all nodes as one group."""
         return cls("all", [value], np.zeros(n, np.int64), [()])
 
-    def without(self, missing: Bools) -> Self:
+    def drop_missing(self, missing: Bools) -> Self:
         """Return the groups with code -1 for nodes with a missing value, without the group of only such nodes."""
         known, rows = (np.bincount(self.codes[some], minlength=len(self.values)) for some in (~missing, slice(None)))
         kept = np.flatnonzero((known > 0) | (rows == 0)).tolist()
@@ -138,7 +138,7 @@ def known_groups(
     found = groupings(attributes, ids, names, bins, intersections)
     parts = [*([name] for name in names), *intersections]
     return [
-        group.without(np.any([attributes[str(name)].missing[rows] for name in own], axis=0))
+        group.drop_missing(np.any([attributes[str(name)].missing[rows] for name in own], axis=0))
         for group, own in zip(found, parts, strict=True)
     ]
 
@@ -156,9 +156,9 @@ def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: 
             raise TypeError(f"bins must be of columns of numbers, got {attribute.name!r} of texts")
         values = list(attribute.values)
     elif cut is None and len(attribute.values) <= VALUES_AS_THEY_ARE:
-        values = [_exact(value) for value in attribute.values]
+        values = [_format_exact(value) for value in attribute.values]
     else:
-        values, codes = _cut(attribute.name, attribute.numbers[known], cut, default)
+        values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
     if not known.all() and _MISSING not in values:  # a text may read so, too
         values.append(_MISSING)
     of_all = np.full(len(known), values.index(_MISSING) if not known.all() else 0)
@@ -166,7 +166,9 @@ def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: 
     return Grouping(attribute.name, values, of_all)
 
 
-def _cut(name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int) -> tuple[list[str], Ints]:
+def _cut_numbers(
+    name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int
+) -> tuple[list[str], Ints]:
     """Return the names of the groups of finite or infinite numbers, and the group of each."""
     if cut is None or isinstance(cut, int | np.integer):
         return _quantile_bins(numbers, default if cut is None else as_count(f"bins[{name!r}]", cut))
@@ -174,11 +176,11 @@ def _cut(name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, de
     if edges.ndim != 1 or not len(edges) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise ValueError(f"bins[{name!r}] must be a number of bins or finite ascending edges, got {cut!r}")
     between = np.searchsorted(edges, numbers)
-    texts = [_exact(edge) for edge in edges]
+    texts = [_format_exact(edge) for edge in edges]
     if len(edges) == 1:
         return [f"<= {texts[0]}", f"> {texts[0]}"], between
     between[numbers == edges[0]] = 1
-    inner = [_range(*ends) for ends in pairwise(texts)]
+    inner = [_name_range(*ends) for ends in pairwise(texts)]
     return [f"< {texts[0]}", *inner, f"> {texts[-1]}"], between
 
 
@@ -190,25 +192,25 @@ def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     codes = np.searchsorted(uppers, numbers)
     order = np.argsort(numbers, kind="stable")
     lowers = numbers[order[np.searchsorted(codes[order], np.arange(len(uppers)))]]
-    names = [_range(_short(low), _short(high)) for low, high in zip(lowers, uppers, strict=True)]
+    names = [_name_range(_format_short(low), _format_short(high)) for low, high in zip(lowers, uppers, strict=True)]
     if len(set(names)) < len(names):
-        names = [_range(_exact(low), _exact(high)) for low, high in zip(lowers, uppers, strict=True)]
+        names = [_name_range(_format_exact(low), _format_exact(high)) for low, high in zip(lowers, uppers, strict=True)]
     return names, codes
 
 
-def _range(low: str, high: str) -> str:
+def _name_range(low: str, high: str) -> str:
     if low == high:
         return low
     return f"{low} to {high}" if "-" in low + high else f"{low}-{high}"
 
 
-def _exact(value: Any) -> str:
+def _format_exact(value: Any) -> str:
     """Return the fewest digits that tell a number from its neighbours."""
     return f"{value:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if 1e-4 <= abs(value) < 1e3 and value != round(float(value)) else _exact(value)
+def _format_short(value: Any) -> str:
+    return f"{value:.4g}" if 1e-4 <= abs(value) < 1e3 and value != round(float(value)) else _format_exact(value)
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:

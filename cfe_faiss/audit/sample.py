@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, known_rows
+from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows
 from cfe_faiss.audit.groups import Bins, Grouping, known_groups
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, did_you_mean
@@ -81,11 +81,8 @@ class Sample:
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest people of either group, (n, k), without the person."""
         positions = np.arange(len(self)) if positions is None else positions
-        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))[1]
-        is_self = found == positions[:, None]
-        is_self[~is_self.any(axis=1), -1] = True  # more than k identical people: drop the last one instead
-        others: Ints = found[~is_self].reshape(len(found), -1)
-        return others
+        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))
+        return drop_self(*found, positions)[1]
 
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""

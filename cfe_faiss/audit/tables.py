@@ -58,7 +58,7 @@ def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
     return pd.DataFrame(data, columns=None if columns is None else [*columns])
 
 
-def stacked(blocks: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> Frame:
+def stack(blocks: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> Frame:
     """Return one DataFrame of blocks of columns, in order. Without blocks it is empty and has ``columns``."""
     frames = [data_frame(block) for block in blocks]
     if not frames:

@@ -2,14 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
@@ -18,7 +18,6 @@ from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
-from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.index.protocol import EvidenceIndex
 
 
@@ -91,8 +90,11 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     ValueError
         If there is no such class.
     """
-    given = int(text) if text.isdecimal() and text not in names else text
-    return int(class_numbers(option, given, names, len(names))[0])
+    if text in names:
+        return list(names).index(text)
+    if text.isdecimal() and int(text) < len(names):
+        return int(text)
+    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}{did_you_mean(text, names)}")
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
@@ -114,23 +116,25 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
         raise ValueError("--model has no effect with --predictions")
     if arguments.dataset is not None:
         own.refuse(arguments, [name for name in own.OPTIONS if name != "predictions"], "with --dataset")
-        return _of_dataset(arguments, predict)
-    own.refuse(arguments, ("data_root",), "with --features")
-    return _of_files(arguments, needed, predict=predict, encode=encode)
+        case = _of_dataset(arguments, predict)
+    else:
+        own.refuse(arguments, ("data_root",), "with --features")
+        case = _of_files(arguments, needed, predict=predict, encode=encode)
+    name = arguments.model or ("gcn" if arguments.dataset is not None else "")
+    if not predict or not name or case.predicted is not None:
+        return case
+    graph: Any = case.data if arguments.dataset is not None else case.data.to_pyg(arguments.seed)
+    model, predicted = train_model(name, graph, arguments.seed)
+    return replace(case, data=graph, predicted=predicted, model=model, model_name=name)
 
 
 def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     announce(arguments.dataset)
     data: Any = load(arguments.dataset, arguments.data_root, arguments.seed)
-    ids = Ids.of_rows(len(data.x))
-    if not predict:
-        return Case(data, None, data, ids)
-    if arguments.predictions is not None:
+    labels = None
+    if predict and arguments.predictions is not None:
         labels, _ = read_labels(arguments.predictions, len(data.x), data.class_names)
-        return Case(data, labels, data, ids)
-    name = arguments.model or "gcn"
-    model, predicted = train_model(name, data, arguments.seed)
-    return Case(data, predicted, data, ids, model, name)
+    return Case(data, labels, data, Ids.of_rows(len(data.x)))
 
 
 def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict: bool, encode: bool) -> Case:
@@ -140,11 +144,7 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
     if not encode and not name:
         own.refuse(arguments, ("edges", "neighbours", "missing", "as_is"), "without --model")
     data = own.read(arguments, *needed, *(("edges", "truth") if name else ()), encode=encode or bool(name))
-    if not predict or not name:
-        return Case(data, data.predicted if predict else None, data.attributes, data.ids)
-    graph: Any = data.to_pyg(arguments.seed)
-    model, predicted = train_model(name, graph, arguments.seed)
-    return Case(graph, predicted, data.attributes, data.ids, model, name)
+    return Case(data, data.predicted if predict else None, data.attributes, data.ids)
 
 
 def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:

@@ -46,16 +46,8 @@ def run_local(arguments: argparse.Namespace) -> None:
     short = int((I[:, -1] < 0).sum())
     if short:
         note(f"fewer than {arguments.k} found for {short:,} of {len(nodes):,} nodes")
-    node, evidence = nodes[row], I[row, place]
-    columns: Columns = {
-        "node": names.nodes(node),
-        "evidence": names.nodes(evidence),
-        "rank": place + 1,
-        "similarity": _similarity(index, node, evidence, D[row, place]),
-        "node_label": names.labels(_labels(index, node)),
-        "evidence_label": names.labels(_labels(index, evidence)),
-    }
-    write(columns, arguments.format)
+    sides = {"node": nodes[row], "evidence": I[row, place]}
+    write(_columns(index, names, sides, D[row, place], rank=place + 1), arguments.format)
 
 
 def run_global(arguments: argparse.Namespace) -> None:
@@ -75,14 +67,22 @@ def run_global(arguments: argparse.Namespace) -> None:
         pairs = finder.top_pairs(arguments.k, **options, where=where, progress=True)
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
-    columns: Columns = {
-        "source": names.nodes(pairs.source),
-        "target": names.nodes(pairs.target),
-        "similarity": _similarity(index, pairs.source, pairs.target, pairs.similarity),
-        "source_label": names.labels(_labels(index, pairs.source)),
-        "target_label": names.labels(_labels(index, pairs.target)),
-    }
-    write(columns, arguments.format)
+    sides = {"source": pairs.source, "target": pairs.target}
+    write(_columns(index, names, sides, pairs.similarity), arguments.format)
+
+
+def _columns(
+    index: EvidenceIndex,
+    names: Names,
+    sides: dict[str, NDArray[np.int64]],
+    found: NDArray[np.float32],
+    **others: NDArray[Any],
+) -> Columns:
+    """Return ids, other columns, similarities and classes of the two sides of pairs."""
+    ids = {side: names.nodes(nodes) for side, nodes in sides.items()}
+    labels = {f"{side}_label": names.labels(_labels(index, nodes)) for side, nodes in sides.items()}
+    source, target = sides.values()
+    return {**ids, **others, "similarity": _similarity(index, source, target, found), **labels}
 
 
 def _conditions(

@@ -32,6 +32,7 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
@@ -182,9 +183,7 @@ def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], 
         stock = read_stock(file, cls)
     except RuntimeError as error:
         raise DamageError(f"FAISS does not read it: {error}") from error
-    evidence = cls.__new__(cls)
-    evidence.this = stock.this
-    return evidence
+    return adopt(stock, cls.__new__(cls))
 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:

@@ -67,16 +67,16 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
 
 def check_not_mapped(paths: Iterable[Path]) -> None:
     """Raise ValueError if this process maps one of the files. Only Linux lists mapped files; others are not checked."""
-    paths = [path for path in paths if path.exists()]
-    lines = _MAPS.read_bytes().splitlines() if paths and _MAPS.exists() else []
+    files = {}
+    for path in paths:
+        with suppress(OSError):  # it does not exist, or another writer has removed it meanwhile
+            files[path.stat()[1:3]] = path
+    lines = _MAPS.read_bytes().splitlines() if files and _MAPS.exists() else []
     names = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
-    mapped = set()
     for name in names:
         with suppress(OSError):  # a removed file, or memory that is not a file
-            mapped.add(Path(os.fsdecode(name)).stat()[1:3])
-    for path in paths:
-        if path.stat()[1:3] in mapped:
-            raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")
+            if mapped := files.get(Path(os.fsdecode(name)).stat()[1:3]):
+                raise ValueError(f"{mapped} is mapped into memory: choose another output, or release what maps it")
 
 
 def is_one_of(path: Path, others: Iterable[Path]) -> bool:

@@ -19,7 +19,7 @@ from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
-from cfe_faiss.rows.faiss_functions import Step, raw, setting
+from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.mapped import in_memory
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
@@ -182,7 +182,8 @@ class EvidenceMixin(SearchingMixin):
         labels
             Predicted class of each, (n,) integers >= 0.
         ids
-            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default ntotal, ntotal + 1, ...
+            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
+            largest stored id, or from 0.
 
         Raises
         ------
@@ -202,7 +203,7 @@ class EvidenceMixin(SearchingMixin):
         self._add(X, id_map.unknown_labels(len(X)), ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
-        """Add vectors of unknown class with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
+        """Add vectors of unknown class with default ids, after the largest stored id; see :meth:`add_with_ids`."""
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), None)
 
@@ -277,14 +278,14 @@ class EvidenceMixin(SearchingMixin):
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
                 (X, ids), labels = otherIndex._contents()
-                emptying = otherIndex._emptying()
+                emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
-                labels, emptying = id_map.unknown_labels(len(X)), [(raw.Index_reset, (otherIndex,))]
+                labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
-            Transaction(self).insert(rows, labels, shifted, emptying)
+            Transaction(self).insert(rows, labels, shifted, emptied)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
@@ -364,7 +365,7 @@ class EvidenceMixin(SearchingMixin):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state of :meth:`__getstate__`."""
-        self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
+        adopt(faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)), self)
         self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
         self.snapshot()  # caches the addresses of the lists
 

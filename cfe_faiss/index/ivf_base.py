@@ -22,8 +22,9 @@ from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
-from cfe_faiss.rows.layout import Bytes, codes_of, list_sizes, stock_codes
+from cfe_faiss.rows import faiss_functions as steps_of
+from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
+from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
 from cfe_faiss.search.derived import Carried, Derived
@@ -151,7 +152,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         own = self.quantizer
         self.own_fields = False  # FAISS must not free a shared quantizer
         self._shared, self._centroids, self.quantizer = quantizer, centroids, quantizer
-        raw.delete_Index(own)
+        steps_of.free(own)
 
     def routes(self) -> Routes:
         """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""
@@ -246,9 +247,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         lists = faiss.ArrayInvertedLists(nlist, self.code_size)
         kept = self.d if self._keeps_beside() else 0
         return [
-            (raw.Level1Quantizer_nlist_set, (self, nlist)),
-            (lists.this.disown, ()),
-            (raw.IndexIVF_replace_invlists, (self, lists, True)),
+            *steps_of.replacing_lists(self, lists),
             setting(
                 self,
                 "_table",
@@ -259,24 +258,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _training(self, centroids: NDArray[np.float32]) -> list[Step]:
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
         quantizer = faiss.downcast_index(self.quantizer)
-        trained: list[Step]
         if isinstance(quantizer, faiss.IndexFlat):
             fresh = faiss.IndexFlatIP(self.d)
             fresh.add(centroids[0])
-            trained = [
-                (raw.UInt8Vector_swap, (quantizer.codes.owned_data, fresh.codes.owned_data)),
-                # The wrapper caches size and address; this resize updates them and moves no data.
-                (raw.MaybeOwnedVectorUInt8_resize, (quantizer.codes, fresh.codes.size())),
-                total(quantizer, len(centroids[0])),
-                total(fresh, 0),  # keeps `fresh` alive until this step
-            ]
+            filling = steps_of.swapping_vectors(quantizer, fresh)
         else:  # a quantizer set by the user
-            rows = faiss.swig_ptr(np.ascontiguousarray(centroids[0]))
-            trained = [(raw.Index_reset, (quantizer,)), (raw.Index_add, (quantizer, len(centroids[0]), rows))]
+            filling = steps_of.filling(quantizer, np.ascontiguousarray(centroids[0]))
         read_only(centroids)
         return [
-            *trained,
-            *((raw.Index_is_trained_set, (one, True)) for one in (quantizer, self)),
+            *filling,
+            *steps_of.trained(quantizer, self),
             setting(self, "_supplementary", centroids[1:]),
             setting(self, "_centroids", centroids),
             *self._forgetting(),
@@ -346,12 +337,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         anew = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
         places = self.direct_map
         if kind == faiss.DirectMap.Hashtable:
-            return [(raw.DirectMap_add_single_id, (places, i, 0, 0)) for i in ids.tolist()], anew, anew
+            return steps_of.mapping(places, ids.tolist()), anew, anew
         if not np.array_equal(np.sort(ids), np.arange(n, n + len(ids))):
             raise RuntimeError(
                 f"a direct map of type Array takes no other ids than {n} and on; set another type before"
             )
-        room = [(raw.Int64Vector_resize, (places.array, n + more)) for more in (len(ids), 0)]
+        room = [steps_of.resizing(places.array, n + more) for more in (len(ids), 0)]
         return room[:1], room[1:], anew
 
     def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
@@ -381,7 +372,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _emptying(self) -> list[Step]:
         return [
             *self._forgetting(),
-            (raw.IndexIVF_reset, (self,)),
+            *steps_of.emptying(self),
             setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
         ]
 

@@ -13,7 +13,7 @@ from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.layout import list_sizes
+from cfe_faiss.rows.faiss_functions import list_sizes
 
 
 class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.rows.faiss_functions import Step, raw, total
+from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
 from cfe_faiss.rows.layout import stock_codes
 from cfe_faiss.search.query import Effort
 
@@ -139,7 +139,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)
         aside.pq = self.pq
         aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
-        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # keeps it alive
+        return swapping_numbers(self.pq.centroids, aside.pq.centroids, aside)
 
     def _pq_codes(self) -> PqCodes:
         codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)

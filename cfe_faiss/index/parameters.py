@@ -1,6 +1,6 @@
 """Evidence through FAISS's own ``search``: parameters, and a view that leaves one class out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faiss
@@ -79,13 +79,19 @@ class EvidenceParameters:
             for name in ("attributes", "graph", "queries"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"params.{name} must be left out without params.where, as it has no effect then")
-        for name in ("nprobe", "recall") if self.where is not None else ():
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"params.{name} must be left out with params.where (it is exact), got {getattr(self, name)}"
-                )
+        else:
+            self._refuse(("nprobe", "recall"), "with params.where (it is exact)")
 
     __repr__ = summary
+
+    def check_range(self) -> None:
+        """Raise ValueError if an option has no effect in a range search."""
+        self._refuse(("nprobe", "recall", "memory"), "in a range search (it is exact)")
+
+    def _refuse(self, names: tuple[str, ...], where: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None:
+                raise ValueError(f"params.{name} must be left out {where}, got {getattr(self, name)}")
 
     def query(self, X: NDArray[np.float32], **many: Any) -> Query:
         """Return what is asked about unit vectors, (nq, d); ``many`` is k or threshold."""
@@ -141,7 +147,7 @@ class Excluding:
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
         """Return all vectors of other classes with similarity >= ``thresh``: lims, D, I."""
-        return self.index.range_search(x, thresh, params=self._parameters(params))
+        return self.index.range_search(x, thresh, params=replace(self._parameters(params), nprobe=None))
 
     def _parameters(self, params: Any) -> EvidenceParameters:
         in_lists = self.index.has_lists and isinstance(params, faiss.SearchParametersIVF)  # FAISS passes over it, too

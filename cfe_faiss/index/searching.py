@@ -1,4 +1,4 @@
-"""Search methods of all evidence indexes. Each builds a Query and an Effort and passes them to ``answer``."""
+"""Searches of evidence indexes in memory: FAISS's search methods, and the answers to queries."""
 
 from __future__ import annotations
 
@@ -10,144 +10,32 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
-from cfe_faiss.rows.faiss_functions import raw
+from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Calibration, Effort, Queries, Query, Ranges, Results
+from cfe_faiss.search.query import Calibration, Certified, Effort, Queries, Query, Ranges, Results
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
 _EXACTLY = Effort(exact=True)
 
 
-class Searches:
-    """Search methods shared by evidence indexes in memory, in shards and behind replicas."""
-
-    d: int
-
-    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
-        """Return D and I, both (nq, k)."""
-        raise NotImplementedError
-
-    def as_effort(
-        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
-    ) -> Effort:
-        """Check the arguments and return them as an Effort."""
-        return Effort.of(nprobe, recall, exact, memory)
-
-    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Search one query that needs no conversion. Return None if the fast path does not apply."""
-        return None
-
-    def search_evidence(  # noqa: PLR0913
-        self,
-        xq: ArrayLike,
-        labels_q: ArrayLike,
-        k: int,
-        nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: bool = False,
-    ) -> Results:
-        """Return the k most similar stored vectors of other classes than the queries'.
-
-        Batches are searched list by list, and queries of one list are routed together. A query in a batch may thus
-        probe other lists than the same query by itself.
-
-        Parameters
-        ----------
-        xq
-            Query vectors, (nq, d); normalised in a copy.
-        labels_q
-            Predicted class of each query, (nq,).
-        k
-            Number of results per query, >= 1.
-        nprobe
-            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index. The result is exact
-            if nprobe >= partitions * nlist. An index without lists is always exact and raises ValueError.
-        recall
-            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
-            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
-            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists by itself,
-            independent of the other queries. With ``sel``, the number is measured in each call; up to 2,000 queries
-            are then searched exactly, which is faster than measuring.
-        exact
-            Instead of ``nprobe``: whether to return the exact result.
-        sel
-            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
-            :class:`EvidenceParameters`.
-        memory
-            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
-            passes. Result arrays are not included.
-        progress
-            Whether to show a progress bar on standard error.
-
-        Returns
-        -------
-        D, I
-            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. If
-            fewer than k vectors are eligible, the row is padded with id -1 and FAISS's padding value. Unless the index
-            has ``complete=False``, the search of a row continues in further lists until the row is complete.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        """
-        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
-            found = self._at_once(xq, labels_q, k, nprobe, recall)
-            if found is not None:
-                return found
-        X = as_unit_rows("xq", xq, self.d)
-        query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
-        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
-
-    def search_stored(  # noqa: PLR0913
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: bool = False,
-    ) -> Results:
-        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
-
-        Parameters
-        ----------
-        ids
-            Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or an id is not in the index.
-        """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
-        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
-
-
-class SearchingMixin(Searches):
+class SearchingMixin:
     """Searches of an evidence index in memory; a base of :class:`cfe_faiss.index.base.EvidenceMixin`."""
 
+    # A base class would be a protocol, whose `__init__` does not call FAISS's.
+    search_evidence = EvidenceSearcher.search_evidence
+    search_stored = EvidenceSearcher.search_stored
+    search_certified = EvidenceSearcher.search_certified
+    range_search_evidence = EvidenceSearcher.range_search_evidence
+
     # FAISS rejects attributes that the class does not define, so each has a default here.
+    d: int  # of the FAISS base class
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     _single: SingleSearch | None = None  # fast path for one query, until the index changes
@@ -227,11 +115,11 @@ class SearchingMixin(Searches):
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
         bound = query.bind(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, self.resolve_effort(effort), _title(progress))
+        return answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
-    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
+    def answer_single(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply; never raise.
 
         This is :func:`search_evidence` without copies, conversions and temporary objects, which would take longer than
@@ -254,47 +142,26 @@ class SearchingMixin(Searches):
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = answers.known_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
+            nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
-            nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
+            nprobe = get_nprobe(pointer_to(self))
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(xq, labels_q, k, nprobe, self.complete, raw.Index_ntotal_get(self.this))
+        found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)))
         if found is None:  # for example because a change was pending
             self._single = None
         return found
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
-        """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
-
-        Parameters
-        ----------
-        xq, labels_q, sel
-            As in :meth:`search_evidence`.
-        threshold
-            Minimum similarity.
-
-        Returns
-        -------
-        lims, D, I
-            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query q, and the same
-            slice of ``I`` its ids. Best first; equal similarity: smaller id first.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        """
-        X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
-        number = as_number("threshold", threshold, -np.inf, np.inf)
-        return self._search_range(Query(threshold=number, X=X, labels=labels, sel=sel))
-
-    def _search_range(self, query: Query) -> Ranges:
+    def answer_range(self, query: Query) -> Ranges:
+        """Return lims, D and I of a query with a threshold."""
         query = self.without_callbacks(query)
         with self.reading() as snapshot:
             return answers.search_range(query.bind(snapshot), float(query.threshold or 0))
 
-    # --- FAISS's search methods -------------------------------------------------------------------------------------
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
+        """Return D, I and the mask of provably exact rows."""
+        query = self.without_callbacks(query)
+        with self.reading() as snapshot:
+            return answers.search_certified(query.bind(snapshot), self.resolve_effort(effort), _choose_title(progress))
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
@@ -327,7 +194,7 @@ class SearchingMixin(Searches):
             return stock_results
         found: Results | None
         if params.plain and D is None and I is None and not stock:
-            found = self._at_once(x, params.labels, k, params.nprobe, params.recall)
+            found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
                 return found
         found = self.answer(self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort)
@@ -376,7 +243,8 @@ class SearchingMixin(Searches):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
         number = as_number("thresh", thresh, -np.inf, np.inf)
-        lims, D, I = self._search_range(self._make_query("range_search", x, params, stock, threshold=number))
+        params.check_range()
+        lims, D, I = self.answer_range(self._make_query("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
 
     def _make_query(
@@ -424,7 +292,7 @@ class SearchingMixin(Searches):
         return Excluding(self, label)
 
 
-def _title(progress: bool) -> str | None:
+def _choose_title(progress: bool) -> str | None:
     return "Searching" if progress else None
 
 
@@ -528,46 +396,6 @@ class ListSearchingMixin(SearchingMixin):
                 found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
                 choices["nprobe"] = {nq: snapshot.lists if one is None else one.most for nq, one in found.items()}
             return choices
-
-    def search_certified(
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: bool = False,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
-
-        Parameters
-        ----------
-        ids, k, nprobe, sel, memory, progress
-            As in :meth:`search_stored`.
-
-        Returns
-        -------
-        D, I
-            As from :meth:`search_stored`.
-        certified
-            Whether a bound proves that no skipped list can hold a better result, (nq,) bool. Many exact rows have no
-            such proof, above all in high dimensions.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or an id is not in the index.
-
-        Notes
-        -----
-        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
-        addition to the search, this takes the time to compare every query with every centroid.
-        """
-        query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
-        effort = Effort.of(nprobe, memory=memory).with_defaults(self.default_effort())
-        with self.reading() as snapshot:
-            return answers.search_certified(query.bind(snapshot), effort, _title(progress))
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:

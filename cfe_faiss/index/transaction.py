@@ -32,8 +32,12 @@ class Transaction:
         snapshot: Snapshot = self._index.snapshot()
         return snapshot
 
+    def next_id(self) -> int:
+        """Return the first default id: the largest stored id + 1, or 0."""
+        return int(self._index._table.greatest_id(self._lists)) + 1
+
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ids:
-        """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""
+        """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         table = self._index._table
         id_map.check_unchanged(self._index.ntotal, len(table))
         return id_map.new_ids(table, self._lists, ids, n)

@@ -105,8 +105,8 @@ def _call_on_rows(model: Any, X: NDArray[Any]) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return model(X)
-    from cfe_faiss.models.inference import inference
+    from cfe_faiss.models.inference import device_of, inference
 
-    device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
+    device = device_of(model) or torch.device("cpu")
     with inference(model, device):
         return model(torch.as_tensor(X, dtype=torch.float32, device=device))

@@ -24,11 +24,12 @@ def check_unchanged(ntotal: int, labels: int) -> None:
 def check_stock(index: Any) -> None:
     """Raise TypeError unless :func:`stock_contents` supports the stock index."""
     index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
+    flat = isinstance(index, faiss.IndexFlat)
     with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat)
-    if not (with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
+    if not (flat or with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
         raise TypeError(
-            "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
-            f"IndexIDMap over IndexFlat, got {index!r}"
+            "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an IndexIVFScalarQuantizer without "
+            f"residuals or an IndexIDMap over IndexFlat, got {index!r}"
         )
 
 
@@ -39,6 +40,8 @@ def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
         codes, ids = stock_codes(index)
         return index.sq.decode(codes) if _scalar(index) else codes.view(np.float32), ids
+    if isinstance(index, faiss.IndexFlat):
+        return index.reconstruct_n(0, index.ntotal), np.arange(index.ntotal)
     X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
     return X, faiss.vector_to_array(index.id_map)
 
@@ -49,8 +52,8 @@ def _scalar(index: Any) -> bool:
 
 
 def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
-    """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""
-    new = distinct_ids(ids, n, len(table))
+    """Return n new ids, checked to be distinct and not in the index; by default those after the largest stored id."""
+    new = distinct_ids(ids, n, table.greatest_id(lists) + 1)
     first = table.first_stored(lists, new)
     if first >= 0:
         raise ValueError(f"ids must not be in the index yet, got {new[first]}, which is")
@@ -59,6 +62,8 @@ def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> N
 
 def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]:
     """Return n ids, checked to be distinct; by default ``first``, ``first`` + 1, ..."""
+    if ids is None and first + n > np.iinfo(np.int64).max:
+        raise ValueError(f"ids must be given, because no {n} ids are left after the largest one, {first - 1}")
     new = np.arange(first, first + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")

@@ -1,7 +1,7 @@
 """A job over a folder: from features, edges and predicted classes to the evidence of every node, stage by stage."""
 
-import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -413,15 +413,11 @@ def as_bytes(name: str, value: int | str) -> int:
     """Return a number of bytes, given as a number or as a text such as "8GB" (1 GB is 2**30 bytes)."""
     if not isinstance(value, str):
         return as_count(name, value)
-    text = value.strip().upper()
-    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
-    try:
-        number = float(text.removesuffix(unit))
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
+    match = re.fullmatch(r"\s*((?:\d+\.?\d*|\.\d+)(?:E\d+)?)\s*([KMGT]B)?\s*", value.upper())
+    size = int(float(match[1]) * _UNITS.get(match[2], 1)) if match else 0
+    if size < 1:
         raise ValueError(f"{name} must be a number of bytes, or a text such as '8GB', got {value!r}")
-    return int(number * _UNITS.get(unit, 1))
+    return size
 
 
 def _edge_sources(edges: Any) -> dict[str, Source]:

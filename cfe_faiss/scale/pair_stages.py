@@ -25,7 +25,7 @@ from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import owners_of
 from cfe_faiss.scale.tasks import Stage
-from cfe_faiss.search.exact import NOTHING, Found, Scan, all_pairs, best_of, pairs_between, slices, until_full
+from cfe_faiss.search.exact import NOTHING, Found, Scan, all_pairs, find_best, pairs_between, run_until_full, slices
 from cfe_faiss.search.join import Blocks, blocks_along, directions_of
 
 GROUP_ROWS = 1 << 17
@@ -80,7 +80,7 @@ def _lower_bound(task: Task, shards: int) -> float:
 def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) -> Found:
     """Return the most similar pairs in the tables of a stage."""
     paths = [task.path(stage, number, "parquet") for number in range(files)]
-    return best_of([partial(tables.pairs_in, path, columns) for path in paths], task.settings.pairs)
+    return find_best([partial(tables.pairs_in, path, columns) for path in paths], task.settings.pairs)
 
 
 def sketch(task: Task, groups: int) -> Mapping[str, Any]:
@@ -153,12 +153,12 @@ class _Join:
         """Return the k best of all pairs at or above a similarity, and of earlier results."""
         for others in self._others():
             least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
-            best = best_of(self.scans(others, least), k, best, floor=least)
+            best = find_best(self.scans(others, least), k, best, floor=least)
         return best
 
     def best_of_all(self, k: int) -> Found:
         """Return the k best of all pairs without a known lower bound of their similarity."""
-        best, gap = best_of(self.own.neighbours(), k), _FIRST_GAP
+        best, gap = find_best(self.own.neighbours(), k), _FIRST_GAP
         while gap <= 2:
             floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
             if not self.is_worth_joining(floor):
@@ -175,7 +175,7 @@ class _Join:
         for others in self._others():
             pending = [find(lambda: threshold) for find in self.scans(others, threshold)]
             while pending:
-                found, pending = until_full(pending, size)
+                found, pending = run_until_full(pending, size)
                 for part in slices(len(found[2]), size):
                     yield found[0][part], found[1][part], found[2][part]
 

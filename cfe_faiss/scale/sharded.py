@@ -22,7 +22,7 @@ from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.faiss_functions import Step, pointer_to, raw, setting, total
+from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
 from cfe_faiss.scale.shards import NewVectors, Rows, Shards
@@ -126,8 +126,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if self.routing == "evidence":
             routes = Routes.merged([shard.routes() for shard in shards.indexes], shards.owners)
         return [
-            (stacked.this.disown, ()),
-            (raw.IndexIVF_replace_invlists, (self, stacked, True)),
+            *replacing_lists(self, stacked),
             *self._forgetting(),
             setting(self, "_files", shards),
             setting(self, "checks", shards.checks()),
@@ -143,13 +142,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         def of_its_shard(function: Callable[..., Any], number: int) -> Any:
             return function(lists[number], number)
 
-        return FaissLists(
-            size=(of_its_shard, (raw.InvertedLists_list_size,)),
-            codes=(of_its_shard, (raw.InvertedLists_get_codes,)),
-            ids=(of_its_shard, (raw.InvertedLists_get_ids,)),
-            resize=None,
-            numbered=True,
-        )
+        size, codes, ids = ((of_its_shard, (function,)) for function in get_list_functions)
+        return FaissLists(size=size, codes=codes, ids=ids, resize=None, numbered=True)
 
     def search_shard(
         self, number: int, k: int, nprobe: int, *, memory: int | None = None
@@ -195,8 +189,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ----------
         blocks
             Iterable of tuples ``(x, labels)`` or ``(x, labels, ids)``, as for :meth:`add_with_labels`; read once. A
-            block without ids gets consecutive ids, counted from ``ntotal`` over all blocks. Use blocks of at least some
-            thousand vectors.
+            block without ids gets consecutive ids, after the largest id of the index and of the blocks before. Use
+            blocks of at least some thousand vectors.
 
         Raises
         ------
@@ -211,11 +205,16 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         compare ids. Disk: the new vectors and, until the old files are removed, the changed shards.
         """
         with self._change_alone():
-            self._add_checked(shard_files.checked_blocks(blocks, self.d, self.ntotal))
+            self._add_checked(shard_files.checked_blocks(blocks, self.d, self._next_id()))
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
         with self._change_alone():
-            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self.ntotal))])
+            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self._next_id()))])
+
+    def _next_id(self) -> int:
+        with self.reading():
+            self.snapshot().native.check_ids()
+            return Transaction(self).next_id()
 
     def _add_checked(self, blocks: Iterable[Rows]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
@@ -259,14 +258,14 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot.labels, snapshot.members, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, shard_files.relabel, labels))
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, Transaction.relabel, labels))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
         with self._change_alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_files.edits_of(self._files, gone, shard_files.remove, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, Transaction.remove, gone))
         return int(gone.sum())
 
     @contextmanager

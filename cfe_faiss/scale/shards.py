@@ -31,6 +31,7 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.scale.manifest import Manifest
@@ -480,35 +481,27 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
     return homes
 
 
-def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
-    """Change the labels of all rows, (n,)."""
-    with index.changing() as transaction:
-        transaction.relabel(labels)
-
-
-def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
-    """Remove the marked rows, (n,)."""
-    with index.changing() as transaction:
-        transaction.remove(gone)
-
-
 def edits_of(
-    shards: Shards, touched: NDArray[np.bool_], edit: Callable[[IndexEvidenceIVF, Any], None], values: NDArray[Any]
+    shards: Shards, touched: NDArray[np.bool_], change: Callable[[Transaction, Any], None], values: NDArray[Any]
 ) -> dict[int, Edit]:
-    """Return the edits ``edit(index, values of its rows)`` of the shards that hold one of the touched rows, (n,)."""
+    """Return the edits ``change(transaction, values of its rows)`` of the shards that hold a touched row, (n,)."""
 
-    def change(number: int, index: IndexEvidenceIVF) -> None:
-        edit(index, values[shards.rows(number)])
+    def edit(number: int, index: IndexEvidenceIVF) -> None:
+        with index.changing() as transaction:
+            change(transaction, values[shards.rows(number)])
 
     lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
-    return {number: partial(change, number) for number in np.unique(shards.owners[lists]).tolist()}
+    return {number: partial(edit, number) for number in np.unique(shards.owners[lists]).tolist()}
 
 
 # --- blocks of a caller -----------------------------------------------------------------------------------------------
 
 
 def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
-    """Yield a caller's blocks (x, labels[, ids]) in their stored form; default ids count from ``first``."""
+    """Yield a caller's blocks (x, labels[, ids]) in their stored form.
+
+    Default ids count from ``first``, or continue after the largest id of the blocks before.
+    """
 
     def checked(block: tuple[Any, ...]) -> Rows:
         x, labels, ids = block if len(block) == 3 else (*block, None)
@@ -516,7 +509,7 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
         return X, as_labels("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
 
     for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):
-        first += len(rows[0])
+        first = max(first, int(rows[2].max(initial=-1)) + 1)
         yield rows
 
 

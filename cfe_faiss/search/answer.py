@@ -17,8 +17,8 @@ from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import padded
-from cfe_faiss.search.query import Calibration, Effort, Plan, Queries, Ranges, Results
+from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results
 
 _QUERIES_PER_LIST = 4
 _FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
@@ -33,21 +33,23 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.snapshot.n == 0:  # an empty index may be untrained
-        return padded(*empty_heaps(len(queries), 0), queries.k)
-    parts = _split_by_nprobe(queries, choose_engine(queries, effort, nq))
-    found = [padded(*plan.engine(some, plan, progress), queries.k) for _, some, plan in parts]
-    return found[0] if len(found) == 1 else (_merge(parts, [D for D, _ in found]), _merge(parts, [I for _, I in found]))
+        return pad_results(*empty_heaps(len(queries), 0), queries.k)
+    plan = choose_engine(queries, effort, nq)
+    if plan.calibration is None:
+        return pad_results(*plan.engine(queries, plan, progress), queries.k)
+    parts = _split_by_nprobe(queries, plan)
+    found = [pad_results(*own.engine(some, own, progress), queries.k) for _, some, own in parts]
+    D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
+    return D, I
 
 
-def search_certified(
-    queries: Queries, effort: Effort, progress: str | None = None
-) -> tuple[*Results, NDArray[np.bool_]]:
+def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
     """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
     if queries.snapshot.n == 0:
         return *search(queries, effort), np.ones(len(queries), np.bool_)
     parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
     for _, some, plan in parts:
-        D, I = padded(*plan.engine(some, plan, progress), queries.k)
+        D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
         found.append((D, I, certify(some, plan, D, I)))
     D, I, certified = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I, certified
@@ -60,7 +62,7 @@ def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
     """Return the numbers and the plan of the queries that probe the same number of lists."""
     if plan.calibration is None:
         return [(slice(None), queries, plan)]
-    probes = plan.calibration.of(queries.labels)
+    probes = plan.calibration.look_up(queries.labels)
     if plan.engine is grouped.search:  # a group probes the maximum nprobe of its queries
         groups = grouped.groups_of(queries)
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
@@ -167,7 +169,7 @@ def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> boo
     return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
 
 
-def known_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
+def look_up_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
     """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
 
     The key equals ``Derived.calibration_key``, without an ``Effort``: building one takes a tenth of a query's time.

@@ -20,7 +20,7 @@ from cfe_faiss.search import grouped, grouping
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import slices
 from cfe_faiss.search.query import Plan, Queries
-from cfe_faiss.search.single import lists_for
+from cfe_faiss.search.single import rank_lists
 
 _ROWS = 1 << 12
 _QUERIES = 1 << 9
@@ -50,7 +50,7 @@ def certify(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.
     def certify_some(cut: slice) -> None:
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        own = probed[cut] if probed is not None else lists_for(derived, X, labels, nprobe, plan.effort)
+        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, nprobe, plan.effort)
         bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
         bounds[only[None] == labels[:, None]] = -np.inf
         if snapshot.pq is None:

@@ -236,15 +236,15 @@ def make_conditions(
     columns = _columns(where, table, n, total)
     evidence = np.ones(total, bool)
     for name, values in where.permitted.items():
-        evidence &= _permitted(columns.named[name], values)
+        evidence &= _mask_permitted(columns.named[name], values)
     if where.target is not None:
-        evidence[:n] &= _of_target(where.numbered(None).target, labels)
+        evidence[:n] &= _mask_target(where.numbered(None).target, labels)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~columns.named[name].missing
     side = Side(
         _groups([columns.named[name] for name in where.exact], total),
-        _stacked([columns.named[name].codes for name in where.antiexact], total, np.int32),
+        _stack([columns.named[name].codes for name in where.antiexact], total, np.int32),
         columns.numbers,
         columns.codes,
         evidence,
@@ -301,16 +301,16 @@ def _columns(where: Constraints, table: Attributes | None, n: int, total: int) -
             if np.isinf(numbers).any():
                 raise ValueError(f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}")
             unit = 1.0 if argument == "caliper" else _deviation(name, numbers[:n])
-            limits[name] = _narrower(name, limits.get(name, (0.0, np.inf)), limit * unit)
+            limits[name] = _narrow(name, limits.get(name, (0.0, np.inf)), limit * unit)
     return _Columns(
         named,
         tuple(limits.values()),
-        _stacked([named[name].numbers for name in limits], total, np.float64),
+        _stack([named[name].numbers for name in limits], total, np.float64),
         _all_codes(where, table, total),
     )
 
 
-def _narrower(name: str, limits: Limits, limit: float) -> Limits:
+def _narrow(name: str, limits: Limits, limit: float) -> Limits:
     least, most = (max(limits[0], -limit), limits[1]) if limit < 0 else (limits[0], min(limits[1], limit))
     if least > most:
         raise ValueError(
@@ -337,13 +337,13 @@ def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.
             f"where.max_changed must be below {most}, the number of attributes (without those of exact), or it has no "
             f"effect, got {where.max_changed}"
         )
-    codes = _stacked([table[name].codes for name in table], total, np.int32)
+    codes = _stack([table[name].codes for name in table], total, np.int32)
     if total and (codes == UNKNOWN).any():
         return np.where(codes == UNKNOWN, -1 - np.arange(total, dtype=np.int32), codes)
     return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
 
 
-def _stacked(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
+def _stack(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
     return np.array(columns, dtype=dtype).reshape(len(columns), total)
 
 
@@ -355,7 +355,7 @@ def _groups(columns: list[Attribute], total: int) -> NDArray[np.int32]:
     return groups.astype(np.int32)
 
 
-def _permitted(column: Attribute, values: Permitted) -> Bools:
+def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     argument = f"where.permitted[{column.name!r}]"
     if isinstance(values, tuple):
         if column.numbers is None:
@@ -375,7 +375,7 @@ def _permitted(column: Attribute, values: Permitted) -> Bools:
     return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
 
 
-def _of_target(target: Any, labels: NDArray[np.int32]) -> Bools:
+def _mask_target(target: Any, labels: NDArray[np.int32]) -> Bools:
     known = np.unique(labels[labels != UNKNOWN])
     for label in target:
         if label not in known:

@@ -106,7 +106,7 @@ def _sorting_number(conditions: Conditions, side: Side) -> list[NDArray[np.float
     return best
 
 
-def _of_rows(storage: Snapshot, conditions: Conditions, chosen: Bools, height: int = 0) -> _Parts:
+def _cut_rows(storage: Snapshot, conditions: Conditions, chosen: Bools, height: int = 0) -> _Parts:
     """Return the chosen rows of known label, in chunks."""
     rows = np.flatnonzero(chosen & (storage.labels != UNKNOWN))
     return _Parts(conditions, storage.labels, conditions.rows, rows, storage.rows, height or _height(conditions))
@@ -179,18 +179,18 @@ def _screens(D: Floats, margin: float) -> Floats:
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of queries under their conditions."""
-    if queries.order is not None and queries.allowed is None and not _conditions_of(queries).directed:
+    if queries.order is not None and queries.allowed is None and not _require_conditions(queries).directed:
         D, I = _search_all(queries, progress)
         return D[queries.rows], I[queries.rows]
     D, I = empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
     if not D.size:
         return D, I
     margin = queries.snapshot.margin
-    xs, ys = _both(queries)
+    xs, ys = _cut_both(queries)
     I[~queries.usable] = -1
 
     def scan(i: int) -> None:
-        tiles = _Tiles(_conditions_of(queries), xs[i], one_group=xs.one_group(i), either=False)
+        tiles = _Tiles(_require_conditions(queries), xs[i], one_group=xs.one_group(i), either=False)
         x = tiles.x
         best_D, best_I = D[x.places], I[x.places]
         for j in ys.met_by(xs, i):
@@ -202,25 +202,25 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         _native.sort_heaps(best_D, best_I)
         D[x.places], I[x.places] = best_D, best_I
 
-    run(scan, range(len(xs)), work=exact.work_of(queries.snapshot, len(queries)), progress=progress)
+    run(scan, range(len(xs)), work=exact.estimate_work(queries.snapshot, len(queries)), progress=progress)
     return D, I
 
 
-def _conditions_of(queries: Queries) -> Conditions:
+def _require_conditions(queries: Queries) -> Conditions:
     assert queries.conditions is not None  # the engine is for queries under conditions
     return queries.conditions
 
 
-def _both(queries: Queries) -> tuple[_Parts, _Parts]:
+def _cut_both(queries: Queries) -> tuple[_Parts, _Parts]:
     """Return the queries and the rows that may be their evidence, in chunks."""
-    storage, conditions, allowed = queries.snapshot, _conditions_of(queries), queries.allowed
+    storage, conditions, allowed = queries.snapshot, _require_conditions(queries), queries.allowed
     side, asked = queries.side, np.flatnonzero(queries.usable)
     assert side is not None
-    spread = -(-len(asked) // num_threads(exact.work_of(storage, len(asked))))
+    spread = -(-len(asked) // num_threads(exact.estimate_work(storage, len(asked))))
     height = max(1, min(_height(conditions), spread))
     xs = _Parts(conditions, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
     evidence = conditions.evidence if allowed is None else conditions.evidence & allowed
-    return xs, _of_rows(storage, conditions, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
+    return xs, _cut_rows(storage, conditions, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
 
 
 def _search_all(queries: Queries, progress: str | None) -> Results:
@@ -228,8 +228,8 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
 
     Each unordered pair is multiplied once.
     """
-    storage, conditions = queries.snapshot, _conditions_of(queries)
-    parts = _of_rows(storage, conditions, conditions.usable)
+    storage, conditions = queries.snapshot, _require_conditions(queries)
+    parts = _cut_rows(storage, conditions, conditions.usable)
     width = min(queries.k, storage.n)
     D, I = empty_heaps(len(parts.rows), width)
     all_D, all_I = empty_heaps(storage.n, width)
@@ -247,7 +247,7 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
                 S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
                 best.take(S, (i, tiles.x.chunk), (j, part.chunk))
 
-        work = exact.work_of(storage, storage.n)
+        work = exact.estimate_work(storage, storage.n)
         run(scan, range(len(parts)), work=work, progress=progress)
         run(best.sort, range(len(parts)), work=work)
         all_D[parts.rows], all_I[parts.rows] = D, I
@@ -264,20 +264,20 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
     def take(find: Scan) -> None:
         found.extend(find(lambda: threshold))
 
-    run(take, directed_scans(queries), work=exact.work_of(queries.snapshot, len(queries)))
-    return exact.ranges_of(found, len(queries))
+    run(take, directed_scans(queries), work=exact.estimate_work(queries.snapshot, len(queries)))
+    return exact.make_ranges(found, len(queries))
 
 
 def directed_scans(queries: Queries) -> list[Scan]:
     """Return scans that together find the evidence at or above a threshold: query number, id and similarity."""
     if not queries.snapshot.n:
         return []
-    xs, ys = _both(queries)
+    xs, ys = _cut_both(queries)
 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        tiles = _Tiles(_conditions_of(queries), xs[i], one_group=xs.one_group(i), either=False)
+        tiles = _Tiles(_require_conditions(queries), xs[i], one_group=xs.one_group(i), either=False)
         for j in ys.met_by(xs, i):
-            for found in _reaching(queries.snapshot, tiles, ys[j], ys.one_group(j), threshold):
+            for found in _find_reaching(queries.snapshot, tiles, ys[j], ys.one_group(j), threshold):
                 yield found[:3]
 
     return [partial(of_chunk, i) for i in range(len(xs))]
@@ -285,26 +285,26 @@ def directed_scans(queries: Queries) -> list[Scan]:
 
 def pair_scans(storage: Snapshot, conditions: Conditions, allowed: Bools | None = None) -> list[Scan]:
     """Return scans that together find all pairs of (allowed) rows at or above a threshold, in either direction."""
-    parts = _of_rows(storage, conditions, conditions.usable if allowed is None else conditions.usable & allowed)
+    parts = _cut_rows(storage, conditions, conditions.usable if allowed is None else conditions.usable & allowed)
 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
         tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=conditions.directed)
         for j in parts.met_by(parts, i, i):
-            for source, target, scores, r, c in _reaching(storage, tiles, parts[j], parts.one_group(j), threshold):
+            for source, target, scores, r, c in _find_reaching(storage, tiles, parts[j], parts.one_group(j), threshold):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield source[once], target[once], scores[once]
 
     return [partial(of_chunk, i) for i in range(len(parts))]
 
 
-def pairs_work(storage: Snapshot, conditions: Conditions) -> float:
+def estimate_pairs_work(storage: Snapshot, conditions: Conditions) -> float:
     """Estimate the number of multiplications of :func:`pair_scans`."""
-    parts = _of_rows(storage, conditions, conditions.usable)
+    parts = _cut_rows(storage, conditions, conditions.usable)
     tiles = sum(len(parts.met_by(parts, i, i)) for i in range(len(parts)))
     return min(float(tiles) * exact.TILE, len(parts.rows) ** 2 / 2) * storage.d
 
 
-def _reaching(
+def _find_reaching(
     storage: Snapshot, tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
 ) -> Iterator[tuple[Ints, Ints, Floats, Any, Any]]:
     """Yield the pairs of a tile at or above a threshold: both ids, similarities, and positions in the tile."""

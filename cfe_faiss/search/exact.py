@@ -43,7 +43,7 @@ class Chunk:
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
-def chunk_of(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
+def make_chunk(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
     """Return the chunk of some rows, which must be in ascending order of label."""
     X, ids = storage.rows(rows)
     return Chunk(X, ids, storage.labels[rows])
@@ -54,7 +54,7 @@ def slices(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def work_of(storage: Snapshot, nq: int) -> float:
+def estimate_work(storage: Snapshot, nq: int) -> float:
     """Return the number of multiplications to compare ``nq`` queries with all rows."""
     return float(nq) * storage.n * storage.d
 
@@ -72,14 +72,14 @@ def _query_tiles(
     storage, allowed, labels, xq = queries.snapshot, queries.allowed, queries.labels, queries.fetch(slice(None))
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     order = np.argsort(labels, kind="stable")
-    height = max(1, min(CHUNK, -(-len(order) // num_threads(work_of(storage, len(order))))))
+    height = max(1, min(CHUNK, -(-len(order) // num_threads(estimate_work(storage, len(order))))))
     blocks = [order[cut] for cut in slices(len(order), height)]
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
         x = Chunk(xq[block], block, labels[block])
         buffer = np.empty(max(TILE, len(block)), np.float32)
         for cut in slices(len(rows), TILE // len(block)):
-            y = chunk_of(storage, rows[cut])
+            y = make_chunk(storage, rows[cut])
             if not x.excludes(y):
                 yield x, y, products(x, y, buffer)
 
@@ -100,7 +100,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
             _native.sort_heaps(*heaps)
             D[block], I[block] = heaps
 
-        run(scan_block, blocks, work=work_of(queries.snapshot, len(queries)), progress=progress)
+        run(scan_block, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
     return D, I
 
 
@@ -142,10 +142,10 @@ def _tiles_from(
     storage: Snapshot, rows: NDArray[np.int64], cuts: list[slice], i: int
 ) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
     """Yield j, both chunks and their products, for the tiles of chunk i with itself and all later chunks."""
-    x = chunk_of(storage, rows[cuts[i]])
+    x = make_chunk(storage, rows[cuts[i]])
     buffer = np.empty(TILE, np.float32)
     for j in range(i, len(cuts)):
-        y = chunk_of(storage, rows[cuts[j]])
+        y = make_chunk(storage, rows[cuts[j]])
         if not x.excludes(y):
             yield j, x, y, products(x, y, buffer)
 
@@ -163,16 +163,16 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
             for j, x, y, S in _tiles_from(storage, rows, cuts, i):
                 best.take(S, (i, x), (j, y))
 
-        work = work_of(storage, storage.n)
+        work = estimate_work(storage, storage.n)
         run(scan_chunk, range(len(cuts)), work=work, progress=progress)
         run(best.sort, range(len(cuts)), work=work)
     all_D, all_I = empty_heaps(storage.n, width)
     all_I[:] = -1
     all_D[rows], all_I[rows] = D, I
-    return padded(all_D, all_I, k)
+    return pad_results(all_D, all_I, k)
 
 
-def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
+def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
     """Return D, I widened to k columns with FAISS's padding."""
     nq, width = D.shape
     if width == k:
@@ -208,11 +208,11 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
                 for rows, columns, scores in collect(x, y, S, lambda: threshold, storage.margin):
                     found.append((block[rows], y.ids[columns], scores.copy()))
 
-        run(scan_block, blocks, work=work_of(storage, len(queries)))
-    return ranges_of(found, len(queries))
+        run(scan_block, blocks, work=estimate_work(storage, len(queries)))
+    return make_ranges(found, len(queries))
 
 
-def ranges_of(found: list[Found], nq: int) -> Ranges:
+def make_ranges(found: list[Found], nq: int) -> Ranges:
     """Return lims, D, I of a range search from the query number, id and similarity of each result."""
     query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((ids, -scores, query))
@@ -222,7 +222,7 @@ def ranges_of(found: list[Found], nq: int) -> Ranges:
 
 def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among rows in ascending order of label."""
-    x = chunk_of(storage, rows)
+    x = make_chunk(storage, rows)
     for r, c, scores in collect(x, x, product(x.X, x.X.T), threshold, storage.margin):
         once = np.flatnonzero(r < c)
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
@@ -254,10 +254,10 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
     margin = storage.margin
 
     def pairs_of_chunk(cut: slice, threshold: Threshold) -> Iterator[Found]:
-        x = chunk_of(storage, rows[cut])
+        x = make_chunk(storage, rows[cut])
         buffer = np.empty(TILE, np.float32)
         for other in slices(len(others), CHUNK):
-            y = chunk_of(storage, others[other])
+            y = make_chunk(storage, others[other])
             if not x.excludes(y):
                 for r, c, scores in collect(x, y, products(x, y, buffer), threshold, margin):
                     yield x.ids[r], y.ids[c], scores.copy()
@@ -265,7 +265,7 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
     return [partial(pairs_of_chunk, cut) for cut in slices(len(rows), CHUNK)]
 
 
-def until_full(
+def run_until_full(
     pending: list[Iterator[Found]], size: int, work: float = math.inf
 ) -> tuple[Found, list[Iterator[Found]]]:
     """Run scans until they have found ``size`` pairs. Return the pairs, best first, and the unfinished scans."""
@@ -284,11 +284,11 @@ def until_full(
             count += len(pairs[2])  # a race between threads adds at most a few more pairs
 
     run(go_on, range(len(pending)), work=work)
-    pairs = best_pairs(found, max(1, sum(len(part[2]) for part in found)))
+    pairs = select_best(found, max(1, sum(len(part[2]) for part in found)))
     return pairs, [pending[place] for place in np.flatnonzero(~over)]
 
 
-def best_of(
+def find_best(
     scans: list[Scan],
     k: int,
     best: Found = NOTHING,
@@ -306,12 +306,12 @@ def best_of(
 
     def merge() -> None:
         nonlocal best
-        best = best_pairs([best, *waiting], k)
+        best = select_best([best, *waiting], k)
         waiting.clear()
 
     def take(find: Scan) -> None:
         for found in find(threshold):
-            pairs = best_pairs([found], k) if len(found[2]) > k else found
+            pairs = select_best([found], k) if len(found[2]) > k else found
             with lock:
                 waiting.append(pairs)
                 if sum(len(part[2]) for part in waiting) >= k:  # sort each pair only a few times
@@ -324,10 +324,10 @@ def best_of(
 
 def top_pairs(storage: Snapshot, k: int, *, progress: str | None = None) -> Found:
     """Return the k most similar pairs with different labels, best first: source < target, similarity."""
-    return best_of(all_pairs(storage), k, work=work_of(storage, storage.n), progress=progress)
+    return find_best(all_pairs(storage), k, work=estimate_work(storage, storage.n), progress=progress)
 
 
-def best_pairs(found: list[Found], k: int) -> Found:
+def select_best(found: list[Found], k: int) -> Found:
     """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
 
     No unordered pair may occur more than twice.

@@ -102,7 +102,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         if allowed is not None:
             usable &= allowed
         scans = constrained.directed_scans(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
-        query, found, scores = _best(scans, number, exact.work_of(storage, nq), progress)
+        query, found, scores = _best(scans, number, exact.estimate_work(storage, nq), progress)
         return query, nq + np.searchsorted(ids, found), scores
 
     query, place, scores = greedy(find, capacity, min(nq * k, n * capacity[-1] if n else 0))

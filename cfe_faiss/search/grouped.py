@@ -33,7 +33,7 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
             _search_kept(queries, plan, blocks, found, progress)
         else:
             _search_in_parts(queries, plan, memory, found, progress)
-        single.go_on(queries, plan, found, progress)
+        single.complete_rows(queries, plan, found, progress)
     return found
 
 

@@ -14,7 +14,7 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows.topk import empty_heaps
 from cfe_faiss.search.conditions import Bools, Ints
-from cfe_faiss.search.exact import CHUNK, TILE, Found, ranges_of, slices, work_of
+from cfe_faiss.search.exact import CHUNK, TILE, Found, estimate_work, make_ranges, slices
 from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
 
 
@@ -39,7 +39,7 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
             scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, snapshot.margin)
         sort_heaps(*heaps)
 
-    run(scan, slices(len(queries), CHUNK), work=work_of(snapshot, len(queries)), progress=progress)
+    run(scan, slices(len(queries), CHUNK), work=estimate_work(snapshot, len(queries)), progress=progress)
     return D, I
 
 
@@ -48,7 +48,7 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
     D, I = search(replace(queries, k=queries.snapshot.n), None, None)
     query, place = np.nonzero((I >= 0) & (np.float32(threshold) <= D))
     found: Found = query, I[query, place], D[query, place]
-    return ranges_of([found], len(queries))
+    return make_ranges([found], len(queries))
 
 
 def _may_be_found(queries: Queries) -> Bools:
@@ -82,7 +82,8 @@ def _is_excluded(queries: Queries, block: slice, rows: Ints, ids: NDArray[np.int
 def _exclude_beyond(within: tuple[float, float], S: Floats, X: Floats, Y: Floats, margin: float) -> None:
     """Set the products of a tile outside a range of similarities to -inf. Score pairs near its ends exactly."""
     low, high = (np.float32(end) for end in within)
-    query, row = np.nonzero((abs(S - low) <= 2 * margin) | (abs(S - high) <= 2 * margin))
+    near = np.flatnonzero((abs(S - low) <= 2 * margin) | (abs(S - high) <= 2 * margin))
+    query, row = np.divmod(near, S.shape[1])
     scores = np.empty(len(query), np.float32)
     row_similarities(X, Y, query, row, scores)
     S[query, row] = scores

@@ -12,7 +12,7 @@ from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import empty_heaps
-from cfe_faiss.search.exact import CHUNK, TILE, slices, work_of
+from cfe_faiss.search.exact import CHUNK, TILE, estimate_work, slices
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _WORTH_COPYING = 4
@@ -29,7 +29,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     D, I = empty_heaps(len(xq), min(queries.k, storage.n))
     if D.size:
         sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
-        height = max(1, min(CHUNK, -(-len(xq) // num_threads(work_of(storage, len(xq))))))
+        height = max(1, min(CHUNK, -(-len(xq) // num_threads(estimate_work(storage, len(xq))))))
 
         def scan_block(block: slice) -> None:
             X, heaps = xq[block], (D[block], I[block])
@@ -41,7 +41,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
                 _native.scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, storage.margin)
             _native.sort_heaps(*heaps)
 
-        run(scan_block, slices(len(xq), height), work=work_of(storage, len(xq)), progress=progress)
+        run(scan_block, slices(len(xq), height), work=estimate_work(storage, len(xq)), progress=progress)
     return D, I
 
 

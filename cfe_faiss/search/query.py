@@ -25,6 +25,7 @@ MEMORY = 1 << 31
 Floats = NDArray[np.float32]
 Results = tuple[Floats, NDArray[np.int64]]
 Ranges = tuple[NDArray[np.int64], Floats, NDArray[np.int64]]
+Certified = tuple[Floats, NDArray[np.int64], NDArray[np.bool_]]
 NO_VECTORS, NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
 
@@ -125,7 +126,7 @@ class Calibration:
         """The smallest number of lists."""
         return min([self.other, *self.nprobe.values()])
 
-    def of(self, labels: NDArray[np.int32]) -> Ints:
+    def look_up(self, labels: NDArray[np.int32]) -> Ints:
         """Return the number of lists for each label, (n,)."""
         classes, places = np.unique(labels, return_inverse=True)
         return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]
@@ -173,7 +174,7 @@ class Rules(NamedTuple):
     @property
     def are_plain_neighbors(self) -> bool:
         """Whether every row may be found."""
-        return self.neighbors == "any" and self[1:] == (None, None, None)
+        return self.neighbors == "any" and all(rule is None for rule in self[1:])
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search

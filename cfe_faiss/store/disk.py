@@ -22,7 +22,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
@@ -32,7 +32,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.values import DEEPEST, check_distinct, check_labels, check_metadata
+from cfe_faiss.store.values import DEEPEST, check_labels, check_metadata
 
 with extra("store"):
     import pyarrow as pa
@@ -74,7 +74,7 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
     if not is_one_of(folder, origins):
         check_not_mapped(folder.iterdir())
     with alone_in(folder):
-        old = {entry.name for entry in folder.iterdir() if _is_part(entry)} | _read_file_names(folder)
+        old = _read_file_names(folder)
         version = secrets.token_hex(8)
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
@@ -91,11 +91,10 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
             }
             with new_file(folder / _MANIFEST, overwrite=True) as file:
                 file.write(json.dumps(manifest, indent=1).encode())
-        except BaseException:
-            if _read_file_names(folder) != set(names.values()):  # else the error came after the manifest was replaced
-                _remove(folder, set(names.values()))
-            raise
-        _remove(folder, old)
+        finally:
+            kept = _read_file_names(folder)
+            parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
+            _remove(folder, parts - kept if kept else set(names.values()))
 
 
 def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
@@ -169,7 +168,7 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
         rows = _unpack(content, manifest["rows"])
         keys, labels = (rows[name].to_numpy() for name in ("key", "label"))
         ids, documents, encoded = (rows[name].to_pylist() for name in ("id", "document", "metadata"))
-        check_distinct(ids)
+        check_distinct("ids must be distinct", ids)
         metadata = _decode(encoded, ids)
     except (pa.ArrowException, OSError, RecursionError, TypeError, ValueError) as error:
         raise _damage(folder, f"{path.name} cannot be read: {error}") from error

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import empty_heaps
-from cfe_faiss.search.exact import padded
+from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
 from cfe_faiss.store.table import Table
@@ -64,7 +64,7 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     if not index.ntotal:  # FAISS refuses to search an untrained index
-        return padded(*empty_heaps(len(X), 0), k)
+        return pad_results(*empty_heaps(len(X), 0), k)
     if index.k_factor is None:
         found: Results = index.search(X, k)
         return found

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows, check_distinct
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -26,7 +26,6 @@ from cfe_faiss.store.values import (
     as_class,
     as_list,
     as_vectors,
-    check_distinct,
     check_documents,
     check_ids,
     check_labels,
@@ -211,7 +210,7 @@ class EvidenceStore:
 
     def _put(self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool) -> None:
         names = check_ids(ids)
-        check_distinct(names)
+        check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d)
         if len(X) != len(names):
             raise ValueError(f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}")
@@ -328,7 +327,7 @@ class EvidenceStore:
         if ids is None:
             return self._contents.table.rows
         names = check_ids(ids)
-        check_distinct(names)
+        check_distinct("ids must be distinct", names)
         return self._contents.known_rows_of(names)
 
     # --- searching it -----------------------------------------------------------------------------------------------

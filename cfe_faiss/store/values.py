@@ -1,7 +1,6 @@
 """Checks of the values that a store takes: ids, predicted classes, metadata, texts and vectors."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain, filterfalse
 from numbers import Integral, Real
@@ -59,13 +58,6 @@ def check_ids(ids: Any) -> list[str]:
         if not isinstance(value, str):
             raise TypeError(f"ids must be texts, got {type(value).__name__}: {value!r} at place {i}; use str(id)")
     return [_text(value, f"id {value!r}") for value in found]
-
-
-def check_distinct(ids: list[str]) -> None:
-    """Raise ValueError that names an id that occurs twice."""
-    if len(set(ids)) < len(ids):
-        twice = Counter(ids).most_common(1)[0][0]
-        raise ValueError(f"ids must be distinct, got {twice!r} more than once")
 
 
 def check_labels(name: str, labels: Any, n: int) -> list[Label]:

@@ -93,7 +93,7 @@ def test_levels_that_the_machine_lacks_are_left_out(script: Any, monkeypatch: py
     assert setting["same_bits"]
 
 
-def test_a_level_is_a_process_of_its_own(script: Any, vectors: Any, tmp_path: Path) -> None:
+def test_each_level_has_its_process(script: Any, vectors: Any, tmp_path: Path) -> None:
     levels = script("levels")
     np.savez(tmp_path / "graph.npz", X=vectors[0], labels=vectors[1])
     (row,) = levels.run("generic", tmp_path / "graph.npz", [(20, 4)])
@@ -101,13 +101,13 @@ def test_a_level_is_a_process_of_its_own(script: Any, vectors: Any, tmp_path: Pa
     assert row["digest"] == again["digest"]
 
 
-def test_the_papers_preset_is_timed_beside_kmeans(script: Any, vectors: Any) -> None:
+def test_the_papers_preset_is_timed_with_kmeans(script: Any, vectors: Any) -> None:
     found = script("paper_preset").compare(*vectors, 3, 1)
     assert set(found["threads"]) == {"1", "2"}
     assert set(found["threads"]["1"]["ours_takes"]) == {"kmeans", "kmeans, assigned", "kmeans, sampled"}
 
 
-def test_memory_is_told_for_each_index_and_step(
+def test_memory_is_reported_for_each_index_and_step(
     script: Any, vectors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = script("memory")

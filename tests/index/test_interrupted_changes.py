@@ -216,7 +216,7 @@ def check():
 NO_MEMORY = """
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 errors = 0
-for room in range(5, 65, 4):
+for room in range(10, 130, 8):
     resource.setrlimit(resource.RLIMIT_AS, (size + (room << 20), resource.RLIM_INFINITY))
     try:
         index.add_with_labels(more, more_labels, new)
@@ -298,7 +298,7 @@ print("survived")
 @pytest.mark.exhausts_memory
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
 def test_a_real_limit_of_memory(kind: str) -> None:
-    assert_survives_alone(NO_MEMORY, 100_000, kind)
+    assert_survives_alone(NO_MEMORY, 200_000, kind)
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,PQ8,RFlat"])
@@ -324,7 +324,7 @@ def assert_survives_alone(script: str, n: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])
-def test_every_reader_beside_changes(kind: str) -> None:
+def test_every_reader_during_changes(kind: str) -> None:
     """Every result is correct for a state of the index between two changes."""
     index: EvidenceIndex = filled(kind)
     stop, errors = threading.Event(), []

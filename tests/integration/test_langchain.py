@@ -159,7 +159,7 @@ def test_saving_and_loading(kind: str, tmp_path: Path) -> None:
         allow_dangerous_deserialization=True,
         distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT,
     )
-    assert type(loaded.index) is type(store.index)._stock  # LangChain reads by faiss.read_index
+    assert type(loaded.index) is type(faiss.downcast_index(store.index))  # LangChain reads by faiss.read_index
     assert texts_of(loaded.similarity_search(NEW[0], 4)) == nearest(TEXTS, NEW[0], 4)
     loaded.index = cfe.read_index(tmp_path / "index.faiss")
     assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(of_other_class(1), NEW[0], 3)

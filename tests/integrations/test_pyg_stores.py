@@ -81,7 +81,7 @@ def test_a_job_from_stores_is_that_of_their_tensors(data: Data, tmp_path: Path) 
     assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(data.x, data.edge_index))
 
 
-def test_what_is_not_there_or_does_not_fit(data: Data) -> None:
+def test_missing_and_mismatched_tensors(data: Data) -> None:
     hetero, store = HeteroData(), MyGraphStore()
     with pytest.raises(KeyError, match="no tensor"):
         stored_features(hetero, "paper", "x")
@@ -128,7 +128,7 @@ def own_memory() -> int:
 def test_a_mapped_tensor_is_never_in_memory_as_a_whole(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 64 MB, which the C library maps anew, and never takes from memory that was freed before.
+    # 64 MB, which the C library always maps, so freed memory is not used again.
     x = torch.arange(1 << 24, dtype=torch.float32).view(-1, 64)
     if kind == "from_file":
         x.numpy().tofile(tmp_path / "x.bin")

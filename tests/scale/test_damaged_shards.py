@@ -90,7 +90,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["vectors", "ids"])
-def test_whoever_reads_a_damaged_list_gets_an_error(part: int, folder: Path) -> None:
+def test_every_read_of_a_damaged_list_is_an_error(part: int, folder: Path) -> None:
     path = sorted(folder.glob("*.index"))[0]
     number = damage(path, part)
     for name, read in READS.items():

@@ -249,7 +249,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
     assert_array_equal(index.search_stored(k=3, exact=True)[1], sharded.search_stored(k=3, exact=True)[1])
 
 
-def test_who_has_the_old_shards_open_reads_them_until_it_opens_them_again(tmp_path: Path) -> None:
+def test_open_shards_stay_readable_until_they_are_opened_again(tmp_path: Path) -> None:
     index, sharded = started(tmp_path)
     old, copy = ShardedEvidenceIndex.open(tmp_path), pickle.dumps(sharded)
     expected = results(old)

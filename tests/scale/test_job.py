@@ -82,7 +82,7 @@ def assert_results(folder: Path, index: cfe.IndexEvidenceIVF, **how: Any) -> Non
     assert above.num_rows == sum(len(block) for block in cfe.evidence_pairs(index, 0.9))
 
 
-def test_results_are_those_of_one_index(finished: Path, index: cfe.IndexEvidenceIVF) -> None:
+def test_results_equal_one_index(finished: Path, index: cfe.IndexEvidenceIVF) -> None:
     assert_results(finished, index)
     opened = Job(finished).index()
     assert isinstance(opened, ShardedEvidenceIndex)
@@ -126,7 +126,7 @@ def test_a_script_without_a_guard_runs_a_job(how: str, tmp_path: Path) -> None:
     assert (done.stdout.split(), done.stderr) == (["started", "100"], "")
 
 
-def test_it_says_how_far_it_is(finished: Path) -> None:
+def test_the_status_of_a_job(finished: Path) -> None:
     stages = {stage.name: stage for stage in Job(finished).status()}
     assert list(stages)[:3] == ["sort", "graph", "step-0"]
     assert {stage.finished for stage in stages.values()} == {1, 3, 4}
@@ -357,7 +357,7 @@ def test_another_job_is_refused(copy: Path, inputs: dict[str, Path], tmp_path: P
         Job(tmp_path / "nothing")
 
 
-def test_sizes_that_are_not_given_are_those_of_the_job(copy: Path, inputs: dict[str, Path]) -> None:
+def test_omitted_sizes_are_taken_from_the_job(copy: Path, inputs: dict[str, Path]) -> None:
     before = (copy / "job.json").read_bytes()
     chosen = {name: value for name, value in SETTINGS.items() if name not in ("shards", "block_rows")}
     assert Job(copy, **inputs, **chosen).status() == Job(copy).status()
@@ -378,7 +378,7 @@ def test_a_job_that_is_refused_leaves_the_files_of_the_other_one(tmp_path: Path)
     Job(tmp_path, **arrays, **SETTINGS)
 
 
-def test_who_looks_at_a_job_changes_nothing(copy: Path) -> None:
+def test_the_status_changes_no_file(copy: Path) -> None:
     done = copy / "done.jsonl"
     torn = done.read_bytes()[:-20]
     done.write_bytes(torn)

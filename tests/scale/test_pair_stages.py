@@ -110,7 +110,7 @@ def take_over(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
     st.integers(1, 4),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_pairs_are_those_of_one_index(
+def test_pairs_equal_one_index(
     tmp_path_factory: pytest.TempPathFactory,
     stored: Stored,
     sizes: dict[str, int],
@@ -162,7 +162,7 @@ def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
     assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
 
 
-def test_what_the_evidence_holds_is_where_the_best_pairs_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With enough pairs among the evidence, tasks write few other pairs than the best."""
     take_over(monkeypatch, {"group": 100, "block": 16, "price": 1, "chunk": 32})
     X, labels = clustered(1000, 12, 3, seed=5)

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
 ]
 
-N, D, K = 800, 8, 4
+N, D, K, LAYERS = 800, 8, 4, 1
 RNG = np.random.default_rng(3)
 FEATURES = RNG.normal(size=(N, D)).astype(np.float32)
 EDGES = RNG.integers(0, N, (2, 2500))
@@ -120,7 +120,7 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
 
 
 def index() -> cfe.IndexEvidenceIVF:
-    X = cfe.ks_vectors(FEATURES, EDGES)
+    X = cfe.ks_vectors(FEATURES, EDGES, LAYERS)
     made = cfe.IndexEvidenceIVF(D, 50)
     made.train(X)
     made.add_with_labels(X, LABELS)
@@ -129,10 +129,11 @@ def index() -> cfe.IndexEvidenceIVF:
 
 @pytest.mark.usefixtures("shared_workers")
 def test_a_job_on_a_cluster_has_the_files_of_a_local_one(cluster: None, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"k": K, "recall": 0.9, "nlist": 50, "block_rows": 300, "shards": 2, "pairs": 20}
+    sizes = {"nlist": 50, "block_rows": 300, "shards": 2, "pairs": 0}
+    of_nodes: dict[str, Any] = {"num_layers": LAYERS, "k": K, "recall": 0.9}
     results = []
     for executor in ("local", "ray"):
-        job = Job(tmp_path / executor, features=FEATURES, edges=EDGES, labels=LABELS, **settings)
+        job = Job(tmp_path / executor, features=FEATURES, edges=EDGES, labels=LABELS, **of_nodes, **sizes)
         job.run(executor, workers=2)
         results.append(job.evidence().to_table().sort_by([("node", "ascending"), ("rank", "ascending")]))
     assert results[0].equals(results[1])

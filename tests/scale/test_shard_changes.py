@@ -106,7 +106,7 @@ class Change:
 
 @given(data=st.data())
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
-def test_any_changes_give_what_they_give_in_memory(data: st.DataObject) -> None:
+def test_changes_equal_the_same_changes_in_memory(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         index, sharded = started(Path(name))
         for _ in range(data.draw(st.integers(1, 5))):
@@ -169,7 +169,7 @@ def test_unknown_classes_a_map_of_ids_and_nprobe_stay(both: Any) -> None:
     assert sharded.nprobe == 7
 
 
-def test_changed_shards_are_split_anew(both: Any, tmp_path: Path) -> None:
+def test_changed_shards_are_split_again(both: Any, tmp_path: Path) -> None:
     index, sharded = both
     for one in (index, sharded):
         one.add_with_labels(X, LABELS)

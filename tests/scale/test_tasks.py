@@ -46,9 +46,7 @@ def test_a_task_that_kills_every_worker_ends_the_job(executor: LocalExecutor, tm
     assert begun(tmp_path, 1) == 4
 
 
-def test_an_error_ends_the_job_with_its_cause_and_keeps_what_runs_beside(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
+def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
         run_stage("failing", partial(scale_calls.failing, folder=tmp_path), range(1, 60), executor, done.append)

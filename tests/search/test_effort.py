@@ -99,7 +99,7 @@ def test_every_search_takes_each_effort(search: Callable[..., Any], kind: str) -
         (lambda index, **bar: audit.consistency(finder_on(index), **bar), "Searching"),
     ],
 )
-def test_progress_shows_a_bar_whose_title_says_what_is_done(
+def test_progress_shows_a_bar_with_a_title(
     search: Callable[..., Any], title: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     titles: set[str | None] = set()

@@ -85,7 +85,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         arranged(X, order + 1, np.array([0, 4]))
 
 
-def test_small_groups_stay_as_they_are() -> None:
+def test_small_groups_stay_unchanged() -> None:
     X = unit(np.random.default_rng(0).normal(size=(12, 3)))
     order, starts, of_group = halve(X, np.array([0, 5, 6, 12]), 6)
     assert_array_equal(order, np.arange(12))

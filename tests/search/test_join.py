@@ -239,7 +239,7 @@ def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
     assert small_blocks(damaged) is None
 
 
-def test_cost_counts_what_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_counts_compared_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(400, 6, 3)
     index = labelled(X, labels)
     blocks = small_blocks(index, rows=200)

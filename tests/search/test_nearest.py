@@ -7,14 +7,14 @@ from reference import PADDING, clustered, similarity, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.search import masked, nearest
-from cfe_faiss.search.exact import padded
+from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Rules
 
 
 def searched(storage: Any, X: Any, k: int, allowed: Any = None, engine: Any = nearest) -> Any:
     queries = Queries.of_vectors(storage, X, np.zeros(len(X), np.int32), k).with_allowed(allowed)
     queries.rules = Rules("any")
-    return padded(*engine.search(queries, Plan(engine.search, 0, Effort()), None), k)
+    return pad_results(*engine.search(queries, Plan(engine.search, 0, Effort()), None), k)
 
 
 @pytest.mark.parametrize("description", ["EvidenceFlat", "EvidenceIVF7,Flat", "EvidenceIVF7x2,SQ8"])

@@ -86,7 +86,7 @@ def test_long_lists_are_not_taken_as_a_whole() -> None:
         assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
 
 
-def test_standard_errors_are_those_of_clusters() -> None:
+def test_standard_errors_match_clusters() -> None:
     values = np.random.default_rng(0).random(400)
     error = values.std(ddof=1) / 20
     assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)

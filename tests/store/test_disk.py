@@ -215,6 +215,7 @@ def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(
 
 SAVER = """
 import os, sys, numpy as np, cfe_faiss as cfe
+from cfe_faiss.store import disk  # imports pyarrow, once for all writers
 store = cfe.EvidenceStore(16)
 store.add([str(i) for i in range(5000)], np.random.default_rng(0).normal(size=(5000, 16)), documents=["x" * 100] * 5000)
 for _ in range(int(sys.argv[2])):
@@ -227,7 +228,7 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def test_who_is_killed_leaves_a_store(tmp_path: Path) -> None:
+def test_killed_writers_leave_a_store(tmp_path: Path) -> None:
     delays = (0.0, 0.004, 0.011, 0.023, 0.037)
     command = [sys.executable, "-c", SAVER, str(tmp_path / "s"), str(len(delays))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -239,9 +240,9 @@ def test_who_is_killed_leaves_a_store(tmp_path: Path) -> None:
             while process.stdout.readline() != "killed\n":
                 pass
             assert len(cfe.EvidenceStore.load(tmp_path / "s")) == 5000
-    made_anew, _ = filled(10)
-    made_anew.save(tmp_path / "s")
-    assert len(names_in(tmp_path / "s")) == 3  # what the killed ones have left is gone
+    other, _ = filled(10)
+    other.save(tmp_path / "s")
+    assert len(names_in(tmp_path / "s")) == 3  # files of killed writers are gone
 
 
 def test_saving_and_loading_side_by_side(tmp_path: Path) -> None:

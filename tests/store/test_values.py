@@ -17,7 +17,7 @@ def only(metadata: Any) -> Any:
     return check_metadata([metadata], ["a"])[0]
 
 
-def test_what_json_can_say_is_stored() -> None:
+def test_json_values_are_stored() -> None:
     value = {"t": "ä", "i": 3, "big": 2**80, "f": 0.5, "b": True, "n": None, "l": [1, ["x", {"y": None}]], "m": {}}
     found = only(value)
     assert found == value
@@ -48,7 +48,7 @@ def test_what_json_can_say_is_stored() -> None:
         ([("k", 1)], TypeError, "metadata of 'a' must be a mapping, got list"),
     ],
 )
-def test_what_cannot_be_stored_is_named(metadata: Any, error: type[Exception], message: str) -> None:
+def test_errors_name_values_that_cannot_be_stored(metadata: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         only(metadata)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
 from cfe_faiss.audit.reporting.document import Measure, texts
-from cfe_faiss.audit.reporting.formats import listed
+from cfe_faiss.audit.reporting.formats import join_words
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.base.checks import as_count, as_number
 
@@ -199,12 +199,12 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
         if condition.attribute is not None and condition.attribute not in known:
             raise ValueError(
                 "require must be about sensitive attributes or two of them crossed "
-                f"({listed(known) if known else 'none'}), got {condition.attribute!r}"
+                f"({join_words(known) if known else 'none'}), got {condition.attribute!r}"
             )
         needs = (need for need in texts()["metrics"][condition.metric]["needs"] if not inputs.has(need))
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
-            raise ValueError(f"a condition on {condition.metric} must come with {listed(lacking)}, got none")
+            raise ValueError(f"a condition on {condition.metric} must come with {join_words(lacking)}, got none")
 
 
 def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.tables import are_numbers
 
 Column: TypeAlias = list[str] | NDArray[Any]
 """Texts, "" where missing; or, from Parquet and NumPy, numbers: (n,) int64 or float64, NaN where missing."""
@@ -264,7 +265,7 @@ def is_table(path: Path) -> bool:
         return suffix in (".parquet", ".xlsx")
     with gzip.open(path) if suffix.endswith(".gz") else path.open("rb") as file:
         line = file.readline().decode(_FORMAT.get()[0], errors="replace")
-    return not all(_is_number(text) for text in line.split(_delimiter(line)))
+    return not are_numbers(line.split(_delimiter(line)))
 
 
 def read_table(path: Path, *, empty: bool = False) -> Table:
@@ -299,7 +300,7 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
     rows, lines = _fields(path, _text(path, suffix), whitespace=suffix == ".txt")
     if not rows:
         raise ValueError(f"{path} must hold a table, got an empty file")
-    has_header = suffix != ".txt" and not all(_is_number(text) for text in rows[0])
+    has_header = suffix != ".txt" and not are_numbers(rows[0])
     names = rows[0] if has_header else [str(1 + column) for column in range(len(rows[0]))]
     body, lines = (rows[1:], lines[1:]) if has_header else (rows, lines)
     _check_names(path, names)
@@ -369,14 +370,6 @@ def _delimiter(text: str) -> str:
     header = text.partition("\n")[0].rstrip("\r")
     counts = [len(next(csv.reader([header], delimiter=delimiter), [])) for delimiter in _DELIMITERS]
     return _DELIMITERS[counts.index(max(counts))]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import diversify, put, refuse, rows_of
+from cfe_faiss.integrations.adapter import diversify, in_thread, put, refuse, rows_of
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("langchain"):
@@ -171,9 +171,7 @@ class EvidenceVectorStore(VectorStore):
         """
         self.store.relabel(labels)
 
-    async def arelabel(self, labels: Mapping[str, Label]) -> None:
-        """Call :meth:`relabel` in a thread."""
-        await run_in_executor(None, self.relabel, labels)
+    arelabel = in_thread(relabel)
 
     def delete(self, ids: Ids = None, **kwargs: Any) -> bool:
         """Delete documents by their ids; all documents if ``ids`` is None, as LangChain's interface demands.
@@ -294,11 +292,7 @@ class EvidenceVectorStore(VectorStore):
         """Return the k documents most similar to a vector whose class is known, and not ``label``."""
         return _drop_scores(self.evidence_search_with_score_by_vector(embedding, k, label=label, filter=filter))
 
-    async def aevidence_search_by_vector(
-        self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
-    ) -> list[Document]:
-        """Call :meth:`evidence_search_by_vector` in a thread."""
-        return await run_in_executor(None, self.evidence_search_by_vector, embedding, k, label=label, filter=filter)
+    aevidence_search_by_vector = in_thread(evidence_search_by_vector)
 
     def evidence_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None

@@ -156,12 +156,12 @@ Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Float
   return table.rows({d, static_cast<Codec>(codec), levels});
 }
 
-Rows rows_in_runs(Table& table, const FaissLists& lists, std::size_t d) {
+Rows unsorted_rows(Table& table, const FaissLists& lists, std::size_t d) {
   check_length("the lists", table.nlist(), 1);
   check_length("a code", table.code_size(), sizeof(float) * d);
   locate(table, lists);
   const WithoutGil section;
-  return table.rows_in_runs(d);
+  return table.unsorted_rows(d);
 }
 
 nb::object references(Table& table) {
@@ -271,6 +271,12 @@ nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change)
   return as_array(std::move(lists));
 }
 
+std::int64_t greatest_id(Table& table, const FaissLists& lists) {
+  locate(table, lists);
+  const nb::gil_scoped_release released;
+  return table.greatest_id();
+}
+
 std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, Ints ids) {
   locate(table, lists);
   const nb::gil_scoped_release released;
@@ -283,9 +289,9 @@ bool changes_as_left(Table& table, const FaissLists& lists, const Change& change
   return !table.is_located() || table.is_as_left(lists, change);
 }
 
-auto appending(const Table& table, Labels labels, bool sorted) {
+auto appending(const Table& table, Labels labels) {
   const nb::gil_scoped_release released;
-  return table.appending(labels, sorted);
+  return table.appending(labels);
 }
 
 auto removal(const Table& table, std::span<const std::uint8_t> removed) {
@@ -294,10 +300,10 @@ auto removal(const Table& table, std::span<const std::uint8_t> removed) {
   return table.removal(removed);
 }
 
-auto relabelling(const Table& table, Labels labels) {
+auto relabelling(const Table& table, Labels labels, bool sorted) {
   check_length("labels", labels.size(), table.size());
   const nb::gil_scoped_release released;
-  return table.relabelling(labels);
+  return table.relabelling(labels, sorted);
 }
 
 }  // namespace
@@ -315,16 +321,17 @@ void bind_changes(nb::module_& module) {
            as_is("labels").none(), as_is("vectors").none(), nb::arg("references").none())
       .def("__len__", &Table::size)
       .def("rows", rows, nb::arg("lists"), nb::arg("d"), nb::arg("codec"), as_is("levels"), nb::rv_policy::move)
-      .def("rows_in_runs", rows_in_runs, nb::arg("lists"), nb::arg("d"), nb::rv_policy::move)
+      .def("unsorted_rows", unsorted_rows, nb::arg("lists"), nb::arg("d"), nb::rv_policy::move)
       .def("references", references)
       .def("vectors", vectors)
       .def("is_as_left", is_as_left, nb::arg("lists"))
       .def("is_as_left", changes_as_left, nb::arg("lists"), nb::arg("change"))
+      .def("greatest_id", greatest_id, nb::arg("lists"))
       .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
       .def("insertion", insertion, as_is("lists"), as_is("labels"))
-      .def("appending", appending, as_is("labels"), nb::arg("sort"))
+      .def("appending", appending, as_is("labels"))
       .def("removal", removal, as_is("removed"))
-      .def("relabelling", relabelling, as_is("labels"));
+      .def("relabelling", relabelling, as_is("labels"), nb::arg("sorted") = true);
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,

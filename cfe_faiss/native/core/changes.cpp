@@ -223,21 +223,13 @@ Rows Table::rows(const RowsFormat& format) {
   return {format.d, format.codec, format.levels, starts, vectors, ids, flat_labels(), codes, code_size_};
 }
 
-Rows Table::rows_in_runs(std::size_t d) {
+Rows Table::unsorted_rows(std::size_t d) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_ && nlist() == 1 && vector_size() == 0);
-  const SharedLabels labels = flat_labels();
-  std::vector<std::int64_t> starts{0};
-  for (std::size_t row = 1; row < n_; ++row)
-    if (labels.labels[row] < labels.labels[row - 1]) starts.push_back(static_cast<std::int64_t>(row));
-  starts.push_back(static_cast<std::int64_t>(n_));
-  std::vector<std::uint64_t> codes, ids;
-  for (std::size_t run = 0; run + 1 < starts.size(); ++run) {
-    const auto first = static_cast<std::size_t>(starts[run]);
-    codes.push_back(reinterpret_cast<std::uint64_t>(places_[0].codes + first * code_size_));
-    ids.push_back(reinterpret_cast<std::uint64_t>(places_[0].ids + first * sizeof(std::int64_t)));
-  }
-  return {d, Codec::kFlat, {}, starts, codes, ids, labels};
+  const std::int64_t starts[] = {0, static_cast<std::int64_t>(n_)};
+  const std::uint64_t codes[] = {reinterpret_cast<std::uint64_t>(places_[0].codes)};
+  const std::uint64_t ids[] = {reinterpret_cast<std::uint64_t>(places_[0].ids)};
+  return {d, Codec::kFlat, {}, starts, codes, ids, flat_labels(), {}, 0, false};
 }
 
 std::optional<References> Table::references() {
@@ -299,17 +291,40 @@ void Table::homes_by_row() {
   references_.reset();
 }
 
+std::int64_t Table::greatest_id() {
+  assert(located_);
+  if (!greatest_id_) {
+    std::int64_t greatest = -1;
+    for (std::size_t list = 0; list < nlist(); ++list)
+      for (const std::int64_t id : numbers<std::int64_t>(places_[list].ids, sizes_[list]))
+        greatest = std::max(greatest, id);
+    greatest_id_ = greatest;
+  }
+  return *greatest_id_;
+}
+
+bool Table::removes_greatest(const Change& change) const {
+  if (change.removed == 0 || !greatest_id_) return false;
+  for (const ListChange& one : change.lists) {
+    const auto ids = numbers<std::int64_t>(places_[one.list].ids, one.before);
+    std::size_t next = 0;  // the row after the last run
+    const auto gone = [&](std::size_t stop) {
+      return std::find(ids.begin() + next, ids.begin() + stop, *greatest_id_) != ids.begin() + stop;
+    };
+    for (const Run& run : one.runs) {
+      if (gone(run.source)) return true;
+      next = run.source + run.count;
+    }
+    if (gone(one.before)) return true;
+  }
+  return false;
+}
+
 std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
   assert(located_);
   const auto stored = [this](std::size_t list) { return numbers<std::int64_t>(places_[list].ids, sizes_[list]); };
   if (ids.empty() || n_ == 0) return -1;
-  if (!greatest_id_) {
-    std::int64_t greatest = -1;
-    for (std::size_t list = 0; list < nlist(); ++list)
-      for (const std::int64_t id : stored(list)) greatest = std::max(greatest, id);
-    greatest_id_ = greatest;
-  }
-  if (*std::min_element(ids.begin(), ids.end()) > *greatest_id_) return -1;
+  if (*std::min_element(ids.begin(), ids.end()) > greatest_id()) return -1;
   if (!ids_ && ids.size() >= n_ / kBulk) {  // compare stored ids with the new ones
     IdSet fresh(ids.size()), twice(ids.size());
     for (const std::int64_t id : ids) fresh.add(id);
@@ -347,22 +362,12 @@ Change Table::insertion(std::span<const std::int32_t> lists, std::span<const std
   return change;
 }
 
-Change Table::appending(std::span<const std::int32_t> labels, bool sorted) const {
+Change Table::appending(std::span<const std::int32_t> labels) const {
   assert(nlist() == 1);
   Change change;
   change.fresh = labels.size();
-  ListChange one{0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {}};
-  if (sorted) {
-    std::vector<std::int32_t> all;
-    all.reserve(one.after);
-    const auto stored = numbers<std::int32_t>(labels_.data(0), n_);
-    all.insert(all.end(), stored.begin(), stored.end());
-    all.insert(all.end(), labels.begin(), labels.end());
-    set_order(one, all);
-  } else {
-    one.labels.assign(labels.begin(), labels.end());
-  }
-  change.lists.push_back(std::move(one));
+  change.lists.push_back(
+      {0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {labels.begin(), labels.end()}});
   return change;
 }
 
@@ -387,9 +392,13 @@ Change Table::removal(std::span<const std::uint8_t> removed) const {
   return change;
 }
 
-Change Table::relabelling(std::span<const std::int32_t> labels) const {
-  assert(labels.size() == n_);
+Change Table::relabelling(std::span<const std::int32_t> labels, bool sorted) const {
+  assert(labels.size() == n_ && (sorted || nlist() == 1));
   Change change;
+  if (!sorted) {
+    change.lists.push_back({0, n_, n_, {}, {}, {labels.begin(), labels.end()}});
+    return change;
+  }
   std::size_t first = 0;
   for (std::size_t list = 0; list < nlist(); first += sizes_[list++]) {
     const auto own = labels.subspan(first, sizes_[list]);
@@ -427,13 +436,14 @@ void Table::apply(Change& change, const Fresh& fresh) noexcept {
     follow(one, column.resize(one.list, room), new_items, column.item_size());
     column.resize(one.list, one.after);
   };
+  if (removes_greatest(change)) greatest_id_.reset();
   for (const ListChange& one : change.lists) {
     const Place place = places_[one.list];
     follow(one, place.codes, fresh.codes, code_size_);
     follow(one, place.ids, fresh.ids, sizeof(std::int64_t));
     follow_in(homes_, one, fresh.homes);
     follow_in(vectors_, one, fresh.vectors);
-    // For rows appended to an unsorted list, these are only the new labels.
+    // For appended rows, these are only the new labels.
     std::byte* labels = labels_.resize(one.list, one.after);
     const std::size_t kept = one.after - one.labels.size();
     copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),

@@ -143,22 +143,25 @@ class Table {
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
   // these hold product-quantizer codes.
   Rows rows(const RowsFormat& format);
-  // The rows of the only list, in runs sorted by label. Each run is a list.
-  Rows rows_in_runs(std::size_t d);
+  // The rows of the only list, in the order of storage, whatever their labels.
+  Rows unsorted_rows(std::size_t d);
   std::optional<References> references();
   // Returns the additional vectors, consecutively. Several threads may call this at once.
   Shared vectors();
 
+  // The largest stored id, or -1. Computed once, then kept up to date; O(n) again after it was removed.
+  std::int64_t greatest_id();
   // Index of the first of these ids that is stored, or -1.
   std::ptrdiff_t first_stored(std::span<const std::int64_t> ids);
 
   // --- changes: the caller has exclusive access ---
 
   Change insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const;
-  // Appends rows to the only list. `sorted`: all rows are then sorted by label.
-  Change appending(std::span<const std::int32_t> labels, bool sorted) const;
+  // Appends rows to the only list.
+  Change appending(std::span<const std::int32_t> labels) const;
   Change removal(std::span<const std::uint8_t> removed) const;
-  Change relabelling(std::span<const std::int32_t> labels) const;
+  // `sorted`: the rows of each list are then sorted by label; else they stay where they are, in the only list.
+  Change relabelling(std::span<const std::int32_t> labels, bool sorted) const;
 
   // Allocates the memory of a change. Rows stay the same, also if this throws.
   void make_room(const Change& change);
@@ -171,6 +174,7 @@ class Table {
 
  private:
   SharedLabels flat_labels();
+  bool removes_greatest(const Change& change) const;
   void homes_by_row();
   void references_from_homes();
 

@@ -37,8 +37,8 @@ struct Nodes {
   std::span<const double> totals;  // of each node, the sum of all weights divided by the largest
 
   std::size_t size() const { return indptr.size() - 1; }
-  std::size_t first(std::size_t v) const { return static_cast<std::size_t>(indptr[v]); }
-  std::size_t stop(std::size_t v) const { return static_cast<std::size_t>(indptr[v + 1]); }
+  CFE_INLINE std::size_t first(std::size_t v) const { return static_cast<std::size_t>(indptr[v]); }
+  CFE_INLINE std::size_t stop(std::size_t v) const { return static_cast<std::size_t>(indptr[v + 1]); }
   Nodes part(std::size_t begin, std::size_t end) const {
     const auto cut = [&](auto values) { return values.empty() ? values : values.subspan(begin, end - begin); };
     return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals)};

@@ -2,7 +2,6 @@
 
 #include <cassert>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "core/common.h"
@@ -117,13 +116,14 @@ void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, 
              const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch) {
   assert(arranged.rows == order.size() && means.rows + 1 == starts.size());
   const auto arrange_group = [&](std::size_t g) {
-    std::ranges::fill(means[g], 0.0f);
+    const std::span<float> mean = means[g];
+    std::ranges::fill(mean, 0.0f);
     for (auto r = static_cast<std::size_t>(starts[g]); r < static_cast<std::size_t>(starts[g + 1]); ++r) {
       const auto x = X[static_cast<std::size_t>(order[r])];
       std::ranges::copy(x, arranged[r].begin());
-      std::ranges::transform(means[g], x, means[g].begin(), std::plus<>());
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += x[i];
     }
-    divide_by_norm(means[g], static_cast<float>(kernels().norm(means[g])));
+    divide_by_norm(mean, static_cast<float>(kernels().norm(mean)));
   };
   const auto arrange_some = [&](std::size_t first, std::size_t stop) {
     for (std::size_t g = first; g < stop; ++g) arrange_group(g);

@@ -38,6 +38,8 @@ struct Kernels {
   double (*normalise)(std::span<float> row);
 
   // propagation.cpp
+  void (*step_nodes)(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
+                     const Sums& scratch);
   StepOfNode (*step_of_node)(std::size_t d);
 
   // nearest_centroid.h

@@ -31,22 +31,6 @@ void copy_rows(const Matrix<const float>& from, std::span<float> to, int threads
   for_each_row(from.rows, from.columns, threads, copy, watch);
 }
 
-// The neighbours of a node with indices first .. stop - 1.
-Neighbors some_neighbors(const Nodes& nodes, std::size_t v, std::size_t first, std::size_t stop) {
-  return {.nodes = nodes.indices,
-          .first = first,
-          .stop = stop,
-          .done = first - nodes.first(v),
-          .weights = nodes.weights,
-          .largest = nodes.weights.empty() ? 1.0f : nodes.largest[v]};
-}
-
-NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows, std::size_t v) {
-  const double total = nodes.weights.empty() ? static_cast<double>(nodes.stop(v) - nodes.first(v)) : nodes.totals[v];
-  return {alpha * static_cast<double>(rows.lengths[v]), (1.0 - alpha) / (total > 0 ? total : 1.0), rows.aggregate[v],
-          rows.new_unit[v]};
-}
-
 }  // namespace
 
 BlockStep::BlockStep(const Nodes& nodes, std::size_t d, std::vector<float> own)
@@ -64,6 +48,7 @@ void BlockStep::gather(const UnitRows& others, int threads, const Watch& watch) 
     const auto begin = nodes_.indices.begin();
     const auto end = std::lower_bound(begin + read_[v], begin + nodes_.stop(v), static_cast<std::int64_t>(next_));
     const auto stop = static_cast<std::size_t>(end - begin);
+    if (stop == read_[v]) return;
     step(others, {std::span(own_).subspan(v * d_, d_), some_neighbors(nodes_, v, read_[v], stop), sums_[v], false, {}});
     read_[v] = stop;
   };
@@ -103,15 +88,9 @@ void Propagation::step(const Matrix<const float>& unit, const StepRows& rows, co
 void Propagation::step_in_memory(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const {
   const Nodes& nodes = graph_->nodes();
   const std::vector<Range> ranges = balanced_ranges(nodes.indptr);
-  const StepOfNode step = kernels().step_of_node(unit.columns);
-  const UnitRows others{unit, 0, rows.lengths};
   const auto take = [&](std::size_t task) {
     SumsOfNodes sums(1, unit.columns);
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
-      const NewRow to = new_row(nodes, alpha_, rows, v);
-      rows.new_lengths[v] =
-          step(others, {unit[v], some_neighbors(nodes, v, nodes.first(v), nodes.stop(v)), sums[0], true, &to});
-    }
+    kernels().step_nodes({unit, 0, rows.lengths}, nodes, ranges[task], alpha_, rows, sums[0]);
   };
   const auto edges = static_cast<double>(graph_->num_edges());
   parallel_for(ranges.size(), threads_, take, part_of(watch, 0.0, edges, ranges.size()));
@@ -147,8 +126,9 @@ void Propagation::step_by_blocks(const Matrix<const float>& unit, const StepRows
 void normalise_rows(const Matrix<float>& rows, std::span<double> norms, int threads, const Watch& watch) {
   require(norms.size() == rows.rows, "norms must have a number for each row");
   if (rows.columns == 0) return;
-  const auto normalise = [&](std::size_t row) { norms[row] = kernels().normalise(rows[row]); };
-  for_each_row(rows.rows, rows.columns, threads, normalise, watch);
+  const auto normalise = kernels().normalise;
+  const auto normalise_row = [&](std::size_t row) { norms[row] = normalise(rows[row]); };
+  for_each_row(rows.rows, rows.columns, threads, normalise_row, watch);
 }
 
 }  // namespace cfe

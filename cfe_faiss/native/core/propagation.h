@@ -88,6 +88,24 @@ struct StepRows {
   }
 };
 
+// For the kernels, too: compiled for each instruction set.
+
+// The neighbours of a node with indices first .. stop - 1.
+CFE_INLINE Neighbors some_neighbors(const Nodes& nodes, std::size_t v, std::size_t first, std::size_t stop) {
+  return {.nodes = nodes.indices,
+          .first = first,
+          .stop = stop,
+          .done = first - nodes.first(v),
+          .weights = nodes.weights,
+          .largest = nodes.weights.empty() ? 1.0f : nodes.largest[v]};
+}
+
+CFE_INLINE NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows, std::size_t v) {
+  const double total = nodes.weights.empty() ? static_cast<double>(nodes.stop(v) - nodes.first(v)) : nodes.totals[v];
+  return {alpha * static_cast<double>(rows.lengths[v]), (1.0 - alpha) / (total > 0 ? total : 1.0), rows.aggregate[v],
+          rows.new_unit[v]};
+}
+
 // A step of some nodes that receives the rows of all nodes in blocks, one after the other. It gives the same bits as
 // one block.
 class BlockStep {

@@ -32,11 +32,12 @@ SharedLabels copy_of(std::span<const std::int32_t> labels) {
 
 Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
            std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size)
+           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
     : d_(d),
       row_size_(cfe::row_size(codec, d)),
       pq_code_size_(pq_code_size),
       codec_(codec),
+      sorted_(sorted),
       levels_(levels.begin(), levels.end()),
       starts_(starts.begin(), starts.end()),
       labels_(std::move(labels)) {
@@ -77,7 +78,7 @@ void Rows::check(std::span<const std::uint64_t> code_addresses, std::span<const 
     require(labels[first] >= kUnknown, "labels must be at least -1");
     between_lists += first > 0 && labels[first] < labels[first - 1];
   }
-  require(descents == between_lists, "labels must ascend in each list");
+  require(!sorted_ || descents == between_lists, "labels must ascend in each list");
 }
 
 void Rows::check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners) {
@@ -131,7 +132,8 @@ RowsView Rows::view() const {
           .codes = codes_.data(),
           .ids = ids_.data(),
           .pq_codes = pq_codes_.data(),
-          .labels = labels_.labels.data()};
+          .labels = labels_.labels.data(),
+          .sorted = sorted_};
 }
 
 void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const {

@@ -1,4 +1,5 @@
-// The rows of an index in FAISS's memory: lists of codes and ids, each sorted by label, as one long sequence.
+// The rows of an index in FAISS's memory: lists of codes and ids, as one long sequence. Lists of inverted files are
+// sorted by label.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +24,11 @@ struct SharedLabels {
 // valid while the index lives and until it changes.
 class Rows {
  public:
-  // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. Throws
-  // std::invalid_argument if the arguments do not fit each other.
+  // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. `sorted`: labels
+  // ascend within each list. Throws std::invalid_argument if the arguments do not fit each other.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, SharedLabels labels,
-       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0);
+       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0, bool sorted = true);
   // The same, with a copy of the labels.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
@@ -103,6 +104,7 @@ class Rows {
 
   std::size_t d_, row_size_, pq_code_size_;
   Codec codec_;
+  bool sorted_;
   std::vector<float> levels_;
   std::vector<std::int64_t> starts_;
   std::vector<const std::uint8_t*> codes_, pq_codes_;

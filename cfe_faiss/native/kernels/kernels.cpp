@@ -20,6 +20,8 @@ namespace cfe {
 
 namespace CFE_LEVEL {  // kernels/propagation.cpp: a separate file, as it takes long to compile
 
+void step_nodes(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
+                const Sums& scratch);
 StepOfNode step_of_node(std::size_t d);
 
 }  // namespace CFE_LEVEL
@@ -38,6 +40,7 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,
+      .step_nodes = CFE_LEVEL::step_nodes,
       .step_of_node = CFE_LEVEL::step_of_node,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,

@@ -64,6 +64,21 @@ struct RowScreen {
       if (++gathered == kScreened) finish();
     }
   }
+  // The same; only the eligible rows are taken, although all are read.
+  CFE_INLINE void add_eligible(const std::uint8_t* row, const std::int64_t* id, std::size_t count,
+                               const bool* eligible) {
+    std::size_t first = 0;
+    for (; first + kScreened <= count; first += kScreened) {
+      const std::uint8_t* side_by_side[kScreened];
+      for (std::size_t r = 0; r < kScreened; ++r) side_by_side[r] = row + (first + r) * rows.row_size;
+      const Float4 bounds = upper_bounds(side_by_side);
+      if (reach(bounds))
+        for (std::size_t r = 0; r < kScreened; ++r)
+          if (eligible[first + r]) score(bounds[r], side_by_side[r], id[first + r]);
+    }
+    for (; first < count; ++first)
+      if (eligible[first]) add(row + first * rows.row_size, id + first, 1);
+  }
   void finish() {
     for (std::size_t r = gathered; gathered > 0 && r < kScreened; ++r) codes[r] = codes[0];
     if (gathered == 0) return;
@@ -92,6 +107,37 @@ struct RowScreen {
   }
 };
 
+inline constexpr std::size_t kTested = 64;        // rows whose labels are tested together
+inline constexpr std::size_t kWorthReading = 4;   // all rows are read if one in so many is eligible
+inline constexpr std::size_t kInCache = 4 << 20;  // bytes of rows that a cache holds
+
+// Adds the eligible rows of the only list, whose labels may have any order. Beyond the cache, memory is read in one
+// stream rather than in many short ones.
+template <Codec codec>
+void add_unsorted(const RowsView& rows, const ListQuery& query, RowScreen<codec>& screen) {
+  const auto n = static_cast<std::size_t>(rows.starts[1]);
+  const bool in_cache = n * rows.row_size <= kInCache;
+  for (std::size_t first = 0; first < n; first += kTested) {
+    const std::size_t size = std::min(kTested, n - first);
+    const std::uint8_t* codes = rows.codes[0] + rows.row_size * first;
+    const std::int64_t* ids = rows.ids[0] + first;
+    bool eligible[kTested];
+    std::size_t places[kTested], count = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::int32_t label = rows.labels[first + i];
+      eligible[i] = (label != query.label) & (label != kUnknown) & query.allows(first + i);
+      places[count] = i;
+      count += eligible[i];
+    }
+    if (count == size)
+      screen.add(codes, ids, size);
+    else if (!in_cache && count * kWorthReading >= size)
+      screen.add_eligible(codes, ids, size, eligible);
+    else
+      for (std::size_t i = 0; i < count; ++i) screen.add(codes + rows.row_size * places[i], ids + places[i], 1);
+  }
+}
+
 template <Codec codec>
 void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin, const ScanMemory& memory, TopK best) {
   const RowsView& rows = lists.rows;
@@ -103,9 +149,13 @@ void scan_lists_of(const ListsView& lists, const ListQuery& query, double margin
   const F32x16 last = last_weights(weights, rows.d);
   RowScreen<codec> screen{rows, query.x, weights, last, memory.buffer, offset, lists.deduplicate() ? &held : nullptr,
                           best};
-  for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
-    screen.add(rows.codes[list] + rows.row_size * first, rows.ids[list] + first, stop - first);
-  });
+  if (rows.sorted) {
+    for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
+      screen.add(rows.codes[list] + rows.row_size * first, rows.ids[list] + first, stop - first);
+    });
+  } else {
+    add_unsorted(rows, query, screen);
+  }
   screen.finish();
 }
 

@@ -3,6 +3,7 @@
 #include "core/propagation.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "simd/load.h"
 
@@ -288,55 +289,84 @@ CFE_INLINE float finish_long(std::span<const float> own, const Sums& sums, const
   return static_cast<float>(norm);
 }
 
+// Rows that do not fit into registers.
+struct LongRow {};
+
 template <class Row>
-float step(const UnitRows& others, const NodeStep& node) {
-  const std::size_t d = node.own.size();
-  const bool grouped = !node.fresh || node.neighbors.size() >= kGroup;  // else sums stay in registers
-  if (node.fresh && grouped) clear(node.sums);
-  auto group = node.fresh ? Row::Floats::all(0.0f) : Row::load_sums(node.sums.group.data(), d);
-  gather<Row>(others, node.neighbors, node.own, node.sums, group);
-  if (node.to == nullptr) {
-    Row::store_sums(group, node.sums.group.data(), d);
-    return 0;
+CFE_INLINE float step(const UnitRows& others, const NodeStep& node) {
+  if constexpr (std::is_same_v<Row, LongRow>) {
+    if (node.fresh) clear(node.sums);
+    gather_long(others, node.neighbors, node.own, node.sums);
+    return node.to == nullptr ? 0 : finish_long(node.own, node.sums, *node.to);
+  } else {
+    const std::size_t d = node.own.size();
+    const bool grouped = !node.fresh || node.neighbors.size() >= kGroup;  // else sums stay in registers
+    if (node.fresh && grouped) clear(node.sums);
+    auto group = node.fresh ? Row::Floats::all(0.0f) : Row::load_sums(node.sums.group.data(), d);
+    gather<Row>(others, node.neighbors, node.own, node.sums, group);
+    if (node.to == nullptr) {
+      Row::store_sums(group, node.sums.group.data(), d);
+      return 0;
+    }
+    auto sum = widened<Row::kWide>(group);
+    if (grouped) sum = Row::load_sums(node.sums.total.data(), d) + sum;
+    return finish<Row>(node.own, sum, *node.to);
   }
-  auto sum = widened<Row::kWide>(group);
-  if (grouped) sum = Row::load_sums(node.sums.total.data(), d) + sum;
-  return finish<Row>(node.own, sum, *node.to);
 }
 
-float step_long(const UnitRows& others, const NodeStep& node) {
-  if (node.fresh) clear(node.sums);
-  gather_long(others, node.neighbors, node.own, node.sums);
-  return node.to == nullptr ? 0 : finish_long(node.own, node.sums, *node.to);
+// Calls `call` with the kind of row that has d numbers, whose last vector has `rest`.
+template <int Full, class Call>
+CFE_INLINE auto with_row(std::size_t rest, const Call& call) {
+  if constexpr (Full == 0) {
+    if (rest < 4) return call(Row<0, 4, true>{});
+    if (rest > 4 && rest < 8) return call(Row<0, 8, true>{});
+    if (rest > 8 && rest < 16) return call(Row<0, 16, true>{});
+  }
+  if (rest <= 4) return call(Row<Full, 4, false>{});
+  if (rest <= 8) return call(Row<Full, 8, false>{});
+  return call(Row<Full, 16, false>{});
 }
 
-template <int Full, int Rest>
-CFE_INLINE StepOfNode step_for(std::size_t d) {
-  if constexpr (Full == 0)
-    if (d != Rest) return step<Row<Full, Rest, true>>;
-  return step<Row<Full, Rest, false>>;
-}
-
-template <int Full>
-CFE_INLINE StepOfNode step_for(std::size_t d) {
-  const std::size_t rest = last_of(d);
-  return rest <= 4 ? step_for<Full, 4>(d) : rest <= 8 ? step_for<Full, 8>(d) : step_for<Full, 16>(d);
-}
-
-// The function for rows of d numbers.
-StepOfNode step_of_node(std::size_t d) {
+template <class Call>
+CFE_INLINE auto with_row(std::size_t d, const Call& call) {
   switch (vectors_of(d)) {
     case 1:
-      return step_for<0>(d);
+      return with_row<0>(last_of(d), call);
     case 2:
-      return step_for<1>(d);
+      return with_row<1>(last_of(d), call);
     case 3:
-      return step_for<2>(d);
+      return with_row<2>(last_of(d), call);
     case 4:
-      return step_for<3>(d);
+      return with_row<3>(last_of(d), call);
     default:
-      return step_long;
+      return call(LongRow{});
   }
+}
+
+template <class Row>
+void step_some(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
+               const Sums& scratch) {
+  for (std::size_t v = range.first; v < range.stop; ++v) {
+    const NewRow to = new_row(nodes, alpha, rows, v);
+    const Neighbors neighbors = some_neighbors(nodes, v, nodes.first(v), nodes.stop(v));
+    rows.new_lengths[v] = step<Row>(others, {others.rows[v], neighbors, scratch, true, &to});
+  }
+}
+
+template <class Row>
+float step_part(const UnitRows& others, const NodeStep& node) {
+  return step<Row>(others, node);
+}
+
+// Takes the step of some nodes of a graph whose rows are all in memory.
+void step_nodes(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
+                const Sums& scratch) {
+  with_row(others.rows.columns, [&]<class Row>(Row) { step_some<Row>(others, nodes, range, alpha, rows, scratch); });
+}
+
+// The function for nodes with rows of d numbers.
+StepOfNode step_of_node(std::size_t d) {
+  return with_row(d, []<class Row>(Row) -> StepOfNode { return step_part<Row>; });
 }
 
 }  // namespace cfe::CFE_LEVEL

@@ -253,7 +253,7 @@ TEST(changes_move_rows_as_plain_lists_do) {
       index.expect_insertion(fresh);
       if (round % 2 == 0) index.check_rows();  // else nobody reads in between
       const auto labels = index.new_labels();
-      change = index.table.relabelling(labels);
+      change = index.table.relabelling(labels, true);
       index.commit(change, {});
       index.expect_labels(labels);
       if (round % 3 == 0) index.check_rows();
@@ -266,27 +266,42 @@ TEST(changes_move_rows_as_plain_lists_do) {
   }
 }
 
-TEST(rows_are_appended_to_an_only_list_in_the_order_of_their_labels_or_not) {
-  for (const bool sorted : {false, true}) {
-    Index index({1, 0, 0});
-    for (const std::size_t number : {1, 0, 17, 3}) {
-      const NewRows fresh = index.new_rows(number);
-      Change change = index.table.appending(fresh.labels, sorted);
-      index.commit(change, fresh.fresh());
-      auto& own = index.expected[0];
-      own.insert(own.end(), fresh.rows.begin(), fresh.rows.end());
-      if (sorted)
-        std::stable_sort(own.begin(), own.end(), [](const Row& a, const Row& b) { return a.label < b.label; });
-      const Rows seen = index.table.rows_in_runs(1);  // labels ascend in each run, and it is as long as can be
-      CHECK(seen.size() == own.size() && (!sorted || seen.nlist() == 1));
-      for (std::size_t row = 0; row < own.size(); ++row) {
-        CHECK(seen.labels()[row] == own[row].label && seen.id(static_cast<std::int64_t>(row)) == own[row].id);
-        const std::size_t run = seen.list_of(static_cast<std::int64_t>(row));
-        const std::size_t place = row - static_cast<std::size_t>(seen.starts()[run]);
-        CHECK(std::memcmp(seen.codes_of(run) + kCodeSize * place, code_of(own[row].id).data(), kCodeSize) == 0);
-        if (row > 0 && place == 0) CHECK(seen.labels()[row] < seen.labels()[row - 1]);
-      }
+TEST(rows_of_an_only_list_may_keep_their_order) {
+  Index index({1, 0, 0});
+  auto& own = index.expected[0];
+  for (const std::size_t number : {1, 0, 17, 3}) {
+    const NewRows fresh = index.new_rows(number);
+    Change change = index.table.appending(fresh.labels);
+    index.commit(change, fresh.fresh());
+    own.insert(own.end(), fresh.rows.begin(), fresh.rows.end());
+    const auto labels = index.new_labels();
+    change = index.table.relabelling(labels, false);
+    index.commit(change, {});
+    for (std::size_t row = 0; row < own.size(); ++row) own[row].label = labels[row];
+    const Rows seen = index.table.unsorted_rows(1);
+    CHECK(seen.size() == own.size() && seen.nlist() == 1);
+    for (std::size_t row = 0; row < own.size(); ++row) {
+      CHECK(seen.labels()[row] == own[row].label && seen.id(static_cast<std::int64_t>(row)) == own[row].id);
+      CHECK(std::memcmp(seen.codes_of(0) + kCodeSize * row, code_of(own[row].id).data(), kCodeSize) == 0);
     }
+  }
+}
+
+TEST(the_greatest_id_is_known_after_additions_and_removals) {
+  Index index({4, 0, 0});
+  for (int round = 0; round < 20; ++round) {
+    const NewRows fresh = index.new_rows(index.random(9));
+    Change change = index.table.insertion(fresh.lists, fresh.labels);
+    index.commit(change, fresh.fresh());
+    index.expect_insertion(fresh);
+    const auto removed = index.some_rows();
+    change = index.table.removal(removed);
+    index.commit(change, {});
+    index.expect_removal(removed);
+    std::int64_t greatest = -1;
+    for (const auto& list : index.expected)
+      for (const Row& row : list) greatest = std::max(greatest, row.id);
+    CHECK(index.table.greatest_id() == greatest);
   }
 }
 
@@ -305,7 +320,7 @@ TEST(a_change_for_which_memory_runs_out_changes_nothing) {
       index.expect_insertion(fresh);
       index.check_rows();
       const auto labels = index.new_labels();
-      change_by([&] { return index.table.relabelling(labels); }, {});
+      change_by([&] { return index.table.relabelling(labels, true); }, {});
       index.expect_labels(labels);
       const auto removed = index.some_rows();
       change_by([&] { return index.table.removal(removed); }, {});
@@ -382,7 +397,7 @@ TEST(what_a_reader_holds_stays_as_it_was) {
   const std::vector<std::int32_t> numbers(references.rows.begin(), references.rows.end());
   const std::vector<std::byte> bytes(vectors.get(), vectors.get() + sizeof(float) * kD * 40);
   for (int round = 0; round < 3; ++round) {
-    change = index.table.relabelling(index.new_labels());
+    change = index.table.relabelling(index.new_labels(), true);
     index.commit(change, {});
     change = index.table.removal(index.some_rows());
     index.commit(change, {});

@@ -11,7 +11,7 @@ from cfe_faiss.audit.errors import error_rate_by_evidence
 from cfe_faiss.audit.fairness import consistency
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.reporting.document import Section, Table, section_of
-from cfe_faiss.audit.reporting.formats import first_of, listed, rows_of, shown
+from cfe_faiss.audit.reporting.formats import join_words, list_first, rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
@@ -57,7 +57,7 @@ def find_rates(inputs: Inputs) -> Rates:
 
 
 def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
-    heading = "" if inputs.has("favourable") else f"{shown(row['class'])}: "
+    heading = "" if inputs.has("favourable") else f"{show(row['class'])}: "
     heading += inputs.everyone if row["feature"] == "all" else str(row["feature"])
     if row["reference"]:  # the group is compared with itself
         row |= dict.fromkeys(("ratio_low", "ratio_high", "difference_low", "difference_high"))
@@ -77,15 +77,15 @@ def groups_section(inputs: Inputs) -> Section:
     weak = [row["feature"] for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
     unknown = {row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]}
     values |= {
-        "small": first_of(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small), _SMALL, "; "),
-        "weak": listed(dict.fromkeys(map(shown, weak))),
+        "small": list_first(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small), _SMALL, "; "),
+        "weak": join_words(dict.fromkeys(map(show, weak))),
         "unknown": unknown.values(),
     }
     return inputs.section(
         "groups",
         values,
         tables={"rates": rates.groups, "disparities": ranked},
-        limits=[inputs.worded(rates.metrics.limits[number]) for number in (0, 4)],
+        limits=[inputs.reword(rates.metrics.limits[number]) for number in (0, 4)],
         measured=[row for row in rates.rows if not row["unknown"]],
     )
 
@@ -100,9 +100,9 @@ def counts_section(inputs: Inputs) -> Section:
     table = inputs.table("counts", rows, {"unknown": unknown, "reading": reading})
     return inputs.section(
         "counts",
-        {"groups": len(rates.groups), "names": listed(map(shown, inputs.sensitive))},
+        {"groups": len(rates.groups), "names": join_words(map(show, inputs.sensitive))},
         tables=(table, *_local_law_144(inputs, rates.metrics)),
-        limits=map(inputs.worded, rates.metrics.limits),
+        limits=map(inputs.reword, rates.metrics.limits),
     )
 
 
