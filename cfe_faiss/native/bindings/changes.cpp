@@ -111,15 +111,16 @@ nb::ndarray<nb::numpy, const Number, nb::ndim<1>> as_shared_array(const Number* 
   return {data, {size}, capsule};
 }
 
-void make_table(Table* place, const Ints& sizes, std::size_t further, std::size_t d, std::size_t code_size,
-                const std::optional<Labels>& labels, const std::optional<Array2<const float>>& vectors,
-                const std::optional<std::pair<Labels, Ints>>& references) {
-  auto table = std::make_unique<Table>(as_span(sizes), further, d, code_size);
+void make_table(Table* place, Ints sizes, std::size_t further, std::size_t d, std::size_t code_size,
+                const std::optional<Array1<const std::int32_t>>& labels,
+                const std::optional<Array2<const float>>& vectors,
+                const std::optional<std::pair<Array1<const std::int32_t>, Array1<const std::int64_t>>>& references) {
+  auto table = std::make_unique<Table>(sizes, further, d, code_size);
   check_length("labels", labels ? labels->size() : 0, table->size());
   check_length("vectors", vectors ? vectors->size() : 0, d * table->size());
   check_length("references", references ? references->first.size() : 0, further * table->size());
   if (references) check_length("reference starts", references->second.size(), further * table->nlist() + 1);
-  new (place) Table(as_span(sizes), further, d, code_size);
+  new (place) Table(sizes, further, d, code_size);
   if (labels) place->set_labels(shared(*labels));
   if (vectors) place->set_vectors(shared(*vectors));
   if (references) {
@@ -150,11 +151,11 @@ void locate(Table& table, const FaissLists& lists) {
   table.locate(std::move(places));
 }
 
-Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, const Array1<const float>& levels) {
+Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels) {
   check_length("a vector beside FAISS's lists", table.vector_size(), table.vector_size() > 0 ? sizeof(float) * d : 0);
   locate(table, lists);
   const WithoutGil section;
-  return table.rows({d, static_cast<Codec>(codec), as_span(levels)});
+  return table.rows({d, static_cast<Codec>(codec), levels});
 }
 
 Rows unsorted_rows(Table& table, const FaissLists& lists, std::size_t d) {
@@ -191,7 +192,7 @@ nb::object vectors(Table& table) {
 // Arrays of new rows. An array that the change does not need is None.
 struct NewRows {
   std::optional<Array2<const std::uint8_t>> codes;
-  std::optional<Ints> ids;
+  std::optional<Array1<const std::int64_t>> ids;
   std::optional<Array2<const std::int32_t>> homes;
   std::optional<Array2<const float>> vectors;
 };
@@ -258,11 +259,11 @@ void call_steps(const Steps& steps, const Steps& undo) {
   }
 }
 
-Change insertion(const Table& table, const Labels& lists, const Labels& labels) {
+Change insertion(const Table& table, Labels lists, Labels labels) {
   check_length("labels", labels.size(), lists.size());
   const nb::gil_scoped_release released;
-  if (!all_below(as_span(lists), table.nlist())) throw nb::value_error("lists must be in the table");
-  return table.insertion(as_span(lists), as_span(labels));
+  if (!all_below(lists, table.nlist())) throw nb::value_error("lists must be in the table");
+  return table.insertion(lists, labels);
 }
 
 nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change) {
@@ -278,18 +279,18 @@ std::int64_t greatest_id(Table& table, const FaissLists& lists) {
   return table.greatest_id();
 }
 
-std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, const Ints& ids) {
+std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, Ints ids) {
   locate(table, lists);
   const WithoutGil section;
-  return table.first_stored(as_span(ids));
+  return table.first_stored(ids);
 }
 
-auto rows_of(Table& table, const FaissLists& lists, const Ints& ids) {
+auto rows_of(Table& table, const FaissLists& lists, Ints ids) {
   locate(table, lists);
   std::vector<std::int64_t> rows;
   {
     const WithoutGil section;
-    rows = table.rows_of(as_span(ids));
+    rows = table.rows_of(ids);
   }
   return as_array(std::move(rows));
 }
@@ -300,28 +301,28 @@ bool changes_as_left(Table& table, const FaissLists& lists, const Change& change
   return !table.is_located() || table.is_as_left(lists, change);
 }
 
-auto appending(const Table& table, const Labels& labels) {
+auto appending(const Table& table, Labels labels) {
   const nb::gil_scoped_release released;
-  return table.appending(as_span(labels));
+  return table.appending(labels);
 }
 
 // Raises ValueError unless rows are distinct rows of the table in ascending order.
-void check_rows(const Table& table, std::span<const std::int64_t> rows) {
+void check_rows(const Table& table, Ints rows) {
   const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
   if (!ascend || !all_below(rows, table.size())) throw nb::value_error("rows must be distinct rows in ascending order");
 }
 
-auto removal(const Table& table, const Ints& rows) {
+auto removal(const Table& table, Ints rows) {
   const nb::gil_scoped_release released;
-  check_rows(table, as_span(rows));
-  return table.removal(as_span(rows));
+  check_rows(table, rows);
+  return table.removal(rows);
 }
 
-auto relabelling(const Table& table, const Ints& rows, const Labels& labels, bool sorted) {
+auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
   check_length("labels", labels.size(), rows.size());
   const nb::gil_scoped_release released;
-  check_rows(table, as_span(rows));
-  return table.relabelling(as_span(rows), as_span(labels), sorted);
+  check_rows(table, rows);
+  return table.relabelling(rows, labels, sorted);
 }
 
 }  // namespace
@@ -354,7 +355,7 @@ void bind_changes(nb::module_& module) {
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
-         const std::optional<Ints>& ids, const std::optional<Array2<const std::int32_t>>& homes,
+         const std::optional<Array1<const std::int64_t>>& ids, const std::optional<Array2<const std::int32_t>>& homes,
          const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
          const nb::list& after, int threads) {
         commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after),

@@ -24,13 +24,9 @@ void wait_for(const Enter& enter) {
 
 void enter_writing(ReadWriteLock& lock) {
   if (lock.try_write()) return;
-  struct Announced {
+  struct Announced : Fixed {
     explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce(); }
     ~Announced() { lock.withdraw(); }
-    Announced(const Announced&) = delete;
-    Announced(Announced&&) = delete;
-    Announced& operator=(const Announced&) = delete;
-    Announced& operator=(Announced&&) = delete;
     ReadWriteLock& lock;
   } const announced(lock);
   wait_for([&lock] { return lock.write_within(kPatience); });

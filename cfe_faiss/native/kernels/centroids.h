@@ -3,6 +3,7 @@
 
 #include "core/centroids.h"
 #include "kernels/codecs.h"
+#include "kernels/normalise.h"
 
 namespace cfe::CFE_LEVEL {
 
@@ -10,12 +11,6 @@ CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
   std::size_t i = 0;
   for (; i + kLanes <= d; i += kLanes) (F32x16::load(total + i) + F32x16::load(x + i)).store(total + i);
   for (; i < d; ++i) total[i] += x[i];
-}
-
-CFE_INLINE void normalise(float* x, std::size_t d) {
-  const double norm = __builtin_sqrt(sum_of_products(x, x, d));
-  if (!(norm > 0)) return;
-  for (std::size_t i = 0; i < d; ++i) x[i] = static_cast<float>(x[i] / norm);
 }
 
 template <Codec codec>
@@ -37,9 +32,9 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   for (std::size_t c = 0; c < of.labels.size(); ++c) {
     float* other = of.class_means[c];
     for (std::size_t i = 0; i < d; ++i) other[i] = of.mean[i] - other[i];
-    normalise(other, d);
+    divide_by_norm(other, d);
   }
-  normalise(of.mean, d);
+  divide_by_norm(of.mean, d);
 }
 
 // Writes the normalised mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.

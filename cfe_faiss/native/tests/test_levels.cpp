@@ -60,11 +60,11 @@ TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
     const std::size_t n = lengths.size();
     const std::vector<float> x = tests::random_unit_rows(n, d, 12);
     const auto stepped = [&](std::span<const float> weights, std::size_t memory) {
-      const CsrGraph graph(indptr, indices, weights, 1, nullptr);
+      const auto graph = std::make_shared<const CsrGraph>(indptr, indices, weights, 1, nullptr);
       std::vector<float> aggregate(n * d), result(n * d + n);
       const Matrix<float> unit{result.data(), n, d};
-      const Step step{{x.data(), n, d}, lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
-      Propagation(graph, 0.4, memory, 1).step(step, nullptr);
+      const StepRows rows{lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
+      Propagation(graph, 0.4, memory, 1).step({x.data(), n, d}, rows, nullptr);
       result.insert(result.end(), aggregate.begin(), aggregate.end());
       return result;
     };
