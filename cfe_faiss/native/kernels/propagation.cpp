@@ -346,13 +346,15 @@ CFE_INLINE auto with_row(std::size_t d, const Call& call) {
   }
 }
 
+// Copies of the views: the compiler would read those of the caller again after each store.
 template <class Row>
-void step_some(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
-               const Sums& scratch) {
+void step_some(const Matrix<const float> unit, const Nodes nodes, const Range range, double alpha, const StepRows rows,
+               const Sums scratch) {
+  const UnitRows others{unit, 0, rows.lengths};
   for (std::size_t v = range.first; v < range.stop; ++v) {
     const NewRow to = new_row(nodes, alpha, rows, v);
     const Neighbors neighbors = some_neighbors(nodes, v, nodes.first(v), nodes.stop(v));
-    rows.new_lengths[v] = step<Row>(others, others.rows[v], neighbors, scratch, true, &to);
+    rows.new_lengths[v] = step<Row>(others, unit[v], neighbors, scratch, true, &to);
   }
 }
 
@@ -364,7 +366,8 @@ float step_part(const UnitRows& others, const NodeStep& node) {
 // Takes the step of some nodes of a graph whose rows are all in memory.
 void step_nodes(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
                 const Sums& scratch) {
-  with_row(others.rows.columns, [&]<class Row>(Row) { step_some<Row>(others, nodes, range, alpha, rows, scratch); });
+  with_row(others.rows.columns,
+           [&]<class Row>(Row) { step_some<Row>(others.rows, nodes, range, alpha, rows, scratch); });
 }
 
 // The function for nodes with rows of d numbers.
