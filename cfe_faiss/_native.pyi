@@ -966,11 +966,19 @@ class Table:
     def appending(self, labels: NDArray[np.int32]) -> Change:
         """Return the change that appends rows to the only list."""
 
-    def removal(self, removed: NDArray[np.uint8]) -> Change:
-        """Return the change that takes away the rows that are marked, (n,)."""
+    def rows_of(self, lists: FaissLists, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, (m,), or -1. Maps all ids at first, then reads the lists that hold the ids."""
 
-    def relabelling(self, labels: NDArray[np.int32], sorted: bool = True) -> Change:
-        """Return the change that gives rows new labels, (n,), and sorts lists by them if ``sorted``."""
+    def removal(self, rows: NDArray[np.int64]) -> Change:
+        """Return the change that removes rows, (m,), in strictly ascending order."""
+
+    def relabelling(
+        self,
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        sorted: bool = True,  # noqa: A002 - as in the core
+    ) -> Change:
+        """Return the change that gives rows, (m,), strictly ascending, new labels, and sorts lists if ``sorted``."""
 
 def commit(
     table: Table,
@@ -983,6 +991,7 @@ def commit(
     before: list[_Step],
     undo: list[_Step],
     after: list[_Step],
+    threads: int,
 ) -> None:
     """Apply a change, as a whole or (where this raises) not at all. No line of Python runs, no signal is handled.
 
@@ -997,6 +1006,8 @@ def commit(
         Functions and arguments: calls that come first and may fail, and calls that undo them.
     after
         Last calls. They must not allocate.
+    threads
+        Largest number of threads that move rows.
     """
 
 def call_steps(steps: list[_Step], undo: list[_Step]) -> None:

@@ -17,7 +17,7 @@ from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
-from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of
+from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
@@ -439,10 +439,10 @@ def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed:
             for before, after, turn in turns:
                 nodes, hits = (len(np.unique(node[own & turn & which])) for which in (True, changed))
                 line = {"feature": group.name, "group": value, "value": before, "flipped": after}
-                line |= {"nodes": nodes, "changed": hits, "share": hits / nodes if nodes else np.nan}
-                (low,), (high,) = wilson([hits], [nodes], confidence)
-                lines.append(line | {"low": low, "high": high})
-    return data_frame(lines)
+                lines.append(line | {"nodes": nodes, "changed": hits})
+    frame = data_frame(lines)
+    low, high = wilson(frame["changed"], frame["nodes"], confidence)
+    return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

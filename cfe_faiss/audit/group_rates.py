@@ -319,7 +319,9 @@ def _table(
         "selected": n["selected"],
         **share_columns("rate", n["selected"], n["count"], each),
     }
-    known, spread = (n["selected"][:g], n["count"][:g]), (int(n["selected"][g]), int(n["count"][g]))
+    # All people together are compared with nobody.
+    known = np.where(whole, 0, n["selected"][:g]), np.where(whole, 0, n["count"][:g])
+    spread = int(n["selected"][g]), int(n["count"][g])
     compared = compare_rates(*known, confidence)
     eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]

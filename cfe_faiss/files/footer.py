@@ -36,8 +36,9 @@ from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 3
-_FIRST_VERSION = 2  # oldest readable version; its files have no checksum per list
+_VERSION = 4
+_FIRST_VERSION = 2
+"""Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
@@ -75,6 +76,7 @@ def read(
         arrays = {section["name"]: _read_section(file, section, mapped) for section in header["sections"]}
         _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
         validate.check_lists(payload, arrays)
+        validate.check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
         index = _from_faiss(file, KINDS[header["kind"]], read_stock)
     index.restore(header["parameters"], arrays, _row_check(header, payload, arrays, source))
     if mapped and "list_checksums" in arrays:
@@ -83,6 +85,7 @@ def read(
     if not mapped:
         with naming(source):
             validate.check_rows(index.storage())
+        index.prepare_again()
     return cast(EvidenceIndex, index)
 
 

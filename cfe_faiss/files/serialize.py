@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.faiss_functions import adopt
 
 _SOURCE = "data"
 
@@ -76,7 +75,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) 
     ValueError
         If ``data`` is not an evidence index, is damaged, or has another format version.
     """
-    return footer.read(io.BytesIO(_as_bytes(data).data), _SOURCE, _read_stock)
+    return footer.read(io.BytesIO(_as_bytes(data).tobytes()), _SOURCE, _read_stock)
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
@@ -116,7 +115,8 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
         # FAISS's clone of a mapped index would stay mapped.
         clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
-    copy = adopt(clone, cls.__new__(cls))
+    copy = cls.__new__(cls)
+    copy.this = clone.this
     copy.restore(parameters, arrays)
     return cast(EvidenceIndex, copy)
 

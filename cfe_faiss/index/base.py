@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
 from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_unit_rows
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
@@ -23,7 +24,7 @@ from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.mapped import in_memory
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.selection import selected
+from cfe_faiss.search.selection import selected_rows
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -72,12 +73,12 @@ class EvidenceMixin(SearchingMixin):
         """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
         raise NotImplementedError
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
-        """Remove the rows where ``gone``, (n,), is True; ``ids`` are the ids of the remaining rows."""
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        """Remove storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        """Replace the labels of all storage rows, (n,)."""
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
     def _emptying(self) -> list[Step]:
@@ -170,7 +171,16 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        commit(self._table, change, lists, *new, self._forgetting_lists(change.lists()) + before, undo, after)
+        commit(
+            self._table,
+            change,
+            lists,
+            *new,
+            self._forgetting_lists(change.lists()) + before,
+            undo,
+            after,
+            num_threads(),
+        )
 
     def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors with the classes that the model predicts for them.
@@ -227,7 +237,7 @@ class EvidenceMixin(SearchingMixin):
             If an argument is invalid. The index is then unchanged.
         """
         with self.changing() as transaction:
-            transaction.relabel(id_map.relabelled(transaction.snapshot, labels, ids))
+            transaction.relabel(*id_map.relabelled_rows(transaction.snapshot, labels, ids))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors and return their number.
@@ -245,10 +255,10 @@ class EvidenceMixin(SearchingMixin):
         """
         x = self._without_callbacks(x, "x")
         with self.changing() as transaction:
-            gone = selected(x, transaction.snapshot, "x")
-            if gone.any():
+            gone = selected_rows(x, transaction.snapshot, "x")
+            if len(gone):
                 transaction.remove(gone)
-        return int(gone.sum())
+        return len(gone)
 
     def reset(self) -> None:
         """Remove all vectors; a trained index stays trained."""
@@ -311,7 +321,7 @@ class EvidenceMixin(SearchingMixin):
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
         with self.reading() as snapshot:
-            X = np.array(snapshot.rows(snapshot.members.find(key, name="key"))[0])
+            X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
         found: NDArray[np.float32] = written("x", X, x)
         return found
 
@@ -364,10 +374,10 @@ class EvidenceMixin(SearchingMixin):
             return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state of :meth:`__getstate__`."""
+        """Restore the state of :meth:`__getstate__`; raise ValueError if it is not valid."""
         adopt(faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)), self)
         self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
-        self.snapshot()  # caches the addresses of the lists
+        self.snapshot().check()
 
     def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors of unknown class, given as codes of ``sa_encode``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import faiss
@@ -69,8 +70,8 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
     def _new_snapshot(self) -> Snapshot:
         if self._state is not None:
             raise RuntimeError("the vectors were changed by other means than the methods of this index; make it anew")
-        self._address = steps_of.address_of(self._flat)
-        return Snapshot(self._table.unsorted_rows(self._faiss_lists(), self.d), self.d)
+        self._address, lists = steps_of.address_of(self._flat), self._faiss_lists()
+        return Snapshot(self._table.unsorted_rows(lists, self.d), self.d, lookup=partial(self._table.rows_of, lists))
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self._address == steps_of.address_of(self._flat)
@@ -112,15 +113,16 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         values = {"_id_map": new, "_row_ids": new.id_map, **steps_of.identity(new)}
         return new, [setting(self, name, value) for name, value in values.items()]
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        change, lists = self._table.relabelling(labels, sorted=False), self._faiss_lists()
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        change, lists = self._table.relabelling(rows, labels, sorted=False), self._faiss_lists()
         self._commit(change, lists, (None, None, None, None), before=[], undo=[], after=also)
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        ids = np.delete(self.snapshot().row_ids, rows)
         id_map, switching = self._map_for(ids, 0)
         row_ids = self._row_ids if id_map is None else id_map.id_map
         self._commit(
-            self._table.removal(gone.view(np.uint8)),
+            self._table.removal(rows),
             list_of(self._flat, row_ids),
             (None, None, None, None),
             before=[],

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import faiss
@@ -15,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.searching import ListSearchingMixin
@@ -27,9 +30,15 @@ from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, lis
 from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
-from cfe_faiss.search.derived import Carried, Derived
+from cfe_faiss.search import answer as answers
+from cfe_faiss.search.blocks import Element
+from cfe_faiss.search.derived import Carried, Choice, Derived
+from cfe_faiss.search.query import Effort
+from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
+_DERIVED_AHEAD = 1 << 18
+"""Numbers in added vectors from which data is derived ahead. For fewer, the first query takes up to 3 ms longer."""
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
@@ -47,6 +56,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _centroids: NDArray[np.float32] | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
     _from_file: Routes | None = None  # class centroids read from the index file
+    _calibrations: Calibrations | None = None  # read from the index file
+    _pinned: Choice | None = None  # element types of the blocks
     _shared: Any = None  # quantizer shared with other indexes
 
     # Attributes of the FAISS base class.
@@ -110,6 +121,73 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
+    # --- first-use work ---------------------------------------------------------------------------------------------
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks for batched search: "float", "byte", or None to time both at the first search.
+
+        :meth:`prepare` measures and sets it; ``write_index`` keeps it. Setting it also selects byte blocks ("byte") or
+        the stored vectors ("float") for single queries. Results never depend on it. A processor without byte products
+        uses floats. Setting another value raises ValueError.
+        """
+        return None if self._pinned is None else self._pinned.batch
+
+    @choice.setter
+    def choice(self, value: Element | None) -> None:
+        if value not in (None, "float", "byte"):
+            raise ValueError(f"choice must be 'float', 'byte' or None, got {value!r}")
+        with self._lock.writing():
+            self._single, self._pinned = None, None if value is None else Choice(value, value)
+            if self._state is not None:
+                Derived.of(self._state).pin(self._pinned)
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now: class centroids, blocks, choice of :attr:`choice`, and calibration.
+
+        ``write_index`` keeps the results, so that the first search after :func:`cfe_faiss.read_index` is quick, too.
+        A later change keeps :attr:`choice`, and the data of unchanged lists after a small change, but not calibrations.
+
+        Parameters
+        ----------
+        k
+            Number of results per query, >= 1, for the calibration.
+        recall
+            Recall that later searches ask for, in (0, 1]; the number of lists that reaches it is measured, for single
+            queries and for all stored vectors. None skips the measurement.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or the index is empty.
+        """
+        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        with self.reading() as snapshot:
+            if snapshot.n == 0:
+                raise ValueError("the index must hold vectors, got an empty one")
+            self._pinned = Derived.of(snapshot).prepare()
+            for nq in (1, snapshot.n):
+                answers.calibration_for(snapshot, nq, k, effort)
+        self._search_one()
+
+    def prepare_again(self) -> None:
+        """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
+        if self._pinned is not None and not is_mapped(self):
+            with self.reading() as snapshot:
+                Derived.of(snapshot).prepare()
+            self._search_one()
+
+    def _search_one(self) -> None:
+        """Search a query as later ones are searched, which allocates the memory for it."""
+        self.answer_single(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
+
+    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+        """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
+        super()._add(X, labels, ids)
+        if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
+            with suppress(MemoryError), self.reading() as snapshot:  # the vectors are stored
+                _ = Derived.of(snapshot).single
+
     # --- codec ------------------------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, NDArray[np.float32]]:
@@ -164,10 +242,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._carried = self._from_file = self._single = None
+        self._carried = self._from_file = self._calibrations = self._pinned = self._single = None
 
     def _forgetting(self) -> list[Step]:
-        names = "_carried", "_from_file", "_single"
+        names = "_carried", "_from_file", "_calibrations", "_single"
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
     def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
@@ -179,9 +257,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [*self._forgetting(), setting(self, "_carried", carried)]
 
     def _new_snapshot(self) -> Snapshot:
-        table = self._table
+        table, lists, mapped = self._table, self._faiss_lists(), is_mapped(self)
         codec, levels = self._codec()
-        rows = table.rows(self._faiss_lists(), self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
+        rows = table.rows(lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
         if self.checks is not None:
             rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
@@ -193,10 +271,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self._all_centroids() if trained else np.zeros((self.partitions, self.nlist, self.d), np.float32),
             *(table.references() or (NO_REFERENCES, NO_STARTS)),
             self._pq_codes() if trained else None,
-            not is_mapped(self),
+            not mapped,
             self.is_trained,
+            None if mapped else partial(table.rows_of, lists),
         )
-        Derived(snapshot, self._from_file, self._carried)
+        derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
+        derived.calibrations |= self._calibrations or {}
         self._carried = None  # the snapshot owns it now and releases it early
         return snapshot
 
@@ -320,12 +400,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             [total(self, len(self._table) + len(ids)), *after, *also],
         )
 
-    def _mapping(self, stored: NDArray[np.int64]) -> list[Step]:
+    def _mapping(self, ids_after: Callable[[], NDArray[np.int64]]) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
             return []
-        if kind == faiss.DirectMap.Array and not np.array_equal(np.sort(stored), np.arange(len(stored))):
+        stored = np.sort(ids_after()) if kind == faiss.DirectMap.Array else np.empty(0, np.int64)
+        if not np.array_equal(stored, np.arange(len(stored))):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
@@ -357,17 +438,19 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        lists = self._faiss_lists()
-        self._check_lists(lists)
-        mapping = self._mapping(self.snapshot().row_ids)
-        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], [*mapping, *also])
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        self._move(self._table.relabelling(rows, labels), [*self._mapping(self.snapshot().ids), *also])
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        left = total(self, len(self._table) - len(rows))
+        mapping = self._mapping(lambda: np.delete(self.snapshot().ids(), rows))
+        self._move(self._table.removal(rows), [left, *mapping, *also])
+
+    def _move(self, change: Change, after: list[Step]) -> None:
+        """Commit a change without new rows."""
         lists = self._faiss_lists()
-        self._check_lists(lists)
-        after = [total(self, len(ids)), *self._mapping(ids), *also]
-        self._commit(self._table.removal(gone.view(np.uint8)), lists, (None, None, None, None), [], [], after)
+        self._check_lists(lists, change)
+        self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
         return [
@@ -388,6 +471,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             "weighted": self.weighted,
             "complete": self.complete,
             "routing": self.routing,
+            "choice": "" if self._pinned is None else "/".join(self._pinned),
         }
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
@@ -400,6 +484,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
+        known = Derived.of(snapshot).calibrations if self._pinned else {}
+        arrays |= calibration_arrays(known, self.default_effort())
         return in_memory(self), parameters, arrays
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
@@ -415,6 +501,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._unchecked = check
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
+            if "choice" not in parameters:  # before version 4, lists were clustered by their means
+                clusters = SecondLevel.of(self._all_centroids())
+                self._from_file = replace(self._from_file, second_level=clusters)
+        if parameters.get("choice"):
+            self._pinned = Choice(*parameters["choice"].split("/"))
+            self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------
 

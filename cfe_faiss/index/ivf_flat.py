@@ -21,8 +21,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
 
     A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition, with each vector
     stored once. Supplementary partitions store row numbers only. The memory is 4 * n * d bytes for vectors, 8 * n for
-    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, the first search
-    adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n if float blocks are faster; 2 GiB at most.
+    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, a large
+    :meth:`add_with_labels` or the first search adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n
+    if float blocks are faster; 2 GiB at most.
 
     Parameters
     ----------

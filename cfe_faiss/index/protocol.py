@@ -1,4 +1,4 @@
-"""The interface of every evidence index in this process: what a caller may use, whatever the kind."""
+"""Interface of all evidence indexes. Callers use nothing else, and never ask for the kind of an index."""
 
 from __future__ import annotations
 
@@ -253,6 +253,10 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     origins: tuple[Path, ...]
 
     @property
+    def choice(self) -> str | None:
+        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it."""
+
+    @property
     def keeps_vectors(self) -> bool:
         """Whether the index has the vectors in float32."""
 
@@ -263,11 +267,14 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     ) -> Results:
         """Return D, I: the nearest rows, or evidence with ``EvidenceParameters``."""
 
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now, and keep its results for the index file."""
+
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
-        """Return D, I of a query for whoever is inside of :meth:`reading`."""
+        """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`reading`."""
 
     def resolve_effort(self, effort: Effort) -> Effort:
-        """Return an effort with what it leaves open taken from the index."""
+        """Return an effort with its open fields set to the defaults of the index."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

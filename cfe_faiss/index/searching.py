@@ -17,6 +17,7 @@ from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
+from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Calibration, Certified, Effort, Queries, Query, Ranges, Results
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
@@ -225,7 +226,7 @@ class SearchingMixin:
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
-            vectors[filled] = snapshot.rows(snapshot.members.find(found[1][filled]))[0]
+            vectors[filled] = snapshot.rows(snapshot.find(found[1][filled]))[0]
         return tuple(
             like(x, written(name, result, out))
             for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
@@ -286,6 +287,32 @@ class SearchingMixin:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
         with self.reading() as snapshot:
             return dict.fromkeys(snapshot.class_counts[0].tolist(), 1.0)
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`; None for an exact index."""
+        return None
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now. An exact index only sorts its ids, and needs no measurements.
+
+        Parameters
+        ----------
+        k, recall
+            Checked as in :meth:`search_evidence`, without effect.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        as_count("k", k)
+        Effort.of(recall=recall)
+        with self.reading() as snapshot:
+            _ = snapshot.members
+
+    def prepare_again(self) -> None:
+        """Derive the data of an index that was prepared before it was written; nothing for an exact index."""
 
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
@@ -379,23 +406,6 @@ class ListSearchingMixin(SearchingMixin):
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
-
-    def prepare(self, k: int = 10, *, recall: float | None = None) -> dict[str, Any]:
-        """Compute the data that the first searches would derive, and return the measured choices.
-
-        Parameters
-        ----------
-        k, recall
-            As in :meth:`search_evidence`. With a recall, the number of lists that reaches it is also measured, for
-            single queries and for all vectors.
-        """
-        effort = Effort.of(recall=recall).with_defaults(self.default_effort())
-        with self.reading() as snapshot:
-            choices = Derived.of(snapshot).prepared()
-            if recall is not None:
-                found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
-                choices["nprobe"] = {nq: snapshot.lists if one is None else one.most for nq, one in found.items()}
-            return choices
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:

@@ -53,10 +53,10 @@ class Transaction:
         vectors, steps = also.get("vectors"), also.get("also", [])
         self._index._append(self._lists, codes, vectors, labels, self.new_ids(ids, len(codes)), lists, steps)
 
-    def remove(self, gone: NDArray[np.bool_], also: list[Step] | None = None) -> None:
-        """Remove the rows where ``gone``, (n,), is True."""
-        self._index._remove(gone, self.snapshot.row_ids[~gone], also or [])
+    def remove(self, rows: Ids, also: list[Step] | None = None) -> None:
+        """Remove rows, (m,), in strictly ascending order."""
+        self._index._remove(rows, also or [])
 
-    def relabel(self, labels: Labels, also: list[Step] | None = None) -> None:
-        """Replace the labels of all rows, (n,)."""
-        self._index._relabel(labels, also or [])
+    def relabel(self, rows: Ids, labels: Labels, also: list[Step] | None = None) -> None:
+        """Replace the labels of rows, (m,), in strictly ascending order."""
+        self._index._relabel(rows, labels, also or [])

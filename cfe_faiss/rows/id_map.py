@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.rows.layout import stock_codes
-from cfe_faiss.rows.snapshot import Members, Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:
@@ -83,14 +83,19 @@ def unknown_labels(n: int) -> NDArray[np.int32]:
 def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
     """Return the labels of all rows after new labels for ``ids`` (by default all ids)."""
     result = snapshot.labels.copy()
-    relabel_rows(result, snapshot.members, labels, ids)
+    rows, new = relabelled_rows(snapshot, labels, ids)
+    result[rows] = new
     return result
 
 
-def relabel_rows(of_rows: NDArray[np.int32], members: Members, labels: ArrayLike, ids: ArrayLike | None) -> None:
-    """Write new labels for ``ids`` (by default all ids) into the labels of all rows, (n,), in place."""
-    rows = members.rows if ids is None else members.find(ids)
-    repeated = len(rows) - len(np.unique(rows))
+def relabelled_rows(
+    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the rows of ``ids`` (by default all ids), in ascending order, and the new label of each."""
+    rows = snapshot.members.rows if ids is None else snapshot.find(ids)
+    order = np.argsort(rows, kind="stable")
+    in_order = rows[order]
+    repeated = int((in_order[1:] == in_order[:-1]).sum())
     if repeated:
         raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
-    of_rows[rows] = as_labels("labels", labels, len(rows), unknown=True)
+    return in_order, as_labels("labels", labels, len(rows), unknown=True)[order]

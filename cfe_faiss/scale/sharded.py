@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
@@ -124,7 +124,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         stacked = faiss.HStackInvertedLists(pointers.size(), pointers.data())
         routes = None
         if self.routing == "evidence":
-            routes = Routes.merged([shard.routes() for shard in shards.indexes], shards.owners)
+            parts = [shard.routes() for shard in shards.indexes]
+            routes = Routes.merged(parts, shards.owners, SecondLevel.of(shards.centroids))
         return [
             *replacing_lists(self, stacked),
             *self._forgetting(),
@@ -255,17 +256,20 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         with self._change_alone():
             snapshot = self.storage()
-            self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot.labels, snapshot.members, blocks))
+            self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, Transaction.relabel, labels))
+        def relabel(transaction: Transaction, own: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+            transaction.relabel(own, labels[rows])
+
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, relabel))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
         with self._change_alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_files.edits_of(self._files, gone, Transaction.remove, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own)))
         return int(gone.sum())
 
     @contextmanager
@@ -303,7 +307,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """Return the steps that rebuild FAISS's direct map, if there is one."""
         if self.direct_map.type == faiss.DirectMap.NoMap:
             return []
-        return self._mapping(np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
+        return self._mapping(lambda: np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).open, (self._files.folder,)

@@ -33,7 +33,7 @@ from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.snapshot import Members
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
@@ -482,13 +482,20 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
 
 
 def edits_of(
-    shards: Shards, touched: NDArray[np.bool_], change: Callable[[Transaction, Any], None], values: NDArray[Any]
+    shards: Shards,
+    touched: NDArray[np.bool_],
+    change: Callable[[Transaction, NDArray[np.int64], NDArray[np.int64]], None],
 ) -> dict[int, Edit]:
-    """Return the edits ``change(transaction, values of its rows)`` of the shards that hold a touched row, (n,)."""
+    """Return the edits of the shards that hold a touched row, (n,).
+
+    An edit calls ``change`` with a transaction, the shard's touched rows, and these as rows of all shards.
+    """
 
     def edit(number: int, index: IndexEvidenceIVF) -> None:
+        rows = shards.rows(number)
+        own = np.flatnonzero(touched[rows])
         with index.changing() as transaction:
-            change(transaction, values[shards.rows(number)])
+            change(transaction, own, rows[own])
 
     lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
     return {number: partial(edit, number) for number in np.unique(shards.owners[lists]).tolist()}
@@ -513,11 +520,13 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
         yield rows
 
 
-def relabel_in_blocks(labels: NDArray[np.int32], members: Members, blocks: Iterable[Any]) -> NDArray[np.int32]:
+def relabel_in_blocks(snapshot: Snapshot, blocks: Iterable[Any]) -> NDArray[np.int32]:
     """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
-    result = labels.copy()
-    for _ in _each_block(blocks, "(labels, ids)", (2,), lambda block: id_map.relabel_rows(result, members, *block)):
-        pass
+    result = snapshot.labels.copy()
+    for rows, labels in _each_block(
+        blocks, "(labels, ids)", (2,), lambda block: id_map.relabelled_rows(snapshot, *block)
+    ):
+        result[rows] = labels
     return result
 
 

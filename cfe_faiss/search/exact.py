@@ -22,6 +22,7 @@ from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 CHUNK = 768
 TILE = CHUNK * CHUNK
 _BUFFER = 1 << 18
+_COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 Threshold = Callable[[], float]
@@ -49,6 +50,14 @@ def make_chunk(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
     return Chunk(X, ids, storage.labels[rows])
 
 
+def make_chunks(storage: Snapshot, rows: NDArray[np.int64], passes: int) -> Callable[[slice], Chunk]:
+    """Return a function that returns the chunk of a slice of rows, which are read in so many passes."""
+    if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
+        (X, ids), labels = storage.copied(rows), storage.labels[rows]
+        return lambda cut: Chunk(X[cut], ids[cut], labels[cut])
+    return lambda cut: make_chunk(storage, rows[cut])
+
+
 def slices(n: int, size: int) -> list[slice]:
     """Return slices that cut n items into runs of ``size``; the last run may be shorter."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
@@ -74,12 +83,13 @@ def _query_tiles(
     order = np.argsort(labels, kind="stable")
     height = max(1, min(CHUNK, -(-len(order) // num_threads(estimate_work(storage, len(order))))))
     blocks = [order[cut] for cut in slices(len(order), height)]
+    chunk = make_chunks(storage, rows, len(blocks))
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
         x = Chunk(xq[block], block, labels[block])
         buffer = np.empty(max(TILE, len(block)), np.float32)
         for cut in slices(len(rows), TILE // len(block)):
-            y = make_chunk(storage, rows[cut])
+            y = chunk(cut)
             if not x.excludes(y):
                 yield x, y, products(x, y, buffer)
 
@@ -139,13 +149,13 @@ class BestOfChunks:
 
 
 def _tiles_from(
-    storage: Snapshot, rows: NDArray[np.int64], cuts: list[slice], i: int
+    chunk: Callable[[slice], Chunk], cuts: list[slice], i: int
 ) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
     """Yield j, both chunks and their products, for the tiles of chunk i with itself and all later chunks."""
-    x = make_chunk(storage, rows[cuts[i]])
+    x = chunk(cuts[i])
     buffer = np.empty(TILE, np.float32)
     for j in range(i, len(cuts)):
-        y = make_chunk(storage, rows[cuts[j]])
+        y = chunk(cuts[j])
         if not x.excludes(y):
             yield j, x, y, products(x, y, buffer)
 
@@ -157,10 +167,10 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
     D, I = empty_heaps(len(rows), width)
     if D.size:
         cuts = slices(len(rows), CHUNK)
-        best = BestOfChunks(D, I, cuts, storage.margin)
+        best, chunk = BestOfChunks(D, I, cuts, storage.margin), make_chunks(storage, rows, len(cuts))
 
         def scan_chunk(i: int) -> None:
-            for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+            for j, x, y, S in _tiles_from(chunk, cuts, i):
                 best.take(S, (i, x), (j, y))
 
         work = estimate_work(storage, storage.n)
@@ -235,10 +245,10 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
     """
     rows = storage.by_label if rows is None else rows
     cuts = slices(len(rows), CHUNK)
-    margin = storage.margin
+    chunk, margin = make_chunks(storage, rows, len(cuts)), storage.margin
 
     def pairs_of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+        for j, x, y, S in _tiles_from(chunk, cuts, i):
             for r, c, scores in collect(x, y, S, threshold, margin):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield x.ids[r[once]], y.ids[c[once]], scores[once]

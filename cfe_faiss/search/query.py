@@ -312,10 +312,10 @@ class Query:
     def bind(self, snapshot: Snapshot) -> Queries:
         """Bind the query to a snapshot. Raise the errors of invalid ids, selectors and constraints."""
         if self.X is None or self.labels is None:
-            members = snapshot.members
-            every = self.ids is None
-            rows = members.rows if every else members.find(self.ids)  # type: ignore[arg-type]
-            bound = Queries.of_rows(snapshot, rows, self.k, members.places if every else None)
+            if self.ids is None:
+                bound = Queries.of_rows(snapshot, snapshot.members.rows, self.k, snapshot.members.places)
+            else:
+                bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
         else:
             bound = Queries.of_vectors(snapshot, self.X, self.labels, self.k)
         if self.sel is not None or self.targets is not None:
@@ -350,7 +350,7 @@ class Query:
         if not where.compares:
             side, usable = conditions.rows[np.zeros(nq if snapshot.n else 0, np.int64)], np.ones(nq, bool)
         elif table is None:
-            rows = snapshot.members.find(self.queries, name=name)
+            rows = snapshot.find(self.queries, name=name)
             side, usable = conditions.rows[rows], conditions.usable[rows]
         if len(usable) != nq:
             raise ValueError(f"{name} must describe {nq} queries, one per row of x, got {len(usable)}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import setting
-from cfe_faiss.rows.id_map import relabelled
+from cfe_faiss.rows.id_map import relabelled_rows
 from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.store.results import Metadata
 from cfe_faiss.store.table import Table
@@ -104,7 +104,7 @@ class Contents:
         gone, names, index = self.table.keys[rows], self.table.ids[rows].tolist(), self.index
         after, steps = self.table.without(rows)
         with index.changing() as transaction:
-            stored = np.isin(transaction.snapshot.row_ids, gone)
+            stored = np.sort(transaction.snapshot.find(gone))
             transaction.remove(stored, [*steps, setting(self, "table", after)])
         for one in names:
             self._keys.pop(one, None)
@@ -114,8 +114,8 @@ class Contents:
         self._sweep()
         (after, steps), index = table.with_labels(rows, numbers), self.index
         with index.changing() as transaction:
-            labels = relabelled(transaction.snapshot, numbers, self.table.keys[rows])
-            transaction.relabel(labels, [*steps, setting(self, "table", after)])
+            changed = relabelled_rows(transaction.snapshot, numbers, self.table.keys[rows])
+            transaction.relabel(*changed, [*steps, setting(self, "table", after)])
 
     def describe(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> None:
         """Give rows, (m,), other metadata."""

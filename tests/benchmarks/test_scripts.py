@@ -61,6 +61,14 @@ def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pyt
     assert min(found["ivf"]["us_per_add_and_search"].values()) > 0
 
 
+def test_changes_give_the_results_of_a_copy(script: Any) -> None:
+    found = script("changes").measure(1200, 8, 1.0, 5)
+    assert found["same_results_as_a_copy"]
+    assert set(found["changes"]) == {"relabel", "remove", "add", "upsert"}
+    for row in found["changes"].values():
+        assert 0 < row["change"]["median_us"] <= row["change_and_search"]["max_us"]
+
+
 def test_a_store_returns_what_its_index_does(script: Any) -> None:
     pytest.importorskip("pyarrow", reason='needs pip install "cfe-faiss[store]"')
     found = script("store").measure(1200, 8, 6, 10, 1)

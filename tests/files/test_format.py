@@ -25,6 +25,7 @@ from cfe_faiss.files import footer as io
 from cfe_faiss.files import new_file
 from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.format import read_header, verify_index
+from cfe_faiss.files.validate import SINCE_VERSION
 from cfe_faiss.index.protocol import EvidenceIndex
 
 pytestmark = pytest.mark.usefixtures("without_sync")
@@ -171,10 +172,10 @@ def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
 
 
 def test_another_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io, "_VERSION", 4)
+    monkeypatch.setattr(io, "_VERSION", 5)
     cfe.write_index(built("flat"), tmp_path / "a.index")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format version 4, this cfe_faiss reads versions 2 to 3"):
+    with pytest.raises(ValueError, match="format version 5, this cfe_faiss reads versions 2 to 4"):
         cfe.read_index(tmp_path / "a.index")
 
 
@@ -421,30 +422,38 @@ def test_vectors_besides_codes_are_checked_like_vectors_in_lists(tmp_path: Path)
             read(path)
     whole[place + 5000 : place + 6000] = b"\xff" * 1000
     path.write_bytes(whole)
-    as_version_2(path)  # version 2 does not check the vectors of a mapped file
+    as_version(path, 2)  # version 2 does not check the vectors of a mapped file
     xq, labels_q = clustered(5, 12, 3, seed=1)
     D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600, 3)
     assert D.shape == (5, 600)
 
 
-def as_version_2(path: Path) -> None:
-    """Convert a file to the format of version 0.2, which has no checksum per list."""
+def as_version(path: Path, version: int) -> None:
+    """Convert a file to the format of an earlier version; version 2 is that of cfe_faiss 0.2."""
+
+    def is_known(name: str) -> bool:
+        return SINCE_VERSION.get(name, 0) <= version
+
     whole = path.read_bytes()
     start, length = struct.unpack("<QQ", whole[-24:-8])
-    header = json.loads(whole[start : start + length]) | {"version": 2}
-    header["sections"] = [one for one in header["sections"] if one["name"] != "list_checksums"]
+    header = json.loads(whole[start : start + length]) | {"version": version}
+    header["sections"] = [one for one in header["sections"] if is_known(one["name"])]
+    header["parameters"] = {name: value for name, value in header["parameters"].items() if is_known(name)}
     encoded = json.dumps(header).encode()
     path.write_bytes(whole[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1"))
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
-def test_files_of_version_2_are_read(kind: str, flags: int, tmp_path: Path) -> None:
+def test_files_of_earlier_versions_are_read(kind: str, flags: int, version: int, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     index = built(kind)
+    if kind != "flat":
+        index.prepare(3)
     cfe.write_index(index, path)
-    as_version_2(path)
-    assert read_header(path)["version"] == 2
+    as_version(path, version)
+    assert read_header(path)["version"] == version
     assert_array_equal(cfe.read_index(path, flags).search_stored(k=3)[1], index.search_stored(k=3)[1])
     verify_index(path)
 
@@ -468,7 +477,7 @@ def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
     size = read_header(path)["payload"]["size"]
     whole[size - 4000 : size - 2000] = b"\xff" * 2000
     path.write_bytes(whole)
-    as_version_2(path)  # version 2 does not check the vectors of a mapped file
+    as_version(path, 2)  # version 2 does not check the vectors of a mapped file
     xq, labels_q = clustered(5, 12, 3, seed=1)
     D, _ = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_evidence(xq, labels_q, 600)
     assert D.shape == (5, 600)
@@ -488,7 +497,7 @@ def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
     cfe.write_index(built("ivf"), tmp_path / "a.index")
     header = read_header(tmp_path / "a.index")
     assert header["kind"] == "EvidenceIVF"
-    assert header["version"] == 3
+    assert header["version"] == 4
     assert header["parameters"]["theta"] == 1.0
     assert header["parameters"]["weighted"] is False
 

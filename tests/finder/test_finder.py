@@ -20,7 +20,6 @@ import cfe_faiss.models
 from cfe_faiss.datasets.own import OwnFiles, Source, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
-from cfe_faiss.search.query import Query
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +150,7 @@ def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None
 
 def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
+    expected = finder.index.search_stored(k=5, exact=True)[1]
     grouped: list[bool] = []
     answer_on = type(finder.index).answer_on
 
@@ -161,7 +161,7 @@ def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch:
     monkeypatch.setattr(type(finder.index), "answer_on", spy)
     found = finder.local(k=5)
     assert grouped == [True]  # explicit ids would be looked up, and searched one by one
-    np.testing.assert_array_equal(found.evidence, finder.index.search_stored(k=5, exact=True)[1])
+    np.testing.assert_array_equal(found.evidence, expected)
 
 
 def test_ways_to_search_do_not_mix(data: Data, model: GCN) -> None:

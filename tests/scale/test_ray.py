@@ -156,6 +156,18 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
         for pid in served.processes():
             os.kill(pid, signal.SIGKILL)
         assert_array_equal(served.search_stored([5, 7], K, exact=True)[1], made.search_stored([5, 7], K, exact=True)[1])
+        for found, expected in zip(
+            (
+                *served.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9),
+                *served.search_certified([5, 7], K, nprobe=5),
+            ),
+            (*made.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9), *made.search_certified([5, 7], K, nprobe=5)),
+            strict=True,
+        ):
+            assert_array_equal(found, expected)
+        assert served.recall_by_class(0.9, K) == made.recall_by_class(0.9, K)
+        with pytest.raises(ValueError, match="progress must be False"):
+            served.search_stored([5], K, progress=True)
         with pytest.raises(ValueError, match="k must be at least 1"):
             served.search_stored([5], 0)
     with pytest.raises(RuntimeError, match="was closed"):

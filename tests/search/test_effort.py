@@ -1,6 +1,7 @@
 """The effort of a search is said in the same words in every function that searches."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -13,6 +14,7 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.base import threads
+from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.search import grouped
 
 pytest.importorskip("pandas")  # of the audits
@@ -124,3 +126,30 @@ def test_every_index_keeps_the_protocol(kind: str) -> None:
     assert (index.has_lists, index.keeps_vectors) == (kind != "EvidenceFlat", "SQ8" not in kind)
     assert index.stores_codes == ("SQ8" in kind or "PQ2" in kind)
     assert not isinstance(X, cfe.EvidenceIndex)
+
+
+@pytest.mark.parametrize("name", ["search_evidence", "search_stored", "search_certified", "range_search_evidence"])
+def test_every_kind_searches_by_the_same_signature(name: str) -> None:
+    pytest.importorskip("pyarrow")  # of shards
+    from cfe_faiss.scale import ServedEvidenceIndex, ShardedEvidenceIndex
+
+    kinds = *(type(filled(kind)) for kind in KINDS), ServedEvidenceIndex, ShardedEvidenceIndex
+    assert len({str(inspect.signature(getattr(kind, name))) for kind in (*kinds, EvidenceSearcher)}) == 1
+
+
+def test_an_exact_index_certifies_every_row_at_any_effort() -> None:
+    flat, lists = filled(KINDS[0]), filled(KINDS[1])
+    expected = flat.search_stored(k=3)
+    for effort in ({}, {"exact": True}, {"recall": 0.9}):
+        *found, certified = flat.search_certified(k=3, **effort)
+        for one, other in zip(found, expected, strict=True):
+            assert_array_equal(one, other)
+        assert certified.all()
+    D, I, certified = lists.search_certified(k=3, recall=0.5)
+    for one, other in zip((D, I), lists.search_stored(k=3, recall=0.5), strict=True):
+        assert_array_equal(one, other)
+    assert_array_equal(I[certified], expected[1][certified])
+    with pytest.raises(ValueError, match="only one of nprobe, recall and exact"):
+        lists.search_certified(k=3, nprobe=2, exact=True)
+    with pytest.raises(ValueError, match="nprobe is for an index with lists"):
+        flat.search_certified(k=3, nprobe=2)

@@ -130,7 +130,7 @@ class QueriesOfLists:
     def fetch(self, some: Any) -> Any:
         return self.X[some]
 
-    def homes(self, some: Any) -> Any:
+    def own_lists(self, some: Any) -> Any:
         return self._homes[some]
 
     def __len__(self) -> int:

@@ -215,7 +215,8 @@ def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(
 
 SAVER = """
 import os, sys, numpy as np, cfe_faiss as cfe
-from cfe_faiss.store import disk  # imports pyarrow, once for all writers
+import pyarrow as pa
+pa.array([""])  # imports pandas, once for all writers
 store = cfe.EvidenceStore(16)
 store.add([str(i) for i in range(5000)], np.random.default_rng(0).normal(size=(5000, 16)), documents=["x" * 100] * 5000)
 for _ in range(int(sys.argv[2])):

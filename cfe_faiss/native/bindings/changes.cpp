@@ -4,7 +4,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 
 #include "bindings/bindings.h"
 #include "core/common.h"
@@ -211,7 +213,7 @@ Fresh checked(const Table& table, const Change& change, const NewRows& rows) {
 
 // Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged.
 void commit(Table& table, Change& change, const FaissLists& lists, const NewRows& rows, const Steps& before,
-            const Steps& undo, const Steps& after) {
+            const Steps& undo, const Steps& after, int threads) {
   const Fresh fresh = checked(table, change, rows);
   Steps grow, shrink, shrink_again;
   for (const ListChange& one : change.lists) {
@@ -225,7 +227,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
   const WithGil section;
   {
     const nb::gil_scoped_release released;
-    table.make_room(change);
+    table.make_room(change, threads);
   }
   table.forget_places();
   try {
@@ -279,8 +281,18 @@ std::int64_t greatest_id(Table& table, const FaissLists& lists) {
 
 std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, Ints ids) {
   locate(table, lists);
-  const nb::gil_scoped_release released;
+  const WithoutGil section;
   return table.first_stored(ids);
+}
+
+auto rows_of(Table& table, const FaissLists& lists, Ints ids) {
+  locate(table, lists);
+  std::vector<std::int64_t> rows;
+  {
+    const WithoutGil section;
+    rows = table.rows_of(ids);
+  }
+  return as_array(std::move(rows));
 }
 
 bool is_as_left(Table& table, const FaissLists& lists) { return !table.is_located() || table.is_as_left(lists); }
@@ -294,16 +306,23 @@ auto appending(const Table& table, Labels labels) {
   return table.appending(labels);
 }
 
-auto removal(const Table& table, std::span<const std::uint8_t> removed) {
-  check_length("removed", removed.size(), table.size());
-  const nb::gil_scoped_release released;
-  return table.removal(removed);
+// Raises ValueError unless rows are distinct rows of the table in ascending order.
+void check_rows(const Table& table, std::span<const std::int64_t> rows) {
+  const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
+  require(ascend && all_below(rows, table.size()), "rows must be distinct rows in ascending order");
 }
 
-auto relabelling(const Table& table, Labels labels, bool sorted) {
-  check_length("labels", labels.size(), table.size());
+auto removal(const Table& table, Ints rows) {
   const nb::gil_scoped_release released;
-  return table.relabelling(labels, sorted);
+  check_rows(table, rows);
+  return table.removal(rows);
+}
+
+auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
+  check_length("labels", labels.size(), rows.size());
+  const nb::gil_scoped_release released;
+  check_rows(table, rows);
+  return table.relabelling(rows, labels, sorted);
 }
 
 }  // namespace
@@ -330,18 +349,21 @@ void bind_changes(nb::module_& module) {
       .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
       .def("insertion", insertion, as_is("lists"), as_is("labels"))
       .def("appending", appending, as_is("labels"))
-      .def("removal", removal, as_is("removed"))
-      .def("relabelling", relabelling, as_is("labels"), nb::arg("sorted") = true);
+      .def("rows_of", rows_of, nb::arg("lists"), as_is("ids"))
+      .def("removal", removal, as_is("rows"))
+      .def("relabelling", relabelling, as_is("rows"), as_is("labels"), nb::arg("sorted") = true);
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
          const std::optional<Array1<const std::int64_t>>& ids, const std::optional<Array2<const std::int32_t>>& homes,
          const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
-         const nb::list& after) {
-        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after));
+         const nb::list& after, int threads) {
+        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after),
+               threads);
       },
       nb::arg("table"), nb::arg("change"), nb::arg("lists"), as_is("codes").none(), as_is("ids").none(),
-      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"));
+      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"),
+      nb::arg("threads"));
   module.def(
       "call_steps", [](const nb::list& steps, const nb::list& undo) { call_steps(as_steps(steps), as_steps(undo)); },
       nb::arg("steps"), nb::arg("undo"));

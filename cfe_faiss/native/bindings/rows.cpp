@@ -45,7 +45,12 @@ void make(Rows* place, std::size_t d, int codec, Floats levels, const Arrays<std
 // A view of numbers of the rows.
 template <auto numbers_of>
 auto numbers(nb::handle self) {
-  const auto own = (nb::cast<const Rows&>(self).*numbers_of)();
+  const Rows& rows = nb::cast<const Rows&>(self);
+  decltype((rows.*numbers_of)()) own;
+  {
+    const nb::gil_scoped_release released;
+    own = (rows.*numbers_of)();
+  }
   return Numbers<typename decltype(own)::value_type>(own.data(), {own.size()}, self);
 }
 

@@ -17,9 +17,10 @@ template <Codec codec>
 void list_centroids_of(const ListCentroids& of, float* x) {
   const RowsView& rows = of.lists.rows;
   const std::size_t d = rows.d;
-  const auto known = [&](std::int64_t row) CFE_LAMBDA { return rows.labels[row] != kUnknown; };
+  const auto known = [&](std::size_t home, std::size_t place)
+                         CFE_LAMBDA { return rows.labels[home][place] != kUnknown; };
   for_each_member(of.lists, of.list, known, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
-    const std::int32_t label = rows.labels[rows.starts[home] + static_cast<std::int64_t>(place)];
+    const std::int32_t label = rows.labels[home][place];
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     add_to(of.mean, x, d);
     for (std::size_t c = 0; c < of.labels.size(); ++c)

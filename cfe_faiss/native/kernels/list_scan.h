@@ -17,7 +17,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      const EligiblePlaces places = eligible_places(rows.labels + start, size, query.label);
+      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
           stop = places.stop[side];
@@ -29,8 +29,11 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     }
     for_each_member(
         lists, list,
-        [&](std::int64_t row)
-            CFE_LAMBDA { return rows.labels[row] != query.label && rows.labels[row] != kUnknown && query.allows(row); },
+        [&](std::size_t home, std::size_t place) CFE_LAMBDA {
+          const std::int32_t label = rows.labels[home][place];
+          return label != query.label && label != kUnknown &&
+                 query.allows(static_cast<std::size_t>(rows.starts[home]) + place);
+        },
         [&](std::size_t home, std::size_t place) CFE_LAMBDA { take(home, place, place + 1); });
   }
 }
@@ -124,7 +127,7 @@ void add_unsorted(const RowsView& rows, const ListQuery& query, RowScreen<codec>
     bool eligible[kTested];
     std::size_t places[kTested], count = 0;
     for (std::size_t i = 0; i < size; ++i) {
-      const std::int32_t label = rows.labels[first + i];
+      const std::int32_t label = rows.labels[0][first + i];
       eligible[i] = (label != query.label) & (label != kUnknown) & query.allows(first + i);
       places[count] = i;
       count += eligible[i];

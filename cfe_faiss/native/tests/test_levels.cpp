@@ -161,6 +161,7 @@ TEST(scans_find_the_same) {
       const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
       const auto* codes = reinterpret_cast<const std::uint8_t*>(rows.data());
       const std::int64_t *own_ids = ids.data(), list = 0;
+      const std::int32_t* own_labels = labels.data();
       ListsView lists{};
       lists.rows = {.d = d,
                     .row_size = 4 * d,
@@ -172,7 +173,7 @@ TEST(scans_find_the_same) {
                     .codes = &codes,
                     .ids = &own_ids,
                     .pq_codes = nullptr,
-                    .labels = labels.data()};
+                    .labels = &own_labels};
       std::vector<float> buffer(2 * d);
       kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
       best.sort();
@@ -180,6 +181,56 @@ TEST(scans_find_the_same) {
       CHECK(as_at_the_first_level(name, D));
       CHECK(as_at_the_first_level(name, I));
     }
+}
+
+TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
+  for (const std::size_t n : {1, 63, 65, 5000}) {  // the last exceed the cache
+    const std::size_t d = 300;
+    const std::vector<float> x = random_numbers(d, 6), rows = random_numbers(n * d, 7);
+    std::vector<std::size_t> order(n);
+    for (std::size_t row = 0; row < n; ++row) order[row] = row;
+    std::vector<std::vector<float>> D;
+    std::vector<std::vector<std::int64_t>> I;
+    const auto label_of = [](std::size_t row) { return static_cast<std::int32_t>(row * 7919 % 5 % 4) - 1; };
+    for (const bool sorted : {false, true}) {
+      if (sorted)
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return label_of(a) < label_of(b); });
+      std::vector<float> own;
+      std::vector<std::int32_t> labels;
+      std::vector<std::int64_t> ids;
+      for (const std::size_t row : order) {
+        own.insert(own.end(), rows.begin() + row * d, rows.begin() + (row + 1) * d);
+        labels.push_back(label_of(row));
+        ids.push_back(static_cast<std::int64_t>(row));
+      }
+      const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
+      const auto* codes = reinterpret_cast<const std::uint8_t*>(own.data());
+      const std::int64_t *own_ids = ids.data(), list = 0;
+      const std::int32_t* own_labels = labels.data();
+      ListsView lists{};
+      lists.rows = {.d = d,
+                    .row_size = 4 * d,
+                    .nlist = 1,
+                    .codec = Codec::kFlat,
+                    .low = nullptr,
+                    .spread = nullptr,
+                    .starts = starts.data(),
+                    .codes = &codes,
+                    .ids = &own_ids,
+                    .pq_codes = nullptr,
+                    .labels = &own_labels,
+                    .sorted = sorted};
+      D.emplace_back(5);
+      I.emplace_back(5);
+      const TopK best{D.back().data(), I.back().data(), 5};
+      best.clear();
+      std::vector<float> buffer(2 * d);
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
+      best.sort();
+    }
+    CHECK(D[0] == D[1] && I[0] == I[1]);
+  }
 }
 
 TEST(near_best_are_found_and_sorted_alike) {
