@@ -309,7 +309,7 @@ auto appending(const Table& table, Labels labels) {
 // Raises ValueError unless rows are distinct rows of the table in ascending order.
 void check_rows(const Table& table, Ints rows) {
   const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
-  if (!ascend || !all_below(rows, table.size())) throw nb::value_error("rows must be distinct rows in ascending order");
+  require(ascend && all_below(rows, table.size()), "rows must be distinct rows in ascending order");
 }
 
 auto removal(const Table& table, Ints rows) {

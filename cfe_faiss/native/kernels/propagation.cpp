@@ -292,25 +292,28 @@ CFE_INLINE float finish_long(std::span<const float> own, const Sums& sums, const
 // Rows that do not fit into registers.
 struct LongRow {};
 
+// The parts of a NodeStep are separate arguments: if the structure were written to memory and read in other units, the
+// processor would wait for each node.
 template <class Row>
-CFE_INLINE float step(const UnitRows& others, const NodeStep& node) {
+CFE_INLINE float step(const UnitRows& others, std::span<const float> own, const Neighbors& neighbors, const Sums& sums,
+                      bool fresh, const NewRow* to) {
   if constexpr (std::is_same_v<Row, LongRow>) {
-    if (node.fresh) clear(node.sums);
-    gather_long(others, node.neighbors, node.own, node.sums);
-    return node.to == nullptr ? 0 : finish_long(node.own, node.sums, *node.to);
+    if (fresh) clear(sums);
+    gather_long(others, neighbors, own, sums);
+    return to == nullptr ? 0 : finish_long(own, sums, *to);
   } else {
-    const std::size_t d = node.own.size();
-    const bool grouped = !node.fresh || node.neighbors.size() >= kGroup;  // else sums stay in registers
-    if (node.fresh && grouped) clear(node.sums);
-    auto group = node.fresh ? Row::Floats::all(0.0f) : Row::load_sums(node.sums.group.data(), d);
-    gather<Row>(others, node.neighbors, node.own, node.sums, group);
-    if (node.to == nullptr) {
-      Row::store_sums(group, node.sums.group.data(), d);
+    const std::size_t d = own.size();
+    const bool grouped = !fresh || neighbors.size() >= kGroup;  // else sums stay in registers
+    if (fresh && grouped) clear(sums);
+    auto group = fresh ? Row::Floats::all(0.0f) : Row::load_sums(sums.group.data(), d);
+    gather<Row>(others, neighbors, own, sums, group);
+    if (to == nullptr) {
+      Row::store_sums(group, sums.group.data(), d);
       return 0;
     }
     auto sum = widened<Row::kWide>(group);
-    if (grouped) sum = Row::load_sums(node.sums.total.data(), d) + sum;
-    return finish<Row>(node.own, sum, *node.to);
+    if (grouped) sum = Row::load_sums(sums.total.data(), d) + sum;
+    return finish<Row>(own, sum, *to);
   }
 }
 
@@ -343,25 +346,28 @@ CFE_INLINE auto with_row(std::size_t d, const Call& call) {
   }
 }
 
+// Copies of the views: the compiler would read those of the caller again after each store.
 template <class Row>
-void step_some(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
-               const Sums& scratch) {
+void step_some(const Matrix<const float> unit, const Nodes nodes, const Range range, double alpha, const StepRows rows,
+               const Sums scratch) {
+  const UnitRows others{unit, 0, rows.lengths};
   for (std::size_t v = range.first; v < range.stop; ++v) {
     const NewRow to = new_row(nodes, alpha, rows, v);
     const Neighbors neighbors = some_neighbors(nodes, v, nodes.first(v), nodes.stop(v));
-    rows.new_lengths[v] = step<Row>(others, {others.rows[v], neighbors, scratch, true, &to});
+    rows.new_lengths[v] = step<Row>(others, unit[v], neighbors, scratch, true, &to);
   }
 }
 
 template <class Row>
 float step_part(const UnitRows& others, const NodeStep& node) {
-  return step<Row>(others, node);
+  return step<Row>(others, node.own, node.neighbors, node.sums, node.fresh, node.to);
 }
 
 // Takes the step of some nodes of a graph whose rows are all in memory.
 void step_nodes(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
                 const Sums& scratch) {
-  with_row(others.rows.columns, [&]<class Row>(Row) { step_some<Row>(others, nodes, range, alpha, rows, scratch); });
+  with_row(others.rows.columns,
+           [&]<class Row>(Row) { step_some<Row>(others.rows, nodes, range, alpha, rows, scratch); });
 }
 
 // The function for nodes with rows of d numbers.

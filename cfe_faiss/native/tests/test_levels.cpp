@@ -161,6 +161,7 @@ TEST(scans_find_the_same) {
       const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
       const auto* codes = reinterpret_cast<const std::uint8_t*>(rows.data());
       const std::int64_t *own_ids = ids.data(), list = 0;
+      const std::int32_t* own_labels = labels.data();
       ListsView lists{};
       lists.rows = {.d = d,
                     .row_size = 4 * d,
@@ -172,7 +173,7 @@ TEST(scans_find_the_same) {
                     .codes = &codes,
                     .ids = &own_ids,
                     .pq_codes = nullptr,
-                    .labels = labels.data()};
+                    .labels = &own_labels};
       std::vector<float> buffer(2 * d);
       kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
       best.sort();
@@ -206,6 +207,7 @@ TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
       const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
       const auto* codes = reinterpret_cast<const std::uint8_t*>(own.data());
       const std::int64_t *own_ids = ids.data(), list = 0;
+      const std::int32_t* own_labels = labels.data();
       ListsView lists{};
       lists.rows = {.d = d,
                     .row_size = 4 * d,
@@ -217,7 +219,7 @@ TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
                     .codes = &codes,
                     .ids = &own_ids,
                     .pq_codes = nullptr,
-                    .labels = labels.data(),
+                    .labels = &own_labels,
                     .sorted = sorted};
       D.emplace_back(5);
       I.emplace_back(5);
