@@ -100,11 +100,9 @@ def global_evidence(  # noqa: PLR0913
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
     nprobe, recall
-        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``. The
-        recall is that of the evidence, not of the pairs.
+        Instead of ``exact=True``: effort of the search for each vector's evidence (not pairs), as in ``search_evidence``.
     memory
-        Limit in bytes, >= 1, for copies and sketches of vectors; by default 2 GiB for each vector's search, and none
-        for the similarity join (see Notes), which a lower limit than its memory replaces.
+        Limit in bytes, >= 1, for copies of vectors, and for the sketches of the join (see Notes).
     where
         :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
@@ -128,9 +126,8 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    An exact search takes n**2 / 2 * d multiplications in blocked matrix products, and O(k) memory; or, if estimated to
-    be faster, a similarity join (``cfe_faiss.search.join``) that skips most pairs by upper bounds, with 280 bytes of
-    memory per vector. Both give the same pairs, to the last bit.
+    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be faster and ``memory``
+    allows it, a similarity join that skips most pairs by upper bounds, with 280 bytes of memory per vector.
 
     Examples
     --------

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import adopt
 
 _SOURCE = "data"
 
@@ -116,8 +117,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
         clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
     copy = cls.__new__(cls)
-    copy.this = clone.this
-    copy.restore(parameters, arrays)
+    adopt(clone, copy).restore(parameters, arrays)
     return cast(EvidenceIndex, copy)
 
 

@@ -228,12 +228,15 @@ def test_deleting_in_langchain_renumbers_as_if_ids_were_places(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_adding_after_deleting_without_renumbering_is_refused(kind: str) -> None:
+def test_vectors_added_after_a_deletion_follow_the_largest_id_and_can_be_renumbered(kind: str) -> None:
     store = filled(kind)
     store.delete(NAMES[:3])
-    with pytest.raises(ValueError, match="ids must not be in the index yet, got 11"):
-        store.add_texts(NEW)
-    assert store.index.ntotal == len(store.index_to_docstore_id) == len(TEXTS) - 3
+    store.add_texts(NEW)
+    assert store.index.members().ids.tolist() == list(range(3, len(TEXTS) + len(NEW)))
+    renumber(store.index)
+    everything = TEXTS[3:] + NEW
+    for query in everything:
+        assert texts_of(store.similarity_search(query, 4)) == nearest(everything, query, 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

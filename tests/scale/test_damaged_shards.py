@@ -157,7 +157,9 @@ def as_written_before(path: Path) -> None:
     content = path.read_bytes()
     start, length, _, magic = struct.unpack("<QQI4s", content[-24:])
     header = json.loads(content[start : start + length]) | {"version": 2}
-    header["sections"] = [section for section in header["sections"] if section["name"] != "list_checksums"]
+    new = ("list_checksums", "calibrations", "calibration_starts", "calibration_classes")
+    header["sections"] = [section for section in header["sections"] if section["name"] not in new]
+    header["parameters"].pop("choice")
     encoded = json.dumps(header).encode()
     path.write_bytes(content[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic))
 

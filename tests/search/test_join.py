@@ -24,7 +24,7 @@ def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 
 def stored(index: cfe.IndexEvidenceFlat) -> NDArray[np.float32]:
     """Return a view of the vectors in FAISS's storage, (n, d)."""
-    numbers = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), index.ntotal * index.d)
+    numbers = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return numbers.reshape(index.ntotal, index.d)
 
 
