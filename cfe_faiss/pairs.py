@@ -100,7 +100,7 @@ def global_evidence(  # noqa: PLR0913
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
     nprobe, recall
-        Instead of ``exact=True``: effort of the search for each vector's evidence (not pairs), as in ``search_evidence``.
+        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``.
     memory
         Limit in bytes, >= 1, for copies of vectors, and for the sketches of the join (see Notes).
     where
