@@ -142,7 +142,8 @@ def direct_map(ivf: Any, kind: int) -> Step:
 VirtualMethods: Any = type(
     "VirtualMethods",
     (),
-    {
+    {"__module__": faiss.Index.__module__}
+    | {
         name: method
         for name, method in vars(faiss.Index).items()
         if getattr(method, "__module__", "") == faiss.Index.__module__ and not name.startswith("__")
