@@ -310,12 +310,12 @@ void Table::homes_by_row() {
   references_.reset();
 }
 
-void Table::map_ids() {
-  if (ids_) return;
+IdMap& Table::map_ids() {
+  if (ids_) return *ids_;
   IdMap all(n_);
   for (std::size_t list = 0; list < nlist(); ++list)
     for (const std::int64_t id : ids_of(list)) all.add(id, static_cast<std::int32_t>(list));
-  ids_ = std::move(all);
+  return ids_.emplace(std::move(all));
 }
 
 std::int64_t Table::greatest_id() {
@@ -363,8 +363,7 @@ std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
         if (fresh.holds(id)) twice.add(id);
     return first_in(twice);
   }
-  map_ids();
-  return first_in(*ids_);
+  return first_in(map_ids());
 }
 
 std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
@@ -372,12 +371,12 @@ std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
   assert(located_);
   if (ids.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
     throw std::length_error("fewer than 2**31 ids can be looked up at once");
-  if (nlist() > 1) map_ids();
+  const IdMap* map = nlist() > 1 ? &map_ids() : nullptr;
   std::vector<std::size_t> wanted(nlist(), 0);  // ids in each list
   IdMap rank(ids.size());                       // the number of each id among the distinct ones
   std::vector<std::int64_t> found;              // the row of each of these
   for (const std::int64_t id : ids) {
-    const std::int32_t list = nlist() > 1 ? ids_->list_of(id) : id < 0 ? -1 : 0;
+    const std::int32_t list = map != nullptr ? map->list_of(id) : id < 0 ? -1 : 0;
     if (list < 0 || !rank.add(id, static_cast<std::int32_t>(found.size()))) continue;
     found.push_back(-1);
     ++wanted[static_cast<std::size_t>(list)];
@@ -498,16 +497,16 @@ void Table::make_room(const Change& change, int threads) {
 }
 
 // Notes the ids that a list gains and loses, before its rows move.
-void Table::follow_ids(const ListChange& change, const Fresh& fresh) noexcept {
+void Table::follow_ids(IdMap& map, const ListChange& change, const Fresh& fresh) noexcept {
   const auto stored = numbers<std::int64_t>(places_[change.list].ids, change.before);
   std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
   const auto remove_until = [&](std::size_t stop) {
-    for (; kept < stop; ++kept) ids_->remove(stored[kept]);
+    for (; kept < stop; ++kept) map.remove(stored[kept]);
   };
   for (const Run& run : change.runs) {
     if (run.fresh) {
       for (const std::int64_t id : numbers<std::int64_t>(fresh.ids, run.source + run.count).subspan(run.source))
-        ids_->add(id, static_cast<std::int32_t>(change.list));
+        map.add(id, static_cast<std::int32_t>(change.list));
     } else {
       remove_until(run.source);
       kept = run.source + run.count;
@@ -543,16 +542,21 @@ void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& sc
 void Table::apply(Change& change, const Fresh& fresh) noexcept {
   if (removes_greatest(change)) greatest_id_.reset();
   if (ids_)
-    for (const ListChange& one : change.lists) follow_ids(one, fresh);
+    for (const ListChange& one : change.lists) follow_ids(*ids_, one, fresh);
   std::atomic<std::size_t> next{0};
   const auto take_lists = [&](Scratch& scratch) {
     for (std::size_t i = next++; i < change.lists.size(); i = next++) apply_to_list(change.lists[i], fresh, scratch);
   };
   std::vector<std::thread> helpers;
-  try {
-    for (std::size_t t = 1; t < scratch_.size(); ++t) helpers.emplace_back(take_lists, std::ref(scratch_[t]));
-  } catch (const std::exception&) {  // fewer helpers do
-  }
+  const auto start_helper = [&](Scratch& scratch) {
+    try {
+      helpers.emplace_back(take_lists, std::ref(scratch));
+      return true;
+    } catch (const std::exception&) {
+      return false;  // fewer helpers do
+    }
+  };
+  for (std::size_t t = 1; t < scratch_.size() && start_helper(scratch_[t]); ++t) continue;
   take_lists(scratch_[0]);
   for (std::thread& helper : helpers) helper.join();
   n_ = n_ + change.fresh - change.removed;

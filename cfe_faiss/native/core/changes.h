@@ -191,10 +191,10 @@ class Table {
   std::span<const std::int64_t> ids_of(std::size_t list) const;
   SharedLabels flat_labels();
   bool removes_greatest(const Change& change) const;
-  void map_ids();
+  IdMap& map_ids();
   template <class Take>
   void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;
-  void follow_ids(const ListChange& change, const Fresh& fresh) noexcept;
+  void follow_ids(IdMap& map, const ListChange& change, const Fresh& fresh) noexcept;
   void apply_to_list(const ListChange& change, const Fresh& fresh, Scratch& scratch) noexcept;
   void homes_by_row();
   void references_from_homes();

@@ -44,7 +44,10 @@ struct Matrix {
 struct Fixed {
   Fixed() = default;
   Fixed(const Fixed&) = delete;
+  Fixed(Fixed&&) = delete;
   Fixed& operator=(const Fixed&) = delete;
+  Fixed& operator=(Fixed&&) = delete;
+  ~Fixed() = default;
 };
 
 // Throws std::invalid_argument with a message in parts.

@@ -171,7 +171,7 @@ CFE_INLINE void take_cosines(const UnitRows& others, std::span<const std::int32_
 template <class Row>
 CFE_INLINE void gather(const UnitRows& others, Neighbors neighbors, std::span<const float> own_row, const Sums& sums,
                        typename Row::Floats& group) {
-  using Floats = typename Row::Floats;
+  using Floats = Row::Floats;
   const std::size_t d = own_row.size();
   const bool fetched = others.rows.size() * sizeof(float) > kCached;
   const Floats own = Row::load_own(own_row.data(), d);
@@ -203,7 +203,7 @@ CFE_INLINE void gather(const UnitRows& others, Neighbors neighbors, std::span<co
 // Computes v's new row from the sum over its neighbours, writes it and adds it to `aggregate`. Returns its length.
 template <class Row>
 CFE_INLINE float finish(std::span<const float> own, const typename Row::Doubles& sum, const NewRow& row) {
-  using Doubles = typename Row::Doubles;
+  using Doubles = Row::Doubles;
   const std::size_t d = own.size();
   const Doubles old = widened<Row::kWide>(Row::load(own.data(), d));
   const Doubles value = old * row.keep + sum * row.share;

@@ -297,7 +297,7 @@ CFE_INLINE Wide widened_half(const FloatRegister& from) {
 #elif defined(CFE_LEVEL_avx2)
   return (Wide)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)from, half));
 #else
-  return __builtin_convertvector((consecutive<half * kWidth / 2, kWidth / 2>(from, from)), Wide);
+  return __builtin_convertvector(consecutive<half * kWidth / 2, kWidth / 2>(from, from), Wide);
 #endif
 }
 CFE_INLINE FloatRegister rounded_pair(const Wide& lower, const Wide& upper) {
