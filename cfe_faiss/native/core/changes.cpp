@@ -541,8 +541,10 @@ void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& sc
 
 void Table::apply(Change& change, const Fresh& fresh) noexcept {
   if (removes_greatest(change)) greatest_id_.reset();
-  if (ids_)
-    for (const ListChange& one : change.lists) follow_ids(*ids_, one, fresh);
+  if (ids_) {
+    IdMap& map = *ids_;
+    for (const ListChange& one : change.lists) follow_ids(map, one, fresh);
+  }
   std::atomic<std::size_t> next{0};
   const auto take_lists = [&](Scratch& scratch) {
     for (std::size_t i = next++; i < change.lists.size(); i = next++) apply_to_list(change.lists[i], fresh, scratch);
