@@ -189,8 +189,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         """
         wanted = as_labels("label", np.asarray([label]), 1)[0]
         stock = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             stock.add_with_ids(*snapshot.rows(np.flatnonzero(snapshot.labels == wanted)))
         return stock
 

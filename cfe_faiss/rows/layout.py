@@ -18,12 +18,6 @@ def stable_order(keys: NDArray[Any]) -> Ints:
     return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # radix sort for 16 bits
 
 
-def sorted_order(lists: NDArray[Any], labels: NDArray[np.int32]) -> Ints:
-    """Return the stable order that sorts rows by list and, within a list, by label."""
-    by_label = stable_order(labels)
-    return by_label[stable_order(lists[by_label])]
-
-
 def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Bytes:
     """Return the codes, (n, code_size), of vectors in the lists ``lists``, (n,), of an inverted file."""
     if isinstance(ivf, faiss.IndexIVFFlat):
