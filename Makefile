@@ -9,6 +9,7 @@
 #   levels        the tests of all numerical code, once at each instruction set of this processor
 #   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
 #   asan-python   the tests of the index with the extension under the address sanitizer
+#   faiss         the tests of the index with the oldest and the newest FAISS that pyproject.toml admits
 #   neon          the core's own tests for 64-bit ARM, in an emulator (Debian: g++-aarch64-linux-gnu qemu-user)
 #   wheel         a source distribution and a wheel in dist/, checked, and tested without a compiler
 #   release       these and the documentation, compared with the repository; the wheel is installed and tried in clean
@@ -36,6 +37,8 @@ LEVEL_TESTS = $(filter-out tests/index tests/files,$(CORE_TESTS)) \
 	$(filter-out tests/index/test_interrupted_changes.py,$(wildcard tests/index/test_*.py))
 # Without leak checks: CPython keeps memory until the end.
 ASAN_TESTS = $(wildcard tests/native) tests/rows tests/search tests/index
+FAISS_TESTS = tests/test_faiss_symbols.py tests/rows tests/index tests/files tests/integration/test_faiss_wrappers.py \
+	tests/integration/test_faiss_tools.py
 WHEEL_TESTS = $(filter-out tests/graph/test_ks.py tests/graph/test_csr.py,$(CORE_TESTS)) tests/test_package.py tests/base/test_versions.py
 # Disables the usage reports of Haystack.
 export HAYSTACK_TELEMETRY_ENABLED := False
@@ -48,7 +51,7 @@ PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CMAKE_TESTS = $(BIN)/cmake -S $(NATIVE) $(CMAKE_OPTIONS) -DCFE_EXTENSION=OFF -DCFE_TESTS=ON
 
-.PHONY: demo test slow check docs levels asan tsan asan-python neon wheel release clean
+.PHONY: demo test slow check docs levels asan tsan asan-python faiss neon wheel release clean
 
 demo: $(DEMO)
 	$(BIN)/cfe-faiss demo
@@ -107,6 +110,15 @@ asan-python: $(TESTS)
 		-C build-dir=$(BUILD)/asan-extension -C cmake.define.CFE_SANITIZE=address,undefined .
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
 		ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan-python/bin/python -P -m pytest -q -m "not exhausts_memory" $(ASAN_TESTS)
+
+# An environment for each version finds packages in the first one, except FAISS.
+faiss: $(TESTS)
+	set -e; for version in $(or $(FAISS),1.13.0 1.15.1); do \
+		env=$(BUILD)/faiss-$$version; $(BIN)/python -m venv --without-pip $$env; \
+		$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" > \
+			$$($$env/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth; \
+		$(BIN)/python -m pip --python $$env/bin/python install --disable-pip-version-check -q --no-deps faiss-cpu==$$version; \
+		$$env/bin/python -P -m pytest -q $(FAISS_TESTS); done
 
 neon: $(CORE)
 	$(CMAKE_TESTS) -B $(BUILD)/neon -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \

@@ -191,7 +191,7 @@ def search(job: Job) -> dict[str, Any]:
     exact = exact_evidence(job, queries)
     settings = []
     for nprobe in (job.nprobe, 2 * job.nprobe, 4 * job.nprobe, 8 * job.nprobe):
-        (D, I), seconds = timed(lambda nprobe=nprobe: index.search_stored(k=K, nprobe=nprobe, progress="all nodes"))
+        (D, I), seconds = timed(lambda nprobe=nprobe: index.search_stored(k=K, nprobe=nprobe, progress=True))
         recall = cfe.metrics.recall(I[queries], exact[1], D[queries], exact[0])
         settings.append(
             {
@@ -285,7 +285,7 @@ def exact_evidence(job: Job, queries: NDArray[np.int64]) -> tuple[NDArray[np.flo
 
 def pairs(job: Job) -> dict[str, Any]:
     index, labels = filled(job), job.read("labels")
-    found, seconds = timed(lambda: cfe.global_evidence(index, PAIRS, exact=True, progress="all pairs"))
+    found, seconds = timed(lambda: cfe.global_evidence(index, PAIRS, exact=True, progress=True))
     job.write(source=found.source, target=found.target, similarity=found.similarity)
     if (labels[found.source] == labels[found.target]).any():
         raise RuntimeError("a pair of the same class came back")

@@ -191,9 +191,9 @@ def joined(rows: Iterable[Results]) -> Results:
 
 def lists_probed(index: Any, recall: float, labels: Ints, stored: bool) -> float:
     """Return how many lists a query probes, in the mean."""
-    snapshot, effort = index.storage(), Effort.of(recall=recall).over(index.own_effort())
+    snapshot, effort = index.storage(), Effort.of(recall=recall).with_defaults(index.default_effort())
     found = calibration_for(snapshot, snapshot.n if stored else 1, K, effort, stored=stored)
-    return float(found.of(labels.astype(np.int32)).mean())
+    return float(found.look_up(labels.astype(np.int32)).mean())
 
 
 def measured(one: Set) -> dict[str, Any]:

@@ -436,6 +436,35 @@ def small_adds() -> str:
     )
 
 
+def changes() -> str:
+    content = result("changes")
+    rows = [
+        (
+            f"{run['n']:,} x {run['d']}, {name}",
+            f"{kind['change']['median_us']:.0f} us",
+            f"{kind['change_and_search']['median_us']:.0f} us",
+            f"{kind['change_and_search']['p99_us']:.0f} us",
+            f"{1000 * run['wanted_ms']:.0f} us",
+            f"{kind['warm_search']['median_us']:.0f} us",
+        )
+        for run in content["runs"]
+        for name, kind in run["changes"].items()
+    ]
+    lookups = " and ".join(f"{run['first_lookup_seconds']:.2f} s at {run['n']:,} rows" for run in content["runs"])
+    same = all(run["same_results_as_a_copy"] for run in content["runs"])
+    return (
+        "Changes of one row of an inverted file, each followed by a search, which derives the data of the changed "
+        "list again; medians and the 99th percentile. Searches give "
+        f"{'the same results as' if same else '**other results than**'} in a copy that carries no data over.\n\n"
+        + table(("change", "change", "with the next search", "p99", "wanted", "warm search"), rows)
+        + "\n\nThese parts still grow with the number of rows n, lists or changes. The first lookup of an id maps all "
+        f"ids once, {lookups}. A search of all rows or with `sel=` copies the labels (4 n bytes) after a change. When "
+        "more than an eighth of the lists have changed, all class centroids and blocks are computed again, and all "
+        "labels moved together. Each snapshot holds some addresses per list. With supplementary partitions all "
+        "references and centroids are computed again after each change. A direct map of FAISS is rebuilt by a removal."
+    )
+
+
 def store() -> str:
     content = result("store")
     single = content["single"]
@@ -701,6 +730,7 @@ SECTIONS = {
     "Constraints on pairs": ("constraints", constraints),
     "First use": ("first_use", first_use),
     "Adding one vector at a time": ("small_adds", small_adds),
+    "Changes of one row": ("changes", changes),
     "Instruction sets": ("levels", levels),
     "The paper's preset next to k-means": ("paper_preset", paper_preset),
     "Memory of an index in use": ("memory", memory),

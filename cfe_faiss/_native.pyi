@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # --- instruction sets ---
@@ -817,18 +818,18 @@ class Unforked:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-class Reading:
-    """What ``with`` holds while it reads; the lock is left at the latest when this object goes."""
+class Reading(Generic[T]):
+    """Token that holds the read lock in ``with``; a deleted token leaves the lock."""
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> T: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-class Writing:
-    """What ``with`` holds while it writes; see :class:`Reading`."""
+class Writing(Generic[T]):
+    """Token that holds the write lock in ``with``; see :class:`Reading`."""
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> T: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
@@ -841,11 +842,17 @@ class ReadWriteLock:
     be. In the child of a fork the lock is open.
     """
 
-    def reading(self) -> Reading:
-        """Return what ``with`` takes to keep changes out."""
+    @overload
+    def reading(self, make: None = None) -> Reading[None]: ...
+    @overload
+    def reading(self, make: Callable[[], T]) -> Reading[T]:
+        """Return a context manager that holds the read lock; its value is ``make()``, called inside the lock."""
 
-    def writing(self) -> Writing:
-        """Return what ``with`` takes to keep everybody out."""
+    @overload
+    def writing(self, make: None = None) -> Writing[None]: ...
+    @overload
+    def writing(self, make: Callable[[], T]) -> Writing[T]:
+        """Return a context manager that holds the write lock; its value is ``make()``, called inside the lock."""
 
 # --- changing an index ---
 
@@ -917,8 +924,8 @@ class Table:
         With vectors in addition to FAISS's lists, these hold product-quantizer codes.
         """
 
-    def rows_in_runs(self, lists: FaissLists, d: int) -> Rows:
-        """Return the float32 rows of the only list in runs that are sorted by label, as if each was a list."""
+    def unsorted_rows(self, lists: FaissLists, d: int) -> Rows:
+        """Return the float32 rows of the only list in the order of storage, whatever their labels."""
 
     def references(self) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
         """Return the rows in the lists of the supplementary partitions, and where each of these begins."""
@@ -929,20 +936,31 @@ class Table:
     def is_as_left(self, lists: FaissLists, change: Change = ...) -> bool:
         """Return whether FAISS's lists, or the ones that change, are still at their recorded addresses."""
 
+    def greatest_id(self, lists: FaissLists) -> int:
+        """Return the largest stored id, or -1. O(n) at first and after its removal, else O(1)."""
+
     def first_stored(self, lists: FaissLists, ids: NDArray[np.int64]) -> int:
         """Return the number of the first of these ids that a row has, or -1."""
 
     def insertion(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> Change:
         """Return the change that puts rows with these labels into these lists, behind rows of the same label."""
 
-    def appending(self, labels: NDArray[np.int32], sort: bool) -> Change:
-        """Return the change that puts rows at the end of the only list, and perhaps sorts all by label."""
+    def appending(self, labels: NDArray[np.int32]) -> Change:
+        """Return the change that appends rows to the only list."""
 
-    def removal(self, removed: NDArray[np.uint8]) -> Change:
-        """Return the change that takes away the rows that are marked, (n,)."""
+    def rows_of(self, lists: FaissLists, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, (m,), or -1. Maps all ids at first, then reads the lists that hold the ids."""
 
-    def relabelling(self, labels: NDArray[np.int32]) -> Change:
-        """Return the change that gives rows new labels, (n,), and sorts lists by them."""
+    def removal(self, rows: NDArray[np.int64]) -> Change:
+        """Return the change that removes rows, (m,), in strictly ascending order."""
+
+    def relabelling(
+        self,
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        sorted: bool = True,  # noqa: A002 - as in the core
+    ) -> Change:
+        """Return the change that gives rows, (m,), strictly ascending, new labels, and sorts lists if ``sorted``."""
 
 def commit(
     table: Table,
@@ -955,6 +973,7 @@ def commit(
     before: list[_Step],
     undo: list[_Step],
     after: list[_Step],
+    threads: int,
 ) -> None:
     """Apply a change, as a whole or (where this raises) not at all. No line of Python runs, no signal is handled.
 
@@ -969,6 +988,8 @@ def commit(
         Functions and arguments: calls that come first and may fail, and calls that undo them.
     after
         Last calls. They must not allocate.
+    threads
+        Largest number of threads that move rows.
     """
 
 def call_steps(steps: list[_Step], undo: list[_Step]) -> None:

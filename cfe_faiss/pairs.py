@@ -15,19 +15,19 @@ from cfe_faiss.base.text import format_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
-from cfe_faiss.search.conditions import Bools, Conditions, conditions
+from cfe_faiss.search.conditions import Bools, Conditions, make_conditions
 from cfe_faiss.search.exact import (
     NOTHING,
     Found,
     Scan,
     Threshold,
     all_pairs,
-    best_of,
-    best_pairs,
+    find_best,
+    run_until_full,
+    select_best,
     slices,
-    until_full,
 )
-from cfe_faiss.search.join import Blocks, blocks_of
+from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
 from cfe_faiss.search.query import Effort, Query
 
 
@@ -82,7 +82,7 @@ def global_evidence(  # noqa: PLR0913
     where: Constraints | None = None,
     attributes: Any = None,
     graph: Any = None,
-    progress: str | None = None,
+    progress: bool = False,
 ) -> Pairs:
     """Return the k most similar pairs with different labels (paper, Problem 2, generalised to k).
 
@@ -99,9 +99,10 @@ def global_evidence(  # noqa: PLR0913
     per_node
         True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
         these pairs are returned.
-    nprobe, recall, memory
-        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``. The
-        recall is that of the evidence, not of the pairs.
+    nprobe, recall
+        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``.
+    memory
+        Limit in bytes, >= 1, for copies of vectors, and for the sketches of the join (see Notes).
     where
         :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
         vector contributes its best evidence under the constraints.
@@ -111,7 +112,7 @@ def global_evidence(  # noqa: PLR0913
     graph
         Graph used by the constraints, whose nodes are the ids, in a form that :func:`cfe_faiss.ks_vectors` accepts.
     progress
-        Title of a progress bar; None for no progress bar.
+        Whether to show a progress bar on standard error.
 
     Returns
     -------
@@ -125,9 +126,8 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    An exact search takes n**2 / 2 * d multiplications in blocked matrix products, and O(k) memory; or, if estimated to
-    be faster, a similarity join (``cfe_faiss.search.join``) that skips most pairs by upper bounds, with 280 bytes of
-    memory per vector. Both give the same pairs, to the last bit.
+    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be faster and ``memory``
+    allows it, a similarity join that skips most pairs by upper bounds, with 280 bytes of memory per vector.
 
     Examples
     --------
@@ -142,8 +142,8 @@ def global_evidence(  # noqa: PLR0913
     >>> cfe.global_evidence(index, k=2, where=where, attributes={"age": [30, 41, 41, 41]}).target
     array([1])
     """
-    k = as_count("k", k)
-    effort = index.effort_of(nprobe, recall, bool(exact), memory)
+    k, title = as_count("k", k), "Comparing" if progress else None
+    effort = index.as_effort(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
     if where is not None and (exact is False or nprobe is not None or recall is not None):
         raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")
@@ -151,15 +151,12 @@ def global_evidence(  # noqa: PLR0913
         effort = effort._replace(exact=True)
     if per_node:
         query = Query(1, where=where, attributes=attributes, graph=graph)
-        return _best_of_each(index, k, query, effort, progress)
-    if where is not None:
-        with index.reading():
-            compared = _Compared.of(index.snapshot(), where, attributes, graph)
-            return Pairs(*_best_under(compared, k, progress), compared.missing)
-    if effort.exact:
-        with index.reading():
-            return Pairs(*_exact_pairs(_Compared(index.snapshot()), k, progress))
-    return Pairs(*_searched_pairs(index, k, effort, progress))
+        return _find_best_of_each(index, k, query, effort, progress)
+    if where is not None or effort.exact:
+        with index.reading() as snapshot:
+            compared = _Compared.of(snapshot, where, attributes, graph, effort.memory)
+            return Pairs(*_find_best_under(compared, k, title), compared.missing)
+    return Pairs(*_search_pairs(index, k, effort, progress))
 
 
 # Below this number of multiplications, comparing all pairs is faster than building a tree.
@@ -168,7 +165,7 @@ _WORTH_BLOCKS = 1 << 32
 _FIRST_GAP, _GROWTH = 1 / 64, 2.0
 
 
-def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
+def _find_best(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
     """Compare all pairs, or run similarity joins if they are estimated to be faster.
 
     The threshold of the join is lowered until k pairs reach it. The k-th best known pair bounds it from below. The
@@ -176,81 +173,93 @@ def _exact_pairs(compared: "_Compared", k: int, progress: str | None, free: Bool
     """
     blocks = compared.blocks
     if blocks is None:
-        return best_of(compared.all_scans(free), k, work=compared.work, progress=progress)
-    best = best_of(compared.those_of(blocks.neighbours(), free), k)
+        return find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
+    best = find_best(compared.filter_scans(blocks.neighbours(), free), k)
     gap = _FIRST_GAP
     while gap <= 2:
         floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
         if blocks.cost(floor) > compared.work:
             break
-        best = best_of(compared.those_of(blocks.scans(), free), k, best, floor=floor, progress=progress)
+        best = find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
         if len(best[2]) == k and best[2][-1] >= floor:
             return best
         gap *= _GROWTH
-    return best_of(compared.all_scans(free), k, best, progress=progress)
+    return find_best(compared.all_scans(free), k, best, progress=progress)
 
 
 @dataclass(frozen=True)
 class _Compared:
     """Candidate pairs: all pairs of an index, or the pairs that meet conditions.
 
-    In the methods, ``free`` is a mask of the storage rows that a pair may contain, (n,) bool; None for all rows.
+    ``memory`` limits the sketches of a join, in bytes. In the methods, ``free`` is a mask of the storage rows that a
+    pair may contain, (n,) bool; None for all rows.
     """
 
     snapshot: Snapshot
-    made: Conditions | None = None
+    conditions: Conditions | None = None
+    memory: int | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, where: Constraints, attributes: Any, graph: Any) -> Self:
-        return cls(snapshot, conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph))
+    def of(
+        cls, snapshot: Snapshot, where: Constraints | None, attributes: Any, graph: Any, memory: int | None = None
+    ) -> Self:
+        if where is None:
+            return cls(snapshot, None, memory)
+        conditions, _ = make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)
+        return cls(snapshot, conditions, memory)
 
     @property
     def missing(self) -> Mapping[str, int]:
-        return {} if self.made is None else self.made.missing
+        return {} if self.conditions is None else self.conditions.missing
 
     @derived
     def work(self) -> float:
         """Estimated number of multiplications to compare all pairs."""
-        if self.made is None:
+        if self.conditions is None:
             return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
-        return constrained.pairs_work(self.snapshot, self.made)
+        return constrained.estimate_pairs_work(self.snapshot, self.conditions)
 
     @derived
     def blocks(self) -> Blocks | None:
-        return blocks_of(self.snapshot) if self.work > _WORTH_BLOCKS else None
+        fits = self.memory is None or BYTES_PER_ROW * self.snapshot.n <= self.memory
+        return blocks_of(self.snapshot) if fits and self.work > _WORTH_BLOCKS else None
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return scans that compare all pairs."""
-        if self.made is None:
+        if self.conditions is None:
             return all_pairs(self.snapshot)
-        return constrained.pair_scans(self.snapshot, self.made, free)
+        return constrained.pair_scans(self.snapshot, self.conditions, free)
 
     def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
         """Return scans of all pairs at or above a threshold, using the join if it is estimated to be faster."""
         if self.blocks is None or self.blocks.cost(threshold) > self.work:
             return self.all_scans(free)
-        return self.those_of(self.blocks.scans(), free)
+        return self.filter_scans(self.blocks.scans(), free)
 
-    def those_of(self, scans: list[Scan], free: Bools | None) -> list[Scan]:
+    def filter_scans(self, scans: list[Scan], free: Bools | None) -> list[Scan]:
         """Filter the scans' pairs by the conditions and by ``free``."""
-        return scans if self.made is None else [partial(self._those_of, self.made, find, free) for find in scans]
+        if self.conditions is None:
+            return scans
+        return [partial(self._filter_scan, self.conditions, free, scan) for scan in scans]
 
-    def _those_of(self, made: Conditions, find: Scan, free: Bools | None, threshold: Threshold) -> Iterator[Found]:
+    def _filter_scan(
+        self, conditions: Conditions, free: Bools | None, find: Scan, threshold: Threshold
+    ) -> Iterator[Found]:
         members = self.snapshot.members
         for source, target, scores in find(threshold):
             rows = members.rows[np.searchsorted(members.ids, [source, target])]
             kept: Bools = np.ones(len(scores), bool) if free is None else free[rows[0]] & free[rows[1]]
-            kept[kept] = made.allow(*rows[:, kept])
+            kept[kept] = conditions.allow(*rows[:, kept])
             yield source[kept], target[kept], scores[kept]
 
 
-def _best_under(compared: _Compared, k: int, progress: str | None) -> Found:
-    uses = compared.made.uses if compared.made is not None else None
+def _find_best_under(compared: _Compared, k: int, progress: str | None) -> Found:
+    uses = compared.conditions.uses if compared.conditions is not None else None
     if uses is None:
-        return _exact_pairs(compared, k, progress)
+        return _find_best(compared, k, progress)
 
     def find(number: int, free: Bools) -> Found:
-        return _exact_pairs(compared, number, progress, free)
+        return _find_best(compared, number, progress, free)
 
     return greedy.pairs(find, compared.snapshot, uses, k)
 
@@ -314,56 +323,54 @@ def evidence_pairs(
     """
     threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
     _check_where(where, attributes, graph)
-    with index.reading():
-        snapshot = index.snapshot()
-        compared = _Compared(snapshot) if where is None else _Compared.of(snapshot, where, attributes, graph)
+    with index.reading() as snapshot:
+        compared = _Compared.of(snapshot, where, attributes, graph)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 
 def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
     """Run all scans in parallel until a block is full. Resume them for the next block."""
-    with index.reading():
-        _check_unchanged(index, compared)
-        if compared.made is not None and compared.made.uses is not None:
-            chosen = _chosen_above(compared, compared.made.uses, threshold)
+    with index.reading() as snapshot:
+        _check_unchanged(snapshot, compared)
+        if compared.conditions is not None and compared.conditions.uses is not None:
+            chosen = _choose_above(compared, compared.conditions.uses, threshold)
             pending = [iter([chosen])]
         else:
             pending = [find(lambda: threshold) for find in compared.scans_above(threshold)]
     while pending:
-        with index.reading():
-            _check_unchanged(index, compared)
-            pairs, pending = until_full(pending, block, compared.work)
+        with index.reading() as snapshot:
+            _check_unchanged(snapshot, compared)
+            pairs, pending = run_until_full(pending, block, compared.work)
         for part in slices(len(pairs[2]), block):
             yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part], compared.missing)
 
 
-def _check_unchanged(index: EvidenceIndex, compared: _Compared) -> None:
-    if index.snapshot() is not compared.snapshot:
+def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
+    if snapshot is not compared.snapshot:
         raise RuntimeError("the index has changed while its pairs were iterated over")
 
 
-def _chosen_above(compared: _Compared, uses: int, threshold: float) -> Found:
+def _choose_above(compared: _Compared, uses: int, threshold: float) -> Found:
     def find(number: int, free: Bools) -> Found:
-        return best_of(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
+        return find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
 
     return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
 
 
-def _best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: str | None) -> Pairs:
-    with index.reading():
-        queries = query.on(index.snapshot())
+def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
+    with index.reading() as snapshot:
+        queries = query.bind(snapshot)
         if queries.conditions is not None and queries.conditions.uses is not None:
             raise ValueError("replace=False and ratio must be left out with per_node=True")
         D, I = index.answer_on(queries.snapshot, queries, effort, progress)
         ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
-    return Pairs(*best_pairs([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
+    return Pairs(*select_best([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
 
 
-def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: str | None) -> Found:
+def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
     """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         everything = ids = snapshot.members.ids
         depth = min(4, k)
         best = NOTHING
@@ -371,7 +378,7 @@ def _searched_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: str 
             query = Query(depth, ids=None if ids is everything else ids)
             D, I = index.answer_on(snapshot, query, effort, progress)
             row, place = np.nonzero(I >= 0)
-            best = best_pairs([best, best_pairs([(ids[row], I[row, place], D[row, place])], k)], k)
+            best = select_best([best, select_best([(ids[row], I[row, place], D[row, place])], k)], k)
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0

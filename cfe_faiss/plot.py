@@ -132,12 +132,12 @@ def evidence_figure(
     differing = differing_features(data, source, target)
     graph = as_graph(data, n)
 
-    def described(node: int, other: int) -> _Node:
+    def describe(node: int, other: int) -> _Node:
         true = None if truth is None or truth[node] < 0 else int(truth[node])
         near = surroundings(graph, node, other, predicted, max_neighbors)
         return _Node(node, node_name(data, node), int(predicted[node]), true, near)
 
-    pair = [described(source, target), described(target, source)]
+    pair = [describe(source, target), describe(target, source)]
     styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
     legend = _legend(data, styles, any(node.near.shared.any() for node in pair))
     rows = differing[:features]
@@ -150,31 +150,25 @@ def evidence_figure(
         "table": _FEATURE_ROW * len(rows),
         "axis": _AXIS if rows else 0.01,
     }
-    height = sum(heights.values()) + 2 * _MARGIN
+    height, in_two = sum(heights.values()) + 2 * _MARGIN, ("header", "panel")
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
-    grid = figure.add_gridspec(
-        len(heights),
-        2,
+    x, y = _MARGIN / _WIDTH, _MARGIN / height
+    places: dict[str, Any] = {"left": x, "right": 1 - x, "top": 1 - y, "bottom": y, "hspace": 0}
+    axes = figure.subplot_mosaic(
+        [[f"{name} {side}" if name in in_two else name for side in (0, 1)] for name in heights],
         height_ratios=list(heights.values()),
-        left=_MARGIN / _WIDTH,
-        right=1 - _MARGIN / _WIDTH,
-        top=1 - _MARGIN / height,
-        bottom=_MARGIN / height,
-        hspace=0,
-        wspace=(_WIDTH - 2 * _MARGIN) / _COLUMN - 2,
+        gridspec_kw=places | {"wspace": (_WIDTH - 2 * _MARGIN) / _COLUMN - 2},
     )
-    band = {name: row for row, name in enumerate(heights)}
-    _draw_title(figure.add_subplot(grid[band["title"], :]), pair, similarity)
-    for column, node in enumerate(pair):
-        _draw_header(figure.add_subplot(grid[band["header"], column]), data, node, styles)
-        _draw_neighbourhood(figure.add_subplot(grid[band["panel"], column]), data, node, predicted, styles)
-    _draw_legend(figure.add_subplot(grid[band["legend"], :]), legend)
-    _draw_heading(figure.add_subplot(grid[band["heading"], :]), len(rows), len(differing), d)
+    _draw_title(axes["title"], pair, similarity)
+    for side, node in enumerate(pair):
+        _draw_header(axes[f"header {side}"], data, node, styles)
+        _draw_neighbourhood(axes[f"panel {side}"], data, node, predicted, styles)
+    _draw_legend(axes["legend"], legend)
+    _draw_heading(axes["heading"], len(rows), len(differing), d)
+    axes["axis"].axis("off")
+    axes["table"].axis("off")
     if rows:
-        table = grid[band["table"], :].subgridspec(1, 3, width_ratios=(6.2, 3.3, 0.9), wspace=0)
-        _draw_values(figure.add_subplot(table[0]), rows, pair)
-        _draw_differences(figure.add_subplot(table[1]), rows, pair, styles)
-        _draw_numbers(figure.add_subplot(table[2]), rows)
+        _draw_features(axes["table"], rows, pair, styles)
     return figure
 
 
@@ -188,7 +182,7 @@ def class_styles(labels: NDArray[np.int32]) -> _Styles:
     }
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Return ``text`` in at most ``length`` characters, cut in the middle."""
     if len(text) <= length:
         return text
@@ -215,7 +209,7 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
 def _draw_title(axes: "Axes", pair: list[_Node], similarity: float | None) -> None:
     _blank(axes)
     source, target = pair
-    title = f"Nodes {shortened(source.name, 16)} and {shortened(target.name, 16)}: similar, yet predicted differently"
+    title = f"Nodes {shorten(source.name, 16)} and {shorten(target.name, 16)}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if similarity is not None:
         _write(axes, 0, 0.4, f"KS similarity {format_similarity(similarity)}", 13, color=FAINT)
@@ -226,10 +220,10 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(axes, 0.12, 0.72, f"Node {shortened(node.name, 28)}", 14, weight="bold")
+    _write(axes, 0.12, 0.72, f"Node {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
         if label is not None:
-            _write(axes, 0.12, y, f"{word}: {shortened(class_name(data, label), 32)}", 11.5)
+            _write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -267,7 +261,7 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray
             axes,
             reach * x,
             reach * y,
-            shortened(node_name(data, v), 10),
+            shorten(node_name(data, v), 10),
             7 + 3.5 * scale,
             ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
             # Names of a crowded ring point outwards, so that they take only their height on the ring.
@@ -277,7 +271,7 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray
         )
     colour, marker = styles[node.predicted]
     axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=INK, markeredgewidth=1.6, zorder=4)
-    name = shortened(node.name, 10)
+    name = shorten(node.name, 10)
     # The name is at the widest part of the shape. The stroke keeps a longer name readable.
     _write(
         axes,
@@ -300,7 +294,7 @@ def _surroundings(data: Any, node: _Node) -> str:
     if near.degree == 0:
         return "no neighbours"
     plural = "s" if near.degree > 1 else ""
-    name = shortened(class_name(data, node.predicted), 24)
+    name = shorten(class_name(data, node.predicted), 24)
     words = f"{near.degree:,} neighbour{plural}, {near.same:,} predicted {name}"
     hidden = near.degree - len(near.drawn)
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
@@ -323,9 +317,7 @@ def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
         look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width}
         return Line2D([], [], linestyle="none", marker=marker, markersize=11, label=label, **look)
 
-    looks = (
-        (colour, marker, 0.8, shortened(class_name(data, label), 22)) for label, (colour, marker) in styles.items()
-    )
+    looks = ((colour, marker, 0.8, shorten(class_name(data, label), 22)) for label, (colour, marker) in styles.items())
     return [handle(*look) for look in looks] + ([handle("white", "o", 3.0, "in both neighbourhoods")] if shared else [])
 
 
@@ -361,44 +353,30 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
     _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 
 
-def _table_axes(axes: "Axes", rows: int) -> None:
-    axes.set(ylim=(rows - 0.5, -0.5), yticks=[])
-    axes.spines[:].set_visible(False)
-    axes.patch.set_visible(False)
-    for row in range(0, rows, 2):
-        axes.axhspan(row - 0.5, row + 0.5, color=PAPER, zorder=0, linewidth=0)
-
-
-def _draw_values(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node]) -> None:
-    _table_axes(axes, len(rows))
-    axes.set(xlim=(0, 1), xticks=[])
-    for x, node in zip((0.73, 0.95), pair, strict=True):
-        _write(axes, x, -0.9, f"node {shortened(node.name, 10)}", 11, ha="right", weight="bold")
+def _draw_features(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
+    """Draw a table in three columns: names with both values, a chart of the differences, and the differences."""
+    for shaded in range(0, len(rows), 2):
+        axes.axhspan(shaded - 0.5, shaded + 0.5, color=PAPER, zorder=0, linewidth=0)
+    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
+    chart = axes.inset_axes((6.2 / 10.4, 0, 3.3 / 10.4, 1))
+    chart.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
+    chart.spines[:].set_visible(False)
+    chart.patch.set_visible(False)
+    titles = [(x, f"node {shorten(node.name, 10)}") for x, node in zip((0.435, 0.566), pair, strict=True)]
+    for x, title in (*titles, (0.99, "difference in standard deviations")):
+        _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
-        _write(axes, 0.015, y, shortened(row.name, 40), 11)
-        for x, value in zip((0.73, 0.95), (row.source, row.target), strict=True):
-            _write(axes, x, y, format_value(value).replace("-", "−"), 11, ha="right")
-
-
-def _draw_differences(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
-    _table_axes(axes, len(rows))
-    source, target = pair
+        _write(axes, 0.009, y, shorten(row.name, 40), 11)
+        numbers = (format_value(row.source), format_value(row.target), f"{row.difference:+.2f}")
+        for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
+            _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
+        chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
+        for x, node in zip((0.0, row.difference), pair, strict=True):
+            colour, marker = styles[node.predicted]
+            chart.plot(x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3)
     reached = [0.0, *(row.difference for row in rows)]
     pad = 0.1 * (max(reached) - min(reached))
-    axes.set_xlim(min(reached) - pad, max(reached) + pad)
-    axes.axvline(0, color=RULE, linewidth=1, zorder=1)
-    for y, row in enumerate(rows):
-        axes.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
-        for x, node in ((0.0, source), (row.difference, target)):
-            colour, marker = styles[node.predicted]
-            axes.plot(x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3)
-    axes.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=FAINT)
-    axes.locator_params(axis="x", nbins=5)
-
-
-def _draw_numbers(axes: "Axes", rows: list[FeatureDifference]) -> None:
-    _table_axes(axes, len(rows))
-    axes.set(xlim=(0, 1), xticks=[])
-    _write(axes, 0.9, -0.9, "difference in standard deviations", 11, ha="right", weight="bold")
-    for y, row in enumerate(rows):
-        _write(axes, 0.9, y, f"{row.difference:+.2f}".replace("-", "−"), 11, ha="right")
+    chart.set_xlim(min(reached) - pad, max(reached) + pad)
+    chart.axvline(0, color=RULE, linewidth=1, zorder=1)
+    chart.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=FAINT)
+    chart.locator_params(axis="x", nbins=5)

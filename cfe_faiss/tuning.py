@@ -159,25 +159,27 @@ def tune(
             index.add_with_labels(vectors, known)
             if exact is None:
                 exact = index.search_stored(None, k, exact=True)
-            settings += _tried(index, k, wanted, exact, first)
+            settings += _try_settings(index, k, wanted, exact, first)
     reaching = [setting for setting in settings if setting.recall >= wanted]
     return Tuning(min(reaching, key=lambda one: one.seconds), _pareto(settings), len(vectors), k, wanted)
 
 
-def _tried(index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: NDArray[np.bool_]) -> list[Setting]:
+def _try_settings(
+    index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: NDArray[np.bool_]
+) -> list[Setting]:
     """Double nprobe until the recall is reached, then bisect between the last two values."""
-    tried = [_measured(index, k, 1, exact, first)]
+    tried = [_measure(index, k, 1, exact, first)]
     most = index.nlist * index.partitions
     while tried[-1].recall < wanted and tried[-1].nprobe < most:
-        tried.append(_measured(index, k, min(2 * tried[-1].nprobe, most), exact, first))
+        tried.append(_measure(index, k, min(2 * tried[-1].nprobe, most), exact, first))
     low, high = (tried[-2].nprobe if len(tried) > 1 else 0), tried[-1].nprobe
     while high - low > max(1, high // 8):
-        tried.append(_measured(index, k, (low + high) // 2, exact, first))
+        tried.append(_measure(index, k, (low + high) // 2, exact, first))
         low, high = (low, tried[-1].nprobe) if tried[-1].recall >= wanted else (tried[-1].nprobe, high)
     return tried
 
 
-def _measured(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: NDArray[np.bool_]) -> Setting:
+def _measure(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: NDArray[np.bool_]) -> Setting:
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()

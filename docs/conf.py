@@ -44,7 +44,6 @@ nitpick_ignore_regex = [("py:.*", r"(?!cfe_faiss\b).*")]
 # Two names that differ in case only need pages whose names differ where the file system ignores case.
 autosummary_filename_map = {
     "cfe_faiss.audit.Report": "cfe_faiss.audit.Report-class",
-    "cfe_faiss.models.FairGNN": "cfe_faiss.models.FairGNN-class",
 }
 autosummary_context = {"public_methods": public_methods, "public_properties": public_properties}
 autodoc_typehints = "none"  # signatures name their arguments; types and shapes are in the text

@@ -4,14 +4,21 @@ import csv
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
+import threading
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import cfe_faiss as cfe
+from cfe_faiss.cli import main
 
 N, D = 300, 6
 
@@ -72,8 +79,36 @@ def assert_wrote(text: str, style: str, expected: pd.DataFrame) -> None:
             assert found[name].tolist() == expected[name].tolist()
 
 
-def read_terminal(terminal: int) -> str:
+def run_on_terminal(
+    width: int, *arguments: object, output: TextIO | None = None, **environment: str
+) -> tuple[str, int]:
+    """Run a command in this process, and return what a real terminal of a width shows, and the exit status.
+
+    The terminal is standard error and, unless ``output`` is given, standard output.
+    """
+    terminal, side = pty.openpty()
+    termios.tcsetwinsize(side, (24, width))
+    parts: list[bytes] = []
+    reader = threading.Thread(target=lambda: parts.extend(iter(lambda: _read(terminal), b"")))
+    reader.start()
+    with ExitStack() as stack:
+        screen = stack.enter_context(os.fdopen(side, "w", encoding="utf-8"))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            patch.delenv(name, raising=False)
+        for name, value in ({"TERM": "xterm"} | environment).items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "__stdout__", screen)  # shutil.get_terminal_size asks it for the width
+        stack.enter_context(redirect_stderr(screen))
+        stack.enter_context(redirect_stdout(screen if output is None else output))
+        status = main([str(argument) for argument in arguments])
+    reader.join()
+    os.close(terminal)
+    return b"".join(parts).decode().replace("\r\n", "\n"), status
+
+
+def _read(terminal: int) -> bytes:
     try:
-        return os.read(terminal, 1 << 16).decode()
+        return os.read(terminal, 1 << 16)
     except OSError:  # the other side is closed
-        return ""
+        return b""

@@ -5,10 +5,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Haystack reports its use to its makers, unless it is told not to before it is imported.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from cfe_faiss.scale.manifest import Finished
+    from cfe_faiss.scale.tasks import Call, LocalExecutor
 
 # Shared machines keep no deadline. Examples are the same in every run. `make slow` runs more of them.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
@@ -23,3 +31,44 @@ def data_root() -> Path:
     if not (root / "nifty").is_dir():
         pytest.skip(f"the real graphs are not at {root}: set CFE_DATA to the folder that holds them")
     return root
+
+
+@pytest.fixture(scope="module")
+def without_sync() -> Iterator[None]:
+    """Leave files unsynced: tests that write hundreds of them would wait for the disk only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def pool() -> "Iterator[LocalExecutor]":
+    """Worker processes for all jobs of a session: each process takes a second or two to start."""
+    from cfe_faiss.scale.tasks import LocalExecutor
+
+    running = LocalExecutor(2)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def shared_executor(pool: "LocalExecutor") -> type:
+    """Return an executor class for jobs, in place of ``LocalExecutor``, whose workers are those of the session."""
+
+    class Shared:
+        def __init__(self, workers: int) -> None:
+            self.workers = workers
+            self.machines = [os.cpu_count() or 1]
+
+        def submit(self, call: "Call", block: int, threads: int) -> "Future[Finished]":
+            return pool.submit(call, block, threads)
+
+        def close(self) -> None: ...
+
+    return Shared
+
+
+@pytest.fixture
+def shared_workers(shared_executor: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs run their tasks in the workers of the session."""
+    monkeypatch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)

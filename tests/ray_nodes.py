@@ -66,7 +66,7 @@ class Node:
             for pid in pids:
                 signalled(pid, signal.SIGKILL)
             time.sleep(0.02)
-        self._process.wait(10)
+        self._process.wait(60)
 
     def stop(self) -> None:
         """End it as Ctrl-C does; kill what does not end."""
@@ -75,7 +75,7 @@ class Node:
             waited(lambda: not self.processes(), 20)
         except AssertionError:
             self.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 class Cluster:

@@ -83,7 +83,12 @@ def evidence(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def evidence_of_rows(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Rank as :func:`evidence` does, by inner products with the vectors as they are."""
-    S = (unit(stored.xq).astype(np.float64) @ stored.X.astype(np.float64).T).astype(np.float32)
+    return evidence_of_units(stored._replace(xq=unit(stored.xq)))
+
+
+def evidence_of_units(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rank as :func:`evidence_of_rows` does, for unit queries. Normalising them again could change their last bit."""
+    S = (stored.xq.astype(np.float64) @ stored.X.astype(np.float64).T).astype(np.float32)
     D = np.full((len(S), stored.k), PADDING, np.float32)
     I = np.full((len(S), stored.k), -1, np.int64)
     for q in range(len(S)):

@@ -1,5 +1,9 @@
 """A small index in memory and the same one in shards, and what tests of changes ask of both."""
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,22 @@ LISTS = TRAINED.quantizer.search(X, 1)[1][:, 0]
 FIRST = np.flatnonzero(LISTS < 5)[:40]  # so that most lists are in no shard at first
 
 
+@cache
+def first_shards() -> Path:
+    """Return the folder of an index that holds the first vectors, in shards and in one file; written once."""
+    folder = Path(tempfile.mkdtemp(prefix="cfe-shards-"))
+    atexit.register(shutil.rmtree, folder)
+    index: Any = cfe.clone_index(TRAINED)
+    index.add_with_labels(X[FIRST], LABELS[FIRST])
+    write_shards(index, folder / "shards", SHARDS)
+    cfe.write_index(index, folder / "one.index")
+    return folder
+
+
 def started(folder: Path) -> tuple[cfe.IndexEvidenceIVF, ShardedEvidenceIndex]:
     """Return an index in memory that holds the first vectors, and the same one in shards."""
-    index = cfe.IndexEvidenceIVF(D, NLIST)
-    index.train(X)
-    index.add_with_labels(X[FIRST], LABELS[FIRST])
-    write_shards(index, folder, SHARDS)
+    index: Any = cfe.read_index(first_shards() / "one.index")
+    shutil.copytree(first_shards() / "shards", folder, dirs_exist_ok=True)
     return index, ShardedEvidenceIndex.open(folder)
 
 
@@ -43,9 +57,12 @@ def results(index: Any) -> list[Any]:
     return [*found, *index.range_search_evidence(X[:9], LABELS[:9], 0.7), *index.search(X[:9], 3)]
 
 
-def assert_same(index: Any, sharded: Any) -> None:
-    for one, other in zip(results(sharded), results(index), strict=True):
-        assert_array_equal(one, other)
+def assert_same(index: Any, *sharded: Any) -> None:
+    """Check that indexes in shards have the results of an index in memory."""
+    expected = results(index)
+    for one in sharded:
+        for found, wanted in zip(results(one), expected, strict=True):
+            assert_array_equal(found, wanted)
 
 
 def assert_tidy(folder: Path, sharded: ShardedEvidenceIndex) -> None:

@@ -87,7 +87,7 @@ def test_picture_of_the_first_pair(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.*")) == [folder / "evidence.png"]
 
 
-def test_german_shows_its_own_units(tmp_path: Path, data_root: Path) -> None:
+def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "german", data_root, pairs=1)
     (card,) = cards(text)
     true = expected("german", data_root, pairs=1)

@@ -5,17 +5,23 @@ import asyncio
 import doctest
 import importlib
 import inspect
+import io
 import os
 import pydoc
 import re
+import shlex
+import string
 import subprocess
 import sys
 import textwrap
 from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from cfe_faiss.cli import main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -88,8 +94,32 @@ def run_python(block: Block, names: dict[str, object], page: Path) -> None:
 
 
 def run_sh(block: Block, page: Path) -> None:
-    """Run the commands of a block in bash, without those that install something."""
-    commands = "".join(line for line in block.code.splitlines(keepends=True) if not line.startswith(INSTALLS))
+    """Run the commands of a block, without those that install something.
+
+    Commands of cfe-faiss alone, and variables for them, run in this process, which has loaded the packages once. Bash
+    runs other blocks.
+    """
+    kept = "".join(line for line in block.code.splitlines(keepends=True) if not line.startswith(INSTALLS))
+    commands = kept.replace("\\\n", " ").splitlines()
+    if not all(re.match(r"cfe-faiss |\w+=", command) for command in commands):
+        run_bash(kept, block, page)
+        return
+    variables: dict[str, str] = {}
+    for command in commands:
+        words = shlex.split(string.Template(command).substitute(variables), comments=True)
+        if words[0] != "cfe-faiss":
+            name, _, variables[name] = words[0].partition("=")
+            continue
+        words, target = (words[:-2], words[-1]) if words[-2] == ">" else (words, None)
+        with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
+            status = main(words[1:])
+        if status:
+            pytest.fail(f"{page}, line {block.line}: exit code {status}\n{errors.getvalue()}", pytrace=False)
+        if target is not None:
+            Path(target).write_text(output.getvalue(), encoding="utf-8")
+
+
+def run_bash(commands: str, block: Block, page: Path) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},

@@ -9,19 +9,6 @@ import cfe_faiss
 
 PACKAGE = Path(cfe_faiss.__file__).parent
 HOME = "rows/faiss_functions.py"
-# Modules that still use private symbols. Remove an entry when its module no longer does.
-EXCEPTIONS = {
-    "files/footer.py": {"this"},
-    "files/serialize.py": {"this"},
-    "index/base.py": {"raw", "this"},
-    "index/flat.py": {"raw"},
-    "index/ivf_base.py": {"raw", "this"},
-    "index/ivf_pq.py": {"raw"},
-    "index/searching.py": {"raw", "this"},
-    "index/ivf_sq.py": {"raw"},
-    "rows/layout.py": {"raw"},
-    "scale/sharded.py": {"raw", "this"},
-}
 
 
 def private_symbols(source: str) -> set[str]:
@@ -62,5 +49,4 @@ def test_private_symbols_are_used_in_one_module() -> None:
         name = path.relative_to(PACKAGE).as_posix()
         if symbols := private_symbols(path.read_text(encoding="utf-8")):
             used[name] = symbols
-    assert HOME in used
-    assert {name: symbols for name, symbols in used.items() if symbols - EXCEPTIONS.get(name, set())}.keys() <= {HOME}
+    assert used.keys() == {HOME}, used

@@ -11,6 +11,7 @@ from reference import Stored, clustered, evidence, similarities, stored_vectors,
 
 import cfe_faiss as cfe
 from cfe_faiss import pairs as module
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join
 
 
@@ -107,8 +108,8 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
     monkeypatch.setattr(exact, "CHUNK", 64)
     monkeypatch.setattr(exact, "TILE", 64 * 64)
     pending = []
-    until_full = module.until_full
-    monkeypatch.setattr(module, "until_full", lambda *args: pending.append(len(args[0])) or until_full(*args))
+    run_until_full = module.run_until_full
+    monkeypatch.setattr(module, "run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args))
     blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
     assert len(next(blocks)) == 1000
     assert len(pending) == 1
@@ -156,13 +157,14 @@ def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(exact, "CHUNK", 64)
     monkeypatch.setattr(exact, "TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
-    X, labels = clustered(700, 10, 4)
+    X, labels = clustered(300, 10, 4)
     stored = Stored(
-        np.concatenate([X, X[:50]]), np.concatenate([labels, labels[:50] + 1]), np.arange(750), X, labels, 9
+        np.concatenate([X, X[:50]]), np.concatenate([labels, labels[:50] + 1]), np.arange(350), X, labels, 9
     )
+    expected = top_pairs(stored)
     for index in both_indexes(stored):
         for k in (1, 60, 3000):
-            assert listed(cfe.global_evidence(index, k)) == top_pairs(stored)[:k]
+            assert listed(cfe.global_evidence(index, k)) == expected[:k]
 
 
 def test_pairs_have_a_length() -> None:
@@ -214,10 +216,15 @@ def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
     assert list(cfe.evidence_pairs(index, 0.5)) == []
 
 
+def current(index: cfe.EvidenceIndex) -> Snapshot:
+    with index.reading() as snapshot:
+        return snapshot
+
+
 def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
     index = cfe.IndexEvidenceIVF(4, 3)
-    before = index.snapshot()
-    assert index.snapshot() is before
+    before = current(index)
+    assert current(index) is before
     faiss.IndexPreTransform(index).train(clustered(60, 4, 2)[0])
-    assert index.snapshot() is not before
-    assert index.snapshot().is_trained
+    assert current(index) is not before
+    assert current(index).is_trained

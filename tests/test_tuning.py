@@ -65,7 +65,7 @@ def test_the_index_built_keeps_the_promise_on_more_vectors_than_were_tried(tunin
         ({"labels": [0]}, r"labels must have shape \\(3,\\), one label per vector, got \\(1,\\)"),
     ],
 )
-def test_errors_say_what_is_wrong(arguments: dict[str, object], message: str) -> None:
+def test_errors_name_the_argument(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("\\\\", "\\")):
         cfe.tune(**{"X": np.eye(3), "labels": [0, 1, 1], **arguments})
 

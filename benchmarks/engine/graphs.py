@@ -128,7 +128,7 @@ def write(folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.in
     queries = np.sort(np.random.default_rng(1).permutation(n)[:wanted])
     flat = cfe.IndexEvidenceFlat(X.shape[1])
     flat.add_with_labels(X, labels)
-    D, I = flat.search_stored(queries if len(queries) < n else None, K, progress=f"{name}, exact")
+    D, I = flat.search_stored(queries if len(queries) < n else None, K, progress=True)
     digest = hashlib.sha256()
     for array in (X, labels, queries):
         digest.update(np.ascontiguousarray(array))

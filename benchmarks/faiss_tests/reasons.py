@@ -26,19 +26,16 @@ ABOUT = {
         "",
     ],
     CRASH: [
-        "These tests end the process, or do not return, with evidence indexes only. The exact index is an",
-        "`IndexIDMap2`. FAISS's C++ code that expects an `IndexFlat` (coarse quantizers, graphs, `IndexRefine`) reads",
-        "it as one, or adds vectors without ids in a parallel section, which aborts.",
+        "These tests end the process, or do not return, with evidence indexes only.",
         "",
     ],
 }
 
 ERRORS: tuple[tuple[str, str, str], ...] = (
     (
-        "add does not make sense with IndexIDMap",
+        "reads vectors by position",
         REFUSED,
-        "the exact index is an id map, and FAISS's C++ code cannot add to one without ids: so FAISS can neither train "
-        "it as a coarse quantizer nor fill it from a wrapper",
+        "an exact index with ids of its own does not stand in for an `IndexFlatIP`, whose ids are positions",
     ),
     (
         r"index type <class .*> not supported",
@@ -49,11 +46,6 @@ ERRORS: tuple[tuple[str, str, str], ...] = (
         "ids must not be in the index yet",
         REFUSED,
         "an id is stored once: two indexes with the same ids are merged with `add_id`",
-    ),
-    (
-        r"has no attribute 'permute_entries'",
-        REFUSED,
-        "the exact index is an `IndexIDMap2`, which has no `permute_entries`; its rows are in order of their classes",
     ),
 )
 """Pattern of an error, verdict, and reason."""

@@ -131,7 +131,7 @@ def flat(classes: dict[str, Any], *args: Any) -> Any:
 
 
 def id_map(classes: dict[str, Any], stock: Any, index: Any) -> Any:
-    """Return an exact evidence index unchanged, because it is an id map already."""
+    """Return an exact evidence index unchanged, because it takes ids itself."""
     if isinstance(index, cfe.IndexEvidenceFlat):
         made.add("IndexIDMap")
         return index

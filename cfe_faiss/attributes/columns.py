@@ -292,7 +292,7 @@ def association(one: Attribute, other: Attribute) -> float:
     """Return the strength of the association of two attributes, in [0, 1]; see :func:`proxies`."""
     both = ~(one.missing | other.missing)
     a, b = _Values.of(one, both), _Values.of(other, both)
-    shares = [_explained(a, b), _explained(b, a)]
+    shares = [_explained_share(a, b), _explained_share(b, a)]
     if a.numbers is not None and b.numbers is not None:
         shares += [_correlation(a.numbers, b.numbers), _correlation(_ranks(a.codes), _ranks(b.codes))]
     return float(np.sqrt(max(shares)))
@@ -329,7 +329,7 @@ def _ranks(codes: NDArray[np.int64]) -> NDArray[np.float64]:
     return ranks
 
 
-def _explained(a: _Values, b: _Values) -> float:
+def _explained_share(a: _Values, b: _Values) -> float:
     """Return the adjusted share of a's variance that the groups of b explain."""
     groups = b.groups()
     n, k = len(groups), int(groups.max(initial=-1)) + 1

@@ -135,12 +135,12 @@ class Constraints:
             raise ValueError(f"ratio must be 1 (or left out) with replace=False, got {self.ratio}")
 
     def __bool__(self) -> bool:
-        return bool(self._given())
+        return bool(self._changed_fields())
 
     def __repr__(self) -> str:
-        return f"Constraints({', '.join(f'{name}={value!r}' for name, value in self._given().items())})"
+        return f"Constraints({', '.join(f'{name}={value!r}' for name, value in self._changed_fields().items())})"
 
-    def _given(self) -> dict[str, Any]:
+    def _changed_fields(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return {

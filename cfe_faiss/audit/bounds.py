@@ -94,12 +94,12 @@ def least_maximum(selected: Ints, nodes: Ints, fails: int) -> float:
         return 0.0
     for _ in range(100):
         middle = (low + high) / 2
-        possible = middle > 0 and _needed(selected, nodes, middle).sum() <= fails
+        possible = middle > 0 and _count_needed(selected, nodes, middle).sum() <= fails
         low, high = (low, middle) if possible else (middle, high)
-    return float((selected / (nodes + _needed(selected, nodes, high))).max())
+    return float((selected / (nodes + _count_needed(selected, nodes, high))).max())
 
 
-def _needed(selected: Ints, nodes: Ints, rate: float) -> Ints:
+def _count_needed(selected: Ints, nodes: Ints, rate: float) -> Ints:
     """Return the number of unselected people that each group needs for a rate of at most ``rate``."""
     more = np.ceil(selected / rate * (1 - 1e-12) - nodes)
     return np.clip(more, 0, 2**53).astype(np.int64)

@@ -80,14 +80,14 @@ def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
     components = _principal_components(X)
     first = components[:, :_PRODUCTS]
     a, b = np.triu_indices(first.shape[1])
-    columns = np.column_stack([components, _standardised(first[:, a] * first[:, b])])
+    columns = np.column_stack([components, _standardise(first[:, a] * first[:, b])])
     fold = np.arange(len(X)) % _FOLDS
     logit = np.empty(len(X))
     for k in range(_FOLDS):
         logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
     knots = np.unique(np.quantile(logit, np.linspace(0.05, 0.95, _KNOTS)))
     hinges = np.maximum(logit[:, None] - knots, 0)
-    return np.column_stack([columns, _standardised(np.column_stack([logit, hinges]))])
+    return np.column_stack([columns, _standardise(np.column_stack([logit, hinges]))])
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -166,16 +166,16 @@ def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, al
     critical = norm.isf(alpha / 2)
     sign = 1 if against.sum() >= expit(odds).sum() else -1
 
-    def above(log_gamma: float) -> float:
+    def exceed(log_gamma: float) -> float:
         p = expit(odds + sign * log_gamma)
         return float(sign * (against.sum() - p.sum()) - critical * math.sqrt((p * (1 - p)).sum()))
 
     gamma = 1.0
-    if len(against) and above(0.0) > 0:
+    if len(against) and exceed(0.0) > 0:
         highest = 1.0
-        while above(highest) > 0 and highest < 64:
+        while exceed(highest) > 0 and highest < 64:
             highest *= 2
-        gamma = math.exp(brentq(above, 0.0, highest)) if highest < 64 else math.inf
+        gamma = math.exp(brentq(exceed, 0.0, highest)) if highest < 64 else math.inf
     count, expected = int(against.sum()), float(expit(odds).sum())
     effect = (count - expected) / len(against) if len(against) else math.nan
     return PairCounts(count, len(against) - count, expected, effect, gamma)
@@ -192,7 +192,7 @@ def _principal_components(X: NDArray[np.float32]) -> Floats:
     return scaled
 
 
-def _standardised(columns: Floats) -> Floats:
+def _standardise(columns: Floats) -> Floats:
     """Return the columns with mean 0 and standard deviation 1, without constant ones."""
     centred = columns - columns.mean(axis=0)
     deviations = centred.std(axis=0)

@@ -11,20 +11,13 @@ from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.sample import question
-from cfe_faiss.audit.tables import Frame, data_frame
+from cfe_faiss.audit.tables import Frame, data_frame, limits_of
 from cfe_faiss.base.checks import as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
 
-LIMITS = (
-    "A finding says that decisions go along with the value in a way not explained by the vectors. It does not say why.",
-    "The p value holds for large samples, and only if the vectors teach who carries the value. It is wrong where the "
-    "value follows the decisions more finely than the vectors and the number of people can show.",
-    "The vectors must not hold the attribute. The last layer of a model determines its decisions, so no direct effect "
-    "is visible in it: use the input features.",
-    "No finding is no proof that decisions are free of the attribute.",
-)
+LIMITS = limits_of("direct_tests")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

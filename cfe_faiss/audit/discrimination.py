@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.evidence import attributes_of, audited_evidence, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, find_evidence, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
-from cfe_faiss.audit.tables import Floats, Frame, share, stacked
+from cfe_faiss.audit.tables import Floats, Frame, share, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 
@@ -27,6 +27,7 @@ def discrimination_scores(  # noqa: PLR0913
     nprobe: int | None = None,
     recall: float | None = None,
     exact: bool = False,
+    memory: int | None = None,
     progress: bool = False,
 ) -> Frame:
     """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
@@ -49,9 +50,8 @@ def discrimination_scores(  # noqa: PLR0913
         bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
         Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
-    nprobe, recall, exact
-        Effort of the search, at most one of them, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+    nprobe, recall, exact, memory
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -87,10 +87,10 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
-    k, effort = as_count("k", k), finder.index.effort_of(nprobe, recall, exact)
+    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
-    marked = _marked(finder, sensitive, groups)
-    members, places, _, I = audited_evidence(finder, nodes, k, effort, progress)
+    marked = _find_sensitive(finder, sensitive, groups)
+    members, places, _, I = find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
     evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))
@@ -108,11 +108,11 @@ def discrimination_scores(  # noqa: PLR0913
         pairs = np.bincount(own, counts, size).astype(np.int64)
         columns_of = (group.name, group.values, group.name in marked, score, expected, score - expected)
         blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
-    frame = stacked(blocks, _COLUMNS)
+    frame = stack(blocks, _COLUMNS)
     return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
 
 
-def _marked(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
+def _find_sensitive(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
     """Return the scored attributes that are sensitive. ValueError if ``sensitive`` names one that is not scored."""
     known, names = [group.name for group in groups], sensitive_of(finder, sensitive)
     for name in () if sensitive is None else names:

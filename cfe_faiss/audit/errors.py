@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
-from cfe_faiss.audit.intervals import wilson, with_interval
+from cfe_faiss.audit.exchange import expect_by_exchange, near_cells
+from cfe_faiss.audit.intervals import share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
@@ -21,6 +21,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     per_node: bool = False,
     nprobe: int | None = None,
     recall: float | None = None,
+    memory: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -32,7 +33,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
         Knows the true classes; its searched nodes are compared.
     ks
         Points of the curve: numbers of pairs, each >= 1.
-    exact, per_node, nprobe, recall
+    exact, per_node, nprobe, recall, memory
         As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
     confidence
         Of the band, in (0, 1).
@@ -89,9 +90,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
     right = (truth == members.labels)[judged]
 
-    most, name = int(points.max(initial=1)), "Comparing" if progress else None
-    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall}
-    pairs = global_evidence(index, most, per_node=per_node, progress=name, **effort)
+    most = int(points.max(initial=1))
+    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
+    pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it belongs to the top k.
@@ -103,12 +104,12 @@ def error_rate_by_evidence(  # noqa: PLR0913
         return share(within.T.astype(np.float64) @ right[order][own], count)
 
     cells = near_cells(index.reconstruct_batch(members.ids[judged]))
-    expected = expected_if_exchanged(cells, accuracy, confidence)
+    expected = expect_by_exchange(cells, accuracy, confidence)
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
     columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}
     columns |= {"accuracy": share(hits, count), "low": low, "high": high}
     columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
-    overall = with_interval("overall", right.sum(keepdims=True), np.array([len(right)]), confidence)
+    overall = share_columns("overall", right.sum(keepdims=True), np.array([len(right)]), confidence)
     columns |= {name: bound[0] for name, bound in overall.items()} | {"overall_nodes": len(right)}
     return data_frame(columns)

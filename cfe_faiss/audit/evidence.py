@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.tables import Ints
-from cfe_faiss.base.checks import as_names
+from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.search.query import Effort, Query
 
 
-def audited_evidence(
+def find_evidence(
     finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
 ) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
     """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
@@ -23,7 +23,20 @@ def audited_evidence(
     else:
         ids = np.unique(finder.searched("nodes", nodes))
         places = np.searchsorted(members.ids, ids)
-    return members, places, *finder.index.answer(Query(k, ids=ids), effort, "Searching" if progress else None)
+    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
+
+
+def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.float32], Ints]:
+    """Return k of k + 1 results: without the query itself, or without the last where it is not found."""
+    order = np.argsort(ids[:, None] == I, axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+
+
+def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
+    """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
+    rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
+    known: Ints = rows[finder.labels[rows] != UNKNOWN]
+    return known
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

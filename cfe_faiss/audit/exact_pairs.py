@@ -10,23 +10,12 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.intervals import clustered_wilson
-from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame
+from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.finder import EvidenceFinder
 
-_MOST_KEYS = 2**62
 _BLOCK = 2**20
 """Pairs made at a time."""
-
-_LIMITS = (
-    "A pair that differs in these attributes only and is classified differently may still owe it to its neighbours in "
-    "the graph: compare the share with that of the pairs that agree in all attributes.",
-    "Only attributes that were given are compared. Numbers agree when they are equal, in every digit.",
-    "No such pair among the nodes does not show that the attributes have no effect: there may be few nodes that agree "
-    "in all others. The number of pairs says how many there are.",
-    "The interval treats the sets of nodes that agree as independent, and nodes of one set as not. It holds its level "
-    "for many sets; where a few large ones hold most pairs it is too narrow (82 % instead of 95 % in simulations).",
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -245,18 +234,16 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     if not changing:
         raise ValueError("names must hold one attribute at least, got none")
     rows = np.flatnonzero(~np.any([attribute.missing for attribute in attributes.values()], axis=0))
-    rest = _combined((attributes[name].codes[rows] for name in attributes if name not in changing), len(rows))
-    change = _combined((attributes[name].codes[rows] for name in changing), len(rows))
+    rest = _combine((attributes[name].codes[rows] for name in attributes if name not in changing), len(rows))
+    change = _combine((attributes[name].codes[rows] for name in changing), len(rows))
     label = labels[rows].astype(np.int64)
 
     # Pairs that agree in the rest, minus pairs that agree in everything.
-    whole = _combined((rest, change), len(rows))
+    whole = _combine((rest, change), len(rows))
     all_pairs, all_different = _pair_counts(rest, label)
     equal_pairs, equal_different = _pair_counts(whole, label)
-    set_of_whole = np.zeros(len(equal_pairs), np.int64)
-    set_of_whole[whole] = rest
-    pairs = all_pairs - _summed(equal_pairs, set_of_whole, len(all_pairs))
-    different = all_different - _summed(equal_different, set_of_whole, len(all_pairs))
+    pairs = all_pairs - _sum_by_group(equal_pairs, whole, rest)
+    different = all_different - _sum_by_group(equal_different, whole, rest)
     line = _line(f"all but {' and '.join(changing)}", np.bincount(rest), pairs, different, confidence)
     baseline = _line("all", np.bincount(whole), equal_pairs, equal_different, confidence)
 
@@ -268,7 +255,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     )
     return OnlyIn(
         table=data_frame([line, baseline]),
-        limits=_LIMITS,
+        limits=limits_of("only_in"),
         names=tuple(changing),
         confidence=confidence,
         nodes=len(rows),
@@ -281,17 +268,16 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
 
 def _pair_counts(group: Ints, label: Ints) -> tuple[Ints, Ints]:
     """Return for each group the numbers of all pairs of its nodes and of pairs in different classes."""
-    cells = _combined((group, label), len(group))
-    group_of_cell = np.zeros(int(cells.max(initial=-1)) + 1, np.int64)
-    group_of_cell[cells] = group
-    pairs = _choose(np.bincount(group))
-    return pairs, pairs - _summed(_choose(np.bincount(cells)), group_of_cell, len(pairs))
+    pairs, cells = _choose(np.bincount(group)), _combine((group, label), len(group))
+    return pairs, pairs - _sum_by_group(_choose(np.bincount(cells)), cells, group)
 
 
-def _summed(counts: Ints, group: Ints, groups: int) -> Ints:
-    """Return the sum of the counts of each group, in int64."""
-    sums = np.zeros(groups, np.int64)
-    np.add.at(sums, group, counts)
+def _sum_by_group(counts: Ints, parts: Ints, groups: Ints) -> Ints:
+    """Return the sum of the counts of the parts of each group; ``parts`` and ``groups`` of the same rows, (n,)."""
+    group_of_part = np.zeros(len(counts), np.int64)
+    group_of_part[parts] = groups
+    sums = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
+    np.add.at(sums, group_of_part, counts)
     return sums
 
 
@@ -310,18 +296,12 @@ def _run_ends(*keys: Ints) -> Ints:
     return np.repeat(ends, np.diff(ends, prepend=0))
 
 
-def _combined(columns: Iterable[NDArray[Any]], n: int) -> Ints:
-    """Return a number for each row, 0..m-1, the same for rows that are equal in all columns of numbers >= 0."""
-    keys, most = np.zeros(n, np.int64), 1
-    for column in columns:
-        size = int(column.max(initial=0)) + 1
-        if most * size > _MOST_KEYS:
-            keys = np.unique(keys, return_inverse=True)[1]
-            most = int(keys.max(initial=0)) + 1
-        keys = keys * size + column
-        most *= size
-    numbers: Ints = np.unique(keys, return_inverse=True)[1]
-    return numbers
+def _combine(columns: Iterable[NDArray[Any]], n: int) -> Ints:
+    """Return a number for each row, 0..m-1, the same for rows that are equal in all columns of numbers."""
+    frame = data_frame(dict(enumerate(columns)))
+    if not len(frame.columns):
+        return np.zeros(n, np.int64)
+    return np.asarray(frame.groupby([*frame]).ngroup(), np.int64)
 
 
 def _choose(sizes: NDArray[Any]) -> Ints:

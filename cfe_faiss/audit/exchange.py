@@ -42,7 +42,7 @@ def exchanges(cells: Ints) -> Iterator[Ints]:
         yield order
 
 
-def expected_if_exchanged(cells: Ints, measure: Callable[[Ints], Floats], confidence: float) -> Floats:
+def expect_by_exchange(cells: Ints, measure: Callable[[Ints], Floats], confidence: float) -> Floats:
     """Return the mean of a measure over all exchanges and the range that holds ``confidence`` of them, (3, m).
 
     Parameters

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, audited_evidence
-from cfe_faiss.audit.exchange import expected_if_exchanged, near_cells
+from cfe_faiss.audit.evidence import attributes_of, drop_self, find_evidence
+from cfe_faiss.audit.exchange import expect_by_exchange, near_cells
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame
@@ -32,6 +32,7 @@ def consistency(  # noqa: PLR0913
     nprobe: int | None = None,
     recall: float | None = None,
     exact: bool = False,
+    memory: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -50,9 +51,8 @@ def consistency(  # noqa: PLR0913
     columns, bins, intersections
         Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
         list of columns, gives the line of all nodes only.
-    nprobe, recall, exact
-        Effort of the search, at most one of them, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+    nprobe, recall, exact, memory
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -92,9 +92,9 @@ def consistency(  # noqa: PLR0913
     0     all    0.4      5       2
     """
     index = finder.index
-    effort = index.effort_of(nprobe, recall, exact)
-    members, places, D, I = audited_evidence(finder, nodes, 1, effort, progress)
-    groups = [Grouping("all", [""], np.zeros(len(members.ids), np.int64))]
+    effort = index.as_effort(nprobe, recall, exact, memory)
+    members, places, D, I = find_evidence(finder, nodes, 1, effort, progress)
+    groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
     same = _nearest_of_same_class(index, members, places, effort)
@@ -116,7 +116,7 @@ def consistency(  # noqa: PLR0913
         return np.concatenate([group_means(~is_same, group.codes[places], len(group.values)) for group in groups])
 
     lines = [(group, value) for group in groups for value in range(len(group.values))]
-    expected = expected_if_exchanged(cells, shares, confidence).T if len(places) else np.full((len(lines), 3), np.nan)
+    expected = expect_by_exchange(cells, shares, confidence).T if len(places) else np.full((len(lines), 3), np.nan)
     rows = []
     for (group, value), by_exchange in zip(lines, expected, strict=True):
         own = group.codes[places] == value
@@ -139,8 +139,8 @@ def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints,
         ids = members.ids[places[rows]]
         X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
         D, I = index.answer(Query(2, X=X, labels=absent, targets=[label]), effort)
-        others = (ids[:, None] != I) & (I >= 0)
-        nearest[rows] = np.where(others[:, 0], D[:, 0], np.where(others[:, 1], D[:, 1], np.float32(np.nan)))
+        D, I = drop_self(D, I, ids)
+        nearest[rows] = np.where(I[:, 0] >= 0, D[:, 0], np.float32(np.nan))
     return nearest
 
 

@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direction import LIMITS
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.sample import Sample, attribute_groups, known_rows, sample
+from cfe_faiss.audit.evidence import attributes_of, known_rows, sensitive_of
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, known_groups
+from cfe_faiss.audit.sample import Sample, Samples
 from cfe_faiss.audit.tables import Bools, Floats, TableResult, data_frame
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, as_number
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 
@@ -161,25 +162,18 @@ def direct_effects(  # noqa: PLR0913
     3     m  direction     advantaged
     """
     k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)
-    names = as_names("sensitive", finder.sensitive if sensitive is None else sensitive)
+    names = sensitive_of(finder, sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)
     rows = known_rows(finder, nodes)
-    groups = attribute_groups(finder, rows, names, bins, intersections)
+    groups = known_groups(attributes_of(finder), rows, names, bins, intersections)
     if not groups:
         raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
-    samples: dict[bytes, tuple[Sample, Floats]] = {}
-    lines: list[dict[str, Any]] = []
+    samples, lines = Samples(finder, rows, bad), list[dict[str, Any]]()
     for group in groups:
-        known = group.codes != UNKNOWN
-        key = known.tobytes()
-        if key not in samples:
-            people = sample(finder, rows[known], bad)
-            samples[key] = people, people.situation_contrast(k)
-        people, contrast = samples[key]
-        codes = group.codes[np.searchsorted(rows, people.rows)]
+        people, codes = samples.of(group)
         for code in np.unique(codes):
             value = {"attribute": group.name, "value": group.values[code]}
-            lines += [value | line for line in _lines(people, contrast, codes == code, fdr)]
+            lines += [value | line for line in _lines(people, k, codes == code, fdr)]
     further = {
         str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in (others or {}).items()
     }
@@ -200,9 +194,9 @@ def direct_effects(  # noqa: PLR0913
     )
 
 
-def _lines(people: Sample, contrast: Floats, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
+def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
     """Yield the situation test and the direction test of one value."""
-    chance, tests = people.test(carries, [contrast, people.evidence_contrast])
+    chance, tests = people.test(carries, [people.situation_contrast(k), people.evidence_contrast])
     counts = asdict(direct_test.pair_counts(*people.pairs[:2], carries, chance, fdr))
     no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
     for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):

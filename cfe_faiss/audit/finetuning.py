@@ -131,24 +131,24 @@ def fine_tune(  # noqa: PLR0913
     if not runs or len(set(runs)) < len(runs):
         raise ValueError(f"seeds must be one seed at least, each once, got {runs}")
     evidence = _nodes(pairs, len(data.x))
-    tuning = _with_evidence(data, evidence, role)
+    tuning = _move_evidence(data, evidence, role)
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy()), evidence)
     truth = data.y.cpu().numpy()[remaining]
 
-    def right(of: torch.nn.Module) -> Bools:
+    def judge(of: torch.nn.Module) -> Bools:
         hits: Bools = predict(of, data)[remaining] == truth
         return hits
 
-    def trained(on: Any, seed: int) -> torch.nn.Module:
+    def train_copy(on: Any, seed: int) -> torch.nn.Module:
         other = deepcopy(model)
         options: dict[str, Any] = {"epochs": epochs, "lr": lr, "weight_decay": weight_decay, "patience": patience}
         train(other, on, **options, class_weights=class_weights, seed=seed, progress=progress)
         return other
 
-    before = right(model)
-    tuned = [trained(tuning, seed) for seed in runs]
-    after = np.array([right(other) for other in tuned])
-    control = np.array([right(trained(data, seed)) for seed in runs])
+    before = judge(model)
+    tuned = [train_copy(tuning, seed) for seed in runs]
+    after = np.array([judge(other) for other in tuned])
+    control = np.array([judge(train_copy(data, seed)) for seed in runs])
     if inplace:
         model.load_state_dict(tuned[0].state_dict())
         model.eval()
@@ -173,7 +173,7 @@ def _nodes(pairs: _Pairs, n: int) -> Ints:
     return nodes
 
 
-def _with_evidence(data: Any, evidence: Ints, role: str) -> Any:
+def _move_evidence(data: Any, evidence: Ints, role: str) -> Any:
     """Return a copy of the graph whose evidence nodes are only training or only validation nodes."""
     if role not in ("training", "validation"):
         raise ValueError(f'role must be "training" or "validation", got {role!r}')

@@ -16,12 +16,12 @@ from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
-from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
-from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame
+from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
+from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
-from cfe_faiss.finder.table import call_on_table, codes_of, known_column
+from cfe_faiss.finder.table import call_on_table, check_column, codes_of
 from cfe_faiss.models.estimators import is_estimator
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
@@ -32,16 +32,6 @@ _MOST_VALUES = 10
 _CHECKED_BATCHES, _CHECKED_NODES = 4, 4
 """Batches, and nodes of each, that are also flipped alone to check the batches."""
 _ENTRY = ("node", "value", "flipped", "before", "after")
-
-_LIMITS = (
-    "Only the attribute's own features change. Others that depend on it, and the edges, stay as they are: this is the "
-    "model's direct use of the attribute, not what would have happened to another person.",
-    "A flipped node need not exist, and the model may never have seen one like it.",
-    "No change does not show that the attribute has no effect: other features may stand for it.",
-    "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are rather too narrow.",
-)
-_AT_ONCE = "All nodes were changed at once: a node's prediction may have changed for its neighbours' sake."
-_ALONE = "Each node was changed alone: what a change of its neighbours would do is not counted."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -225,7 +215,7 @@ def flip(  # noqa: PLR0913
         **entries,
         rates=_rates(run, groups, node, target, before[node] != after, confidence),
         transitions=moves,
-        limits=(*_LIMITS, _AT_ONCE if at_once else _ALONE),
+        limits=limits_of("flip", "flip_at_once" if at_once else "flip_alone"),
     )
 
 
@@ -251,14 +241,14 @@ class _Run:
     predict: Callable[[Ints, NDArray[Any]], Ints]
     unknown_at: Callable[[int], Bools] | None = None
 
-    def flipped(self, nodes: Ints, targets: Ints) -> Ints:
+    def predict_flipped(self, nodes: Ints, targets: Ints) -> Ints:
         """Return all predicted classes with other values, given as positions, for these nodes."""
         return self.predict(nodes, self.rows[targets])
 
 
 def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     """Return the run of a model of a table, in which one column is changed."""
-    frame, name = finder.data, known_column("name", name, finder.data)
+    frame, name = finder.data, check_column("name", name, finder.data)
     attribute = as_attributes(frame[[name]])[name]
     labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
     values, codes, first = _present(name, attribute.codes, labels)
@@ -391,16 +381,16 @@ def _batches(
 ) -> tuple[list[Ints], int | None]:
     """Return nodes that may change in one pass, and the number of hops that this relies on."""
     joined = adjacency(data, len(run.codes))
-    hops = measured_hops(unknown_at, joined) if given is None else as_count("hops", given, 0)
+    hops = measure_hops(unknown_at, joined) if given is None else as_count("hops", given, 0)
     batches = independent_batches(nodes, joined, hops)
     if hops is None or all(len(batch) == 1 for batch in batches):
         return batches, hops
     # Check that some nodes of the largest batches, flipped alone, get the same prediction.
     for batch in sorted(batches, key=len, reverse=True)[:_CHECKED_BATCHES]:
         target = _other(run, batch, targets, 0)
-        together = run.flipped(batch, target)
+        together = run.predict_flipped(batch, target)
         for place in np.unique(np.linspace(0, len(batch) - 1, _CHECKED_NODES).astype(np.int64)):
-            alone = run.flipped(batch[place : place + 1], target[place : place + 1])
+            alone = run.predict_flipped(batch[place : place + 1], target[place : place + 1])
             if alone[batch[place]] != together[batch[place]]:
                 if given is not None:
                     raise ValueError(f"hops must be as far as the model reaches, got {given}")
@@ -414,7 +404,7 @@ def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress:
     for nodes, targets in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
         changes = targets != run.codes[nodes]
         if changes.any():
-            after, shown = run.flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
+            after, shown = run.predict_flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
             parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))
@@ -432,7 +422,7 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
 
 def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
     n, names = len(finder.labels), as_names("by", by)
-    everyone = Grouping("all", ["all"], np.zeros(n, np.int64))
+    everyone = Grouping.of_all(n, "all")
     return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 
@@ -449,10 +439,10 @@ def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed:
             for before, after, turn in turns:
                 nodes, hits = (len(np.unique(node[own & turn & which])) for which in (True, changed))
                 line = {"feature": group.name, "group": value, "value": before, "flipped": after}
-                line |= {"nodes": nodes, "changed": hits, "share": hits / nodes if nodes else np.nan}
-                (low,), (high,) = wilson([hits], [nodes], confidence)
-                lines.append(line | {"low": low, "high": high})
-    return data_frame(lines)
+                lines.append(line | {"nodes": nodes, "changed": hits})
+    frame = data_frame(lines)
+    low, high = wilson(frame["changed"], frame["nodes"], confidence)
+    return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -9,8 +9,9 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.audit.evidence import drop_self
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, share
+from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
@@ -20,22 +21,6 @@ _Csr: TypeAlias = scipy.sparse.csr_array
 
 _ROWS = 512
 """Nodes ranked at a time."""
-
-_SIMILARITY = (
-    "The figure depends on the similarity as much as on the model: pairs that it does not hold are not compared.",
-    "It depends on the scale of the outputs: compare logits with logits, and probabilities with probabilities.",
-)
-_LARGEST = "The largest of several ratios is above 1 by chance alone: compare the intervals of the groups."
-_RANKING = (
-    "A high NDCG says that the outputs keep the order of the most similar nodes, not that their differences are "
-    "small or just.",
-    "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with `expected`.",
-    "The interval takes nodes as independent; they share neighbours, so it is rather too narrow.",
-)
-_INTERVAL = (
-    "The interval allows for pairs that share a node, not for outputs that depend on each other through the graph. It "
-    "is a normal one, for many nodes.",
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -166,7 +151,7 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     rounding = 1e-6 * float(matrix.data.max(initial=0))
     if abs(matrix - matrix.T).max() > rounding:
         raise ValueError("similarity must be symmetric, got a pair with two similarities")
-    return _without_diagonal(matrix)
+    return _drop_diagonal(matrix)
 
 
 def individual_bias(
@@ -214,7 +199,7 @@ def individual_bias(
     variance = (np.bincount(i, residual, n) ** 2).sum() - (residual[once] ** 2).sum()
     low, high = _normal_interval(mean, variance, total, z)
     expected = 2 * float(_as_outputs(Y, n).var(axis=0).sum()) * n / (n - 1) if n > 1 else np.nan
-    return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, _SIMILARITY + _INTERVAL)
+    return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, limits_of("individual_bias"))
 
 
 def group_disparity(
@@ -284,7 +269,7 @@ def group_disparity(
         gdif=float(sum(known)) if known else np.nan,
         table=data_frame(lines),
         unknown=int((group.codes == UNKNOWN).sum()),
-        limits=(*_SIMILARITY, _LARGEST, *_INTERVAL),
+        limits=limits_of("group_disparity"),
     )
 
 
@@ -352,7 +337,7 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     found = found.clip(0, 1)
     mean, expected = (float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance))
     low, high = bootstrap_mean(found[judged].round(12), confidence)  # equal scores stay equal in spite of rounding
-    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _RANKING)
+    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, limits_of("ranking_ndcg"))
 
 
 def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:
@@ -393,18 +378,14 @@ def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     index = IndexEvidenceFlat(finder.vectors.shape[1])
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
-    name = "Searching" if progress else None
-    D, I = index.search_evidence(finder.vectors[ids], ones, k + 1, progress=name)
-    D, I = np.asarray(D), np.asarray(I)
-    found = (I >= 0) & (ids[:, None] != I)
-    found &= np.cumsum(found, axis=1) <= k  # a node that is not found itself has k + 1 others
-    row, column = np.nonzero(found)
+    D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)
+    row, column = np.nonzero(I >= 0)
     weight = np.maximum(D[row, column].astype(np.float64), 0)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))
-    return _without_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
+    return _drop_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
 
 
-def _without_diagonal(matrix: _Csr) -> _Csr:
+def _drop_diagonal(matrix: _Csr) -> _Csr:
     coo = matrix.tocoo()
     kept = (coo.row != coo.col) & (coo.data != 0)
     return scipy.sparse.csr_array((coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape)

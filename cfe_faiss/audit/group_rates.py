@@ -13,9 +13,9 @@ from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
-from cfe_faiss.audit.intervals import normal_quantile, with_interval
-from cfe_faiss.audit.tables import Frame, TableResult, data_frame
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
+from cfe_faiss.audit.intervals import normal_quantile, share_columns
+from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of
 from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.extras import extra
 
@@ -23,21 +23,6 @@ _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
 _VERDICTS = ("below 0.8", "below 1", "cannot tell", "no finding")
 """The strongest first: an attribute has the strongest verdict of its groups."""
-
-_LIMITS = (
-    "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
-    "Intervals treat people as independent draws from a larger population. In a graph neighbours influence each "
-    "other's predictions, and the intervals are rather too narrow.",
-    "Intervals and tests hold for all groups of one attribute at once, so the group that is selected most often may be "
-    "chosen from the data. Over several attributes and classes their p-values have to be adjusted.",
-    "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, are listed but not "
-    "ranked. They are neither the reference nor a finding, and their ratios have intervals for one group alone.",
-    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of such samples. Smaller '
-    "differences may exist.",
-    "The bounds hold whichever of the groups the unknown people belong to, not if they belong to a group of their own. "
-    "Of an intersection a person is unknown if any of the attributes is missing, so its bounds may be too wide.",
-    "Accuracy, error rates and equalised odds count the people with a true class only.",
-)
 
 # The categories of the EEO-1 report (component 1), in its order.
 _SEXES = (r"\b(male|men|man|m)\b", r"\b(female|women|woman|f)\b")
@@ -283,7 +268,7 @@ def group_metrics(  # noqa: PLR0913
         import pandas as pd
     return GroupMetrics(
         table=pd.concat(tables, ignore_index=True),
-        limits=_LIMITS,
+        limits=limits_of("group_metrics"),
         names=tuple(names),
         count=len(attributes.ids),
         classes=tuple(blocks),
@@ -304,24 +289,10 @@ class _Classes:
     class_names: tuple[str, ...] | None
 
 
-def groups_of(attributes: Attributes, crossed: list[list[str]], bins: Bins) -> list[Grouping]:
+def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins) -> list[Grouping]:
     """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
-    names = list(attributes)
-    groups = [Grouping("all", [""], np.zeros(len(attributes.ids), np.int64), [()])]
-    found = groupings(attributes, attributes.ids, names, bins, crossed)
-    for group, own in zip(found, [[name] for name in names] + crossed, strict=True):
-        unknown = np.any([attributes[name].missing for name in own], axis=0)
-        members, rows = (
-            np.bincount(group.codes[mask], minlength=len(group.values)) for mask in (~unknown, slice(None))
-        )
-        # A group that only rows without a value belong to is the group of missing values.
-        kept = np.flatnonzero((members > 0) | (rows == 0)).tolist()
-        positions = np.full(len(group.values), UNKNOWN)
-        positions[kept] = np.arange(len(kept))
-        codes = np.where(unknown, UNKNOWN, positions[group.codes])
-        parts = group.parts or [(value,) for value in group.values]
-        groups.append(Grouping(group.name, [group.values[g] for g in kept], codes, [parts[g] for g in kept]))
-    return groups
+    ids = attributes.ids
+    return [Grouping.of_all(len(ids)), *known_groups(attributes, ids, bins=bins, intersections=crossed)]
 
 
 def _table(
@@ -346,9 +317,11 @@ def _table(
         "count": n["count"],
         "share": n["count"] / max(len(places), 1),
         "selected": n["selected"],
-        **with_interval("rate", n["selected"], n["count"], each),
+        **share_columns("rate", n["selected"], n["count"], each),
     }
-    known, spread = (n["selected"][:g], n["count"][:g]), (int(n["selected"][g]), int(n["count"][g]))
+    # All people together are compared with nobody.
+    known = np.where(whole, 0, n["selected"][:g]), np.where(whole, 0, n["count"][:g])
+    spread = int(n["selected"][g]), int(n["count"][g])
     compared = compare_rates(*known, confidence)
     eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]
@@ -357,9 +330,9 @@ def _table(
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= with_interval("accuracy", n["right"], n["judged"], each)
-    columns |= with_interval("fpr", n["FP"], n["FP"] + n["TN"], each)
-    columns |= with_interval("fnr", n["FN"], n["FN"] + n["TP"], each)
+    columns |= share_columns("accuracy", n["right"], n["judged"], each)
+    columns |= share_columns("fpr", n["FP"], n["FP"] + n["TN"], each)
+    columns |= share_columns("fnr", n["FN"], n["FN"] + n["TP"], each)
     table = data_frame(columns)
     return table if n["count"][g] else table.iloc[:g]
 
@@ -421,13 +394,13 @@ def sensitive_attributes(values: Any) -> Attributes:
         array = values if hasattr(values, "detach") else np.asarray(values)
         columns = [array] if array.ndim == 1 else list(array.T) if array.ndim == 2 else []
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
-    attributes = as_attributes(_by_position(features), "sensitive_features")
+    attributes = as_attributes(_drop_index(features), "sensitive_features")
     if not len(attributes):
         raise ValueError("sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, got none")
     return attributes
 
 
-def _by_position(values: Any) -> Any:
+def _drop_index(values: Any) -> Any:
     """Return a pandas object with rows 0..n-1; return other objects unchanged."""
     return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
 
@@ -446,16 +419,18 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
     names = None if class_names is None else tuple(map(str, class_names))
     true = None if y_true is None else _column("y_true", y_true, n)
     if len(np.shape(y_pred)) == 2:
-        predictions = as_predictions(_by_position(y_pred), n, names, "y_pred")
+        predictions = as_predictions(_drop_index(y_pred), n, names, "y_pred")
         labels, names = predictions.labels, predictions.class_names
     else:
         predicted = _column("y_pred", y_pred, n)
         if names is None and predicted.numbers is None:
             names = _common_names(predicted, true)
-        labels = _numbered("y_pred", predicted, names)
+        labels = _number_classes("y_pred", predicted, names)
         if (labels == UNKNOWN).any():
             raise ValueError(f"y_pred must hold a class for every row, got none for row {(labels == UNKNOWN).argmax()}")
-    return _Classes(labels, np.full(n, UNKNOWN, np.int32) if true is None else _numbered("y_true", true, names), names)
+    return _Classes(
+        labels, np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names), names
+    )
 
 
 def _column(name: str, values: Any, n: int) -> Attribute:
@@ -463,7 +438,7 @@ def _column(name: str, values: Any, n: int) -> Attribute:
     if np.shape(values) != (n,):
         rows = f"({n},), one class for each row of sensitive_features"
         raise ValueError(f"{name} must have shape {rows}, got {np.shape(values)}")
-    frame = data_frame({name: _by_position(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
+    frame = data_frame({name: _drop_index(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
     return as_attributes(frame.astype(np.int64) if frame[name].dtype.kind == "b" else frame, name)[name]
 
 
@@ -478,7 +453,7 @@ def _common_names(predicted: Attribute, true: Attribute | None) -> tuple[str, ..
     return tuple(sorted({*predicted.values, *true.values}))
 
 
-def _numbered(name: str, column: Attribute, names: tuple[str, ...] | None) -> NDArray[np.int32]:
+def _number_classes(name: str, column: Attribute, names: tuple[str, ...] | None) -> NDArray[np.int32]:
     """Return class numbers, -1 where the class is missing."""
     if column.numbers is not None:
         numbers = np.nan_to_num(column.numbers, nan=UNKNOWN)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attribute, as_attributes
-from cfe_faiss.audit.tables import Floats, Ints, share
-from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.audit.tables import Bools, Floats, Ints, share
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 
 Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
@@ -42,6 +42,21 @@ class Grouping:
     parts: Sequence[tuple[str, ...]] = ()
 
     __repr__ = summary
+
+    @classmethod
+    def of_all(cls, n: int, value: str = "") -> Self:
+        """Return all nodes as one group."""
+        return cls("all", [value], np.zeros(n, np.int64), [()])
+
+    def drop_missing(self, missing: Bools) -> Self:
+        """Return the groups with code -1 for nodes with a missing value, without the group of only such nodes."""
+        known, rows = (np.bincount(self.codes[some], minlength=len(self.values)) for some in (~missing, slice(None)))
+        kept = np.flatnonzero((known > 0) | (rows == 0)).tolist()
+        positions = np.full(len(self.values), UNKNOWN)
+        positions[kept] = np.arange(len(kept))
+        parts = self.parts or [(value,) for value in self.values]
+        codes = np.where(missing, UNKNOWN, positions[self.codes])
+        return type(self)(self.name, [self.values[g] for g in kept], codes, [parts[g] for g in kept])
 
 
 def groupings(
@@ -111,6 +126,23 @@ def groupings(
     return [replace(group, codes=group.codes[rows]) for group in chosen]
 
 
+def known_groups(
+    attributes: Attributes,
+    ids: Ints,
+    names: Sequence[str] | None = None,
+    bins: Bins = DEFAULT_BINS,
+    intersections: Sequence[Sequence[str]] = (),
+) -> list[Grouping]:
+    """Return groups as :func:`groupings` does, but of known values only: the code of a missing one is -1."""
+    rows, names = attributes.rows(ids), list(attributes) if names is None else names
+    found = groupings(attributes, ids, names, bins, intersections)
+    parts = [*([name] for name in names), *intersections]
+    return [
+        group.drop_missing(np.any([attributes[str(name)].missing[rows] for name in own], axis=0))
+        for group, own in zip(found, parts, strict=True)
+    ]
+
+
 def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:
     """Return the mean over the nodes of each group, (groups,); NaN where a group has none."""
     return share(np.bincount(codes, values, groups), np.bincount(codes, minlength=groups))
@@ -124,9 +156,9 @@ def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: 
             raise TypeError(f"bins must be of columns of numbers, got {attribute.name!r} of texts")
         values = list(attribute.values)
     elif cut is None and len(attribute.values) <= VALUES_AS_THEY_ARE:
-        values = [_exact(value) for value in attribute.values]
+        values = [_format_exact(value) for value in attribute.values]
     else:
-        values, codes = _cut(attribute.name, attribute.numbers[known], cut, default)
+        values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
     if not known.all() and _MISSING not in values:  # a text may read so, too
         values.append(_MISSING)
     of_all = np.full(len(known), values.index(_MISSING) if not known.all() else 0)
@@ -134,7 +166,9 @@ def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: 
     return Grouping(attribute.name, values, of_all)
 
 
-def _cut(name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int) -> tuple[list[str], Ints]:
+def _cut_numbers(
+    name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int
+) -> tuple[list[str], Ints]:
     """Return the names of the groups of finite or infinite numbers, and the group of each."""
     if cut is None or isinstance(cut, int | np.integer):
         return _quantile_bins(numbers, default if cut is None else as_count(f"bins[{name!r}]", cut))
@@ -142,11 +176,11 @@ def _cut(name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, de
     if edges.ndim != 1 or not len(edges) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise ValueError(f"bins[{name!r}] must be a number of bins or finite ascending edges, got {cut!r}")
     between = np.searchsorted(edges, numbers)
-    texts = [_exact(edge) for edge in edges]
+    texts = [_format_exact(edge) for edge in edges]
     if len(edges) == 1:
         return [f"<= {texts[0]}", f"> {texts[0]}"], between
     between[numbers == edges[0]] = 1
-    inner = [_range(*ends) for ends in pairwise(texts)]
+    inner = [_name_range(*ends) for ends in pairwise(texts)]
     return [f"< {texts[0]}", *inner, f"> {texts[-1]}"], between
 
 
@@ -158,25 +192,25 @@ def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     codes = np.searchsorted(uppers, numbers)
     order = np.argsort(numbers, kind="stable")
     lowers = numbers[order[np.searchsorted(codes[order], np.arange(len(uppers)))]]
-    names = [_range(_short(low), _short(high)) for low, high in zip(lowers, uppers, strict=True)]
+    names = [_name_range(_format_short(low), _format_short(high)) for low, high in zip(lowers, uppers, strict=True)]
     if len(set(names)) < len(names):
-        names = [_range(_exact(low), _exact(high)) for low, high in zip(lowers, uppers, strict=True)]
+        names = [_name_range(_format_exact(low), _format_exact(high)) for low, high in zip(lowers, uppers, strict=True)]
     return names, codes
 
 
-def _range(low: str, high: str) -> str:
+def _name_range(low: str, high: str) -> str:
     if low == high:
         return low
     return f"{low} to {high}" if "-" in low + high else f"{low}-{high}"
 
 
-def _exact(value: Any) -> str:
+def _format_exact(value: Any) -> str:
     """Return the fewest digits that tell a number from its neighbours."""
     return f"{value:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if 1e-4 <= abs(value) < 1e3 and value != round(float(value)) else _exact(value)
+def _format_short(value: Any) -> str:
+    return f"{value:.4g}" if 1e-4 <= abs(value) < 1e3 and value != round(float(value)) else _format_exact(value)
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:

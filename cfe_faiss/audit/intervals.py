@@ -62,7 +62,7 @@ def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> 
     return np.clip(np.minimum(centre - half, p), 0, 1), np.clip(np.maximum(centre + half, p), 0, 1)
 
 
-def with_interval(name: str, successes: NDArray[Any], cases: NDArray[Any], confidence: float) -> dict[str, Floats]:
+def share_columns(name: str, successes: NDArray[Any], cases: NDArray[Any], confidence: float) -> dict[str, Floats]:
     """Return a share and its Wilson interval as columns: the name, with "_low" and with "_high"."""
     low, high = wilson(successes, cases, confidence)
     return {name: share(successes, cases), f"{name}_low": low, f"{name}_high": high}

@@ -28,7 +28,7 @@ def adjacency(data: Any, n: int) -> Csr:
     return scipy.sparse.csr_array(joined + scipy.sparse.eye_array(n, dtype=np.float32, format="csr"))
 
 
-def measured_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
+def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
     """Return over how many edges a node's features reach the model's outputs; None if edges do not limit the reach.
 
     Parameters

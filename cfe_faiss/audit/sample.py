@@ -1,7 +1,7 @@
 """People whose decisions are tested, with their neighbours and closest pairs. Nothing here depends on the attribute."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.groups import Bins, Grouping, groupings
+from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows
+from cfe_faiss.audit.groups import Bins, Grouping, known_groups
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
@@ -38,11 +39,14 @@ class Sample:
         Unit rows, (n, d) float32.
     unfavourable
         Whether each person was decided unfavourably, (n,).
+    contrasts
+        Computed contrasts of :meth:`situation_contrast`, by k.
     """
 
     rows: Ints
     vectors: NDArray[np.float32]
     unfavourable: Bools
+    contrasts: dict[int, Floats] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -77,11 +81,8 @@ class Sample:
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest people of either group, (n, k), without the person."""
         positions = np.arange(len(self)) if positions is None else positions
-        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))[1]
-        is_self = found == positions[:, None]
-        is_self[~is_self.any(axis=1), -1] = True  # more than k identical people: drop the last one instead
-        others: Ints = found[~is_self].reshape(len(found), -1)
-        return others
+        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))
+        return drop_self(*found, positions)[1]
 
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""
@@ -105,10 +106,10 @@ class Sample:
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
-        if len(self) < 2:
-            return np.zeros(len(self))
-        near: Floats = self.unfavourable[self.neighbours(min(k, len(self) - 1))].mean(axis=1)
-        return self.unfavourable - near
+        if k not in self.contrasts:
+            near = self.neighbours(min(k, len(self) - 1)) if len(self) > 1 else np.arange(len(self))[:, None]
+            self.contrasts[k] = self.unfavourable - self.unfavourable[near].mean(axis=1)
+        return self.contrasts[k]
 
     @cached_property
     def evidence_contrast(self) -> Floats:
@@ -118,14 +119,39 @@ class Sample:
         return contrast
 
 
-def sample(finder: EvidenceFinder, rows: Ints, unfavourable: NDArray[np.int32]) -> Sample:
-    """Return a sample of rows of a finder. Its order depends on the set of rows, not on their order."""
-    width = finder.vectors.shape[1] * finder.vectors.itemsize
-    as_bytes = np.ascontiguousarray(finder.vectors[rows]).view(f"V{width}").ravel()
-    order = np.argsort(as_bytes, kind="stable")
-    order = order[np.random.default_rng(_SEED).permutation(len(rows))]
-    rows = rows[order]
-    return Sample(rows, finder.vectors[rows], np.isin(finder.labels[rows], unfavourable))
+@dataclass(frozen=True)
+class Samples:
+    """Samples of the people with a known value; attributes with the same people share one sample.
+
+    Attributes
+    ----------
+    rows
+        Row numbers in the finder, ascending, (n,) int64.
+    unfavourable
+        Numbers of the unfavourable classes.
+    """
+
+    finder: EvidenceFinder
+    rows: Ints
+    unfavourable: NDArray[np.int32]
+    by_people: dict[bytes, Sample] = field(default_factory=dict)
+
+    def of(self, group: Grouping) -> tuple[Sample, Ints]:
+        """Return the people whose code is not -1, and the code of each of them."""
+        known = group.codes != UNKNOWN
+        key = known.tobytes()
+        if key not in self.by_people:
+            self.by_people[key] = self._shuffle(self.rows[known])
+        people = self.by_people[key]
+        return people, group.codes[np.searchsorted(self.rows, people.rows)]
+
+    def _shuffle(self, rows: Ints) -> Sample:
+        """Return rows in an order that depends on the set of rows, not on their order."""
+        vectors, labels = self.finder.vectors, self.finder.labels
+        as_bytes = np.ascontiguousarray(vectors[rows]).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
+        order = np.argsort(as_bytes, kind="stable")
+        rows = rows[order[np.random.default_rng(_SEED).permutation(len(rows))]]
+        return Sample(rows, vectors[rows], np.isin(labels[rows], self.unfavourable))
 
 
 def question(
@@ -144,51 +170,23 @@ def question(
     rows = known_rows(finder, nodes)
     names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
     single, crossed = (names, []) if len(names) == 1 else ([], [names])
-    group = attribute_groups(finder, rows, single, bins, crossed)[0]
-    given, carries = carriers(values[0], group, values[1])
-    known = group.codes != UNKNOWN
-    people = sample(finder, rows[known], bad)
+    group = known_groups(attributes_of(finder), rows, single, bins, crossed)[0]
+    given, wanted = codes_of(values[0], group, values[1])
+    people, codes = Samples(finder, rows, bad).of(group)
+    carries = np.isin(codes, wanted)
     fields = {
         "attribute": group.name,
         "value": tuple(given),
         "unfavourable": tuple(finder.class_name(int(label)) for label in bad),
         "n_carriers": int(carries.sum()),
-        "n_others": int((known & ~carries).sum()),
-        "unknown": int((~known).sum()),
+        "n_others": int((~carries).sum()),
+        "unknown": len(rows) - len(people),
     }
-    return people, carries[np.searchsorted(rows, people.rows)], fields
+    return people, carries, fields
 
 
-def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
-    """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
-    members = finder.index.members().ids
-    rows = members if nodes is None else np.unique(finder.searched("nodes", nodes))
-    known: Ints = rows[finder.labels[rows] != UNKNOWN]
-    return known
-
-
-def attribute_groups(
-    finder: EvidenceFinder, rows: Ints, names: Sequence[str], bins: Bins, intersections: Sequence[Sequence[str]] = ()
-) -> list[Grouping]:
-    """Return the groups of rows by attribute and by intersection; the code of a missing value is -1.
-
-    Raises
-    ------
-    ValueError
-        If the finder has no attributes, or not these.
-    """
-    attributes = finder.attributes
-    if attributes is None:
-        raise ValueError("finder must know the attributes of its rows (features=...), got none")
-    of_rows = attributes.rows(rows)
-    groups = groupings(attributes, rows, names, bins, intersections)
-    for group, parts in zip(groups, [*((name,) for name in names), *intersections], strict=True):
-        group.codes[np.any([attributes[str(part)].missing[of_rows] for part in parts], axis=0)] = UNKNOWN
-    return groups
-
-
-def carriers(argument: str, group: Grouping, values: Any) -> tuple[list[str], Bools]:
-    """Return the names of some values of an attribute, and who carries one of them.
+def codes_of(argument: str, group: Grouping, values: Any) -> tuple[list[str], list[int]]:
+    """Return the names of some values of an attribute, and their codes.
 
     Raises
     ------
@@ -204,7 +202,7 @@ def carriers(argument: str, group: Grouping, values: Any) -> tuple[list[str], Bo
             known = ", ".join(group.values[:20])
             hint = did_you_mean(name, group.values)
             raise ValueError(f"{argument} must be among the values of {group.name!r} ({known}), got {name!r}{hint}")
-    return names, np.isin(group.codes, [group.values.index(name) for name in names])
+    return names, [group.values.index(name) for name in names]
 
 
 def _name(value: Any) -> str:

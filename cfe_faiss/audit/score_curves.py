@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping
-from cfe_faiss.audit.intervals import with_interval
-from cfe_faiss.audit.tables import Floats, Frame, stacked
+from cfe_faiss.audit.intervals import share_columns
+from cfe_faiss.audit.tables import Floats, Frame, stack
 from cfe_faiss.base.checks import as_array, as_count
 
 
@@ -74,8 +74,8 @@ def calibration_curves(
         some = np.flatnonzero(count)
         block = {"feature": group.name, "value": [group.values[cell // n_bins] for cell in some], "bin": some % n_bins}
         block |= {"count": count[some], "predicted": total[some] / count[some]}
-        blocks.append(block | with_interval("observed", right[some], count[some], confidence))
-    return stacked(blocks)
+        blocks.append(block | share_columns("observed", right[some], count[some], confidence))
+    return stack(blocks)
 
 
 def threshold_curves(
@@ -130,7 +130,7 @@ def threshold_curves(
             parts = {"rate": own, "tpr": own & (truth == 1), "fpr": own & (truth == 0)}
             columns = {"feature": group.name, "value": value, "threshold": points, "count": int(own.sum())}
             blocks.append(columns | {name: _share_from(prob[part], points) for name, part in parts.items()})
-    return stacked(blocks)
+    return stack(blocks)
 
 
 def _share_from(prob: Floats, points: Floats) -> Floats:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.audit.direct_test import verdict
 from cfe_faiss.audit.direction import DirectTest
+from cfe_faiss.audit.evidence import drop_self
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.sample import ANY_LABEL, Sample, question
 from cfe_faiss.audit.tables import Bools, Floats, Frame, data_frame, share
@@ -159,10 +160,7 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
     shares, similarities = [], {}
     for group, name in ((True, "protected"), (False, "rest")):
         only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
-        D, I = by_group.search(people.vectors[carriers], k + 1, params=only)
-        # Carriers are found in their own group: move them to the last column, which is dropped.
-        order = np.argsort(carriers[:, None] == I, axis=1, kind="stable")[:, :k]
-        D, I = np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+        D, I = drop_self(*by_group.search(people.vectors[carriers], k + 1, params=only), carriers)
         found = I >= 0
         n = columns[f"n_{name}"] = found.sum(axis=1)
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)

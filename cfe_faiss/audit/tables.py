@@ -1,7 +1,10 @@
 """Tables and results of the audits, and names of their array types."""
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -38,6 +41,16 @@ class TableResult:
         return self.table.copy()
 
 
+@cache
+def _limits() -> dict[str, list[str]]:
+    return tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
+
+
+def limits_of(*names: str) -> tuple[str, ...]:
+    """Return sentences of limits.toml, which say what the numbers of an audit do not show."""
+    return tuple(sentence for name in names for sentence in _limits()[name])
+
+
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
     """Return a DataFrame of columns or of rows. ImportError names the extra if pandas is missing."""
     with extra("audit"):
@@ -45,7 +58,7 @@ def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
     return pd.DataFrame(data, columns=None if columns is None else [*columns])
 
 
-def stacked(blocks: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> Frame:
+def stack(blocks: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> Frame:
     """Return one DataFrame of blocks of columns, in order. Without blocks it is empty and has ``columns``."""
     frames = [data_frame(block) for block in blocks]
     if not frames:

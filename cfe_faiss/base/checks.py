@@ -1,6 +1,7 @@
 """Checks of arguments: each returns an array or number, or raises an error that names the argument."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -144,7 +145,7 @@ def as_names(name: str, values: Any) -> tuple[str, ...]:
 def check_distinct(expectation: str, names: Sequence[str]) -> None:
     """Raise ValueError with the violated expectation if a name occurs twice."""
     if len(set(names)) < len(names):
-        twice = next(text for text in names if names.count(text) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{expectation}, got {twice!r} more than once")
 
 

@@ -92,7 +92,7 @@ def _read_text(path: Path) -> NDArray[np.float64]:
     with path.open(encoding="utf-8-sig") as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="loadtxt: input contained no data")  # an error follows below
         try:
-            if _are_numbers(file.readline().partition("#")[0].split(delimiter)):
+            if are_numbers(file.readline().partition("#")[0].split(delimiter)):
                 file.seek(0)
             table = np.loadtxt(file, delimiter=delimiter, ndmin=2)
         except ValueError as error:
@@ -102,7 +102,8 @@ def _read_text(path: Path) -> NDArray[np.float64]:
     return table
 
 
-def _are_numbers(fields: list[str]) -> bool:
+def are_numbers(fields: list[str]) -> bool:
+    """Return whether every field of a line is a number, and there is one."""
     try:
         return len([float(field) for field in fields]) > 0
     except ValueError:

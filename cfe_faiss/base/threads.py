@@ -33,8 +33,9 @@ _NATIVE = 10
 _LARGE = 1_000_000
 
 _lock = threading.Lock()
-_callers = 0
-_before: list[int] = []
+_limits: set[int] = set()  # ids of the limits of BLAS in force
+_setter: threading.Thread | None = None  # the thread that set the number of BLAS threads last
+_before: list[int] | None = None  # numbers of BLAS threads outside of all limits; None outside
 
 
 def num_threads(work: float = math.inf) -> int:
@@ -80,35 +81,61 @@ def _blas() -> ThreadpoolController:
     return libraries.select(filepath=paths)
 
 
-def _set_blas_threads(number: int | None) -> None:
-    """Set the number of BLAS threads of the process; None restores the previous numbers."""
+class _Limit:
+    """Limit of BLAS to one thread. An interrupt may skip the end of a block, but then the object dies and ends it."""
+
+    def start(self) -> None:
+        _limits.add(id(self))
+        _apply_limits()
+
+    def end(self) -> None:
+        _limits.discard(id(self))
+        _apply_limits()
+
+    def __del__(self) -> None:
+        if id(self) in _limits or not _is_settled():
+            self.end()
+
+
+def _apply_limits() -> None:
+    """Set the number of BLAS threads of the process that the limits in force ask for.
+
+    A new thread sets it: no interrupt reaches that thread. Also, threadpoolctl accepts numbers from one living thread
+    only.
+    """
+    if not _is_settled():
+        thread = threading.Thread(target=_set_blas_threads)
+        thread.start()
+        thread.join()
+
+
+def _is_settled() -> bool:
+    return bool(_limits) == (_before is not None)
+
+
+def _set_blas_threads() -> None:
+    global _before, _setter
     libraries = _blas().lib_controllers
-    numbers = [number] * len(libraries)
-    if number is None:
-        numbers[:] = _before
-    _before[:] = [library.num_threads for library in libraries]
-
-    def set_all() -> None:
-        for library, threads in zip(libraries, numbers, strict=True):
-            library.set_num_threads(threads)
-
-    # threadpoolctl accepts limits from one living thread of a process only. Another thread may end the limit than began
-    # it, so a new thread sets it each time and ends at once.
-    thread = threading.Thread(target=set_all)
-    thread.start()
-    thread.join()
+    with _lock:
+        if _setter is not None:
+            _setter.join()
+        _setter = threading.current_thread()
+        while not _is_settled():
+            numbers = [1] * len(libraries) if _before is None else _before
+            _before = [library.num_threads for library in libraries] if _before is None else None
+            for library, number in zip(libraries, numbers, strict=True):
+                library.set_num_threads(number)
 
 
 def _after_fork_in_child() -> None:
     """Drop the locks and limits of the parent's other threads: they do not exist in the child."""
-    global _lock, _callers
+    global _lock
     _native.after_fork_in_child()
     faiss.omp_set_num_threads(1)  # with more, OpenMP would wait for the parent's threads
     _lock = threading.Lock()
     tqdm.set_lock(threading.RLock())
-    if _callers:
-        _callers = 0
-        _set_blas_threads(None)
+    _limits.clear()
+    _apply_limits()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -130,20 +157,14 @@ def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread while at least one caller is inside.
 
     The limit belongs to the process, so nested and concurrent callers share it: the first sets it, the last restores
-    the previous number.
+    the previous number, even after an interrupt at any line.
     """
-    global _callers
-    with _lock:
-        if _callers == 0:
-            _set_blas_threads(1)
-        _callers += 1
+    limit = _Limit()
     try:
+        limit.start()
         yield
     finally:
-        with _lock:
-            _callers -= 1
-            if _callers == 0:
-                _set_blas_threads(None)
+        limit.end()
 
 
 def run(

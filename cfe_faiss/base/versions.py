@@ -40,7 +40,7 @@ def show_versions() -> None:
             "available": ", ".join(_native.available_levels()),
             "CFE_SIMD": os.environ.get("CFE_SIMD") or "not set",
         },
-        "Dependencies": {name: _installed(name) for name in _dependencies()},
+        "Dependencies": {name: _find_version(name) for name in _dependencies()},
         "Threads": threads,
     }
     for title, fields in sections.items():
@@ -65,7 +65,7 @@ def _dependencies() -> list[str]:
     return list(dict.fromkeys(re.split(r"[^\w.-]", requirement)[0] for requirement in used))
 
 
-def _installed(name: str) -> str:
+def _find_version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -44,10 +44,10 @@ def _write_by_group(
     """Write the table of an audit by groups."""
     index = read_index(arguments.index)
     check_nprobe(index, arguments.nprobe)
-    case = _known(arguments)
+    case = _read_known(arguments)
     found = function(
         EvidenceFinder.from_index(index, features=None if case is None else case.attributes),
-        nodes=Names(case.ids if case is not None and arguments.id else None).asked(arguments.nodes, index),
+        nodes=Names(case.ids if case is not None and arguments.id else None).find(arguments.nodes, index),
         **({} if case is None else _groups(arguments, as_attributes(case.attributes))),
         **options,
         nprobe=arguments.nprobe,
@@ -81,7 +81,7 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--runs must be at least 1, got {arguments.runs}")
     arguments.model = arguments.model or "gcn"
     case = read_case(arguments)
-    pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress="Comparing")
+    pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress=True)
     compare(index, case.labels)
     tuned = audit.fine_tune(
         replace(EvidenceFinder.from_index(index), model=case.model, data=case.data),
@@ -118,7 +118,7 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     return classes.y
 
 
-def _known(arguments: argparse.Namespace) -> Case | None:
+def _read_known(arguments: argparse.Namespace) -> Case | None:
     """Return the nodes' attributes and ids; None without a data set and a table."""
     if arguments.dataset is None:
         refuse(arguments, ("data_root",), "without --dataset")

@@ -14,7 +14,7 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli import own
-from cfe_faiss.cli.case import Case, left_out, read_case, table_finder
+from cfe_faiss.cli.case import Case, find_left_out, read_case, table_finder
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets.own import Ids
 from cfe_faiss.datasets.own.classes import read_labels
@@ -22,6 +22,7 @@ from cfe_faiss.datasets.own.graph import read_edges
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
+from cfe_faiss.finder.inputs import fill_index
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -103,16 +104,14 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
         if case.data.edge_index is None:
             finder = table_finder(arguments, case, nodes)
             _tell_removed(finder.removed)
-            index = _new_index(arguments, len(nodes), finder.vectors.shape[1])
-            return _filled(index, finder.vectors[nodes], finder.labels[nodes], nodes)
+            return _build_index(arguments, finder.vectors, finder.labels, nodes)
     vectors = _ks_vectors(arguments, _features(arguments, case), case.data.edge_index)
-    index = _new_index(arguments, len(nodes), vectors.shape[1])
-    return _filled(index, vectors[nodes], case.labels[nodes], nodes)
+    return _build_index(arguments, vectors, case.labels, nodes)
 
 
 def _features(arguments: argparse.Namespace, case: Case) -> Any:
     """Return the features without the attributes of --without; note their copies and proxies."""
-    names = left_out(case, arguments.without or ())
+    names = find_left_out(case, arguments.without or ())
     if not names:
         return case.data.x
     x, removed = leave_out(case.data, as_attributes(case.attributes), names)
@@ -141,7 +140,7 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
         if arguments.edges is not None:
             edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
         x = _ks_vectors(arguments, x, edges)
-    return _filled(_new_index(arguments, *x.shape), x, as_labels("predictions", labels, len(x)))
+    return _build_index(arguments, x, as_labels("predictions", labels, len(x)), np.arange(len(x)))
 
 
 def _tell_classes(names: Sequence[str]) -> None:
@@ -154,18 +153,13 @@ def _ks_vectors(arguments: argparse.Namespace, x: Any, graph: Any) -> NDArray[np
     return ks_vectors(x, graph, arguments.layers, arguments.alpha, directed=arguments.directed, progress=True)
 
 
-def _new_index(arguments: argparse.Namespace, n: int, d: int) -> EvidenceIndex:
-    index: Any = IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, n, d)
+def _build_index(
+    arguments: argparse.Namespace, vectors: NDArray[Any], labels: NDArray[np.int32], nodes: NDArray[np.int64]
+) -> EvidenceIndex:
+    d = vectors.shape[1]
+    index: Any = (
+        IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, len(nodes), d)
+    )
     if index.has_lists:
         index.cp.seed = arguments.seed
-    made: EvidenceIndex = index
-    return made
-
-
-def _filled(
-    index: EvidenceIndex, vectors: NDArray[np.float32], labels: NDArray[Any], ids: NDArray[np.int64] | None = None
-) -> EvidenceIndex:
-    if not index.is_trained:
-        index.train(vectors)
-    index.add_with_labels(vectors, labels, ids)
-    return index
+    return fill_index(index, vectors, labels, nodes)

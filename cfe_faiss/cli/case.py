@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def left_out(case: Case, names: Sequence[str]) -> list[str]:
+def find_left_out(case: Case, names: Sequence[str]) -> list[str]:
     """Return the attributes to leave out of the vectors. A column of many texts is not part of them.
 
     Raises
@@ -116,23 +116,25 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
         raise ValueError("--model has no effect with --predictions")
     if arguments.dataset is not None:
         own.refuse(arguments, [name for name in own.OPTIONS if name != "predictions"], "with --dataset")
-        return _of_dataset(arguments, predict)
-    own.refuse(arguments, ("data_root",), "with --features")
-    return _of_files(arguments, needed, predict=predict, encode=encode)
+        case = _of_dataset(arguments, predict)
+    else:
+        own.refuse(arguments, ("data_root",), "with --features")
+        case = _of_files(arguments, needed, predict=predict, encode=encode)
+    name = arguments.model or ("gcn" if arguments.dataset is not None else "")
+    if not predict or not name or case.predicted is not None:
+        return case
+    graph: Any = case.data if arguments.dataset is not None else case.data.to_pyg(arguments.seed)
+    model, predicted = train_model(name, graph, arguments.seed)
+    return replace(case, data=graph, predicted=predicted, model=model, model_name=name)
 
 
 def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     announce(arguments.dataset)
     data: Any = load(arguments.dataset, arguments.data_root, arguments.seed)
-    ids = Ids.of_rows(len(data.x))
-    if not predict:
-        return Case(data, None, data, ids)
-    if arguments.predictions is not None:
+    labels = None
+    if predict and arguments.predictions is not None:
         labels, _ = read_labels(arguments.predictions, len(data.x), data.class_names)
-        return Case(data, labels, data, ids)
-    name = arguments.model or "gcn"
-    model, predicted = trained(name, data, arguments.seed)
-    return Case(data, predicted, data, ids, model, name)
+    return Case(data, labels, data, Ids.of_rows(len(data.x)))
 
 
 def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict: bool, encode: bool) -> Case:
@@ -142,11 +144,7 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
     if not encode and not name:
         own.refuse(arguments, ("edges", "neighbours", "missing", "as_is"), "without --model")
     data = own.read(arguments, *needed, *(("edges", "truth") if name else ()), encode=encode or bool(name))
-    if not predict or not name:
-        return Case(data, data.predicted if predict else None, data.attributes, data.ids)
-    graph: Any = data.to_pyg(arguments.seed)
-    model, predicted = trained(name, graph, arguments.seed)
-    return Case(graph, predicted, data.attributes, data.ids, model, name)
+    return Case(data, data.predicted if predict else None, data.attributes, data.ids)
 
 
 def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
@@ -167,7 +165,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
     )
 
 
-def trained(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
+def train_model(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
     """Train a model on a graph; return it and its predictions."""
     from cfe_faiss import models
 

@@ -27,8 +27,8 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
         caliper=dict(_numbers("--caliper", arguments.caliper, attributes)),
         std_caliper=dict(_numbers("--std-caliper", arguments.std_caliper, attributes)),
         permitted={
-            name: _permitted(name, text, attributes)
-            for name, text in named("--permitted", arguments.permitted, attributes)
+            name: _parse_permitted(name, text, attributes)
+            for name, text in parse_named("--permitted", arguments.permitted, attributes)
         },
         target=None if target is None else [class_number(classes, "--target", text) for text in target],
         max_changed=arguments.max_changed,
@@ -38,7 +38,7 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
     )
 
 
-def named(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, str]]:
+def parse_named(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, str]]:
     """Yield name and rest of each "NAME=..."; a name may hold a "=", so the longest known name counts."""
     for text in texts or ():
         known = [name for name in attributes if text.startswith(f"{name}=")]
@@ -50,7 +50,7 @@ def named(option: str, texts: list[str] | None, attributes: Attributes) -> Itera
 
 
 def _numbers(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, float]]:
-    for name, text in named(option, texts, attributes):
+    for name, text in parse_named(option, texts, attributes):
         yield name, number(option, name, text)
 
 
@@ -62,7 +62,7 @@ def number(option: str, name: str, text: str) -> float:
         raise ValueError(f"{option} must be a number for {name}, got {text!r}") from None
 
 
-def _permitted(name: str, text: str, attributes: Attributes) -> Any:
+def _parse_permitted(name: str, text: str, attributes: Attributes) -> Any:
     """Return the range of "LOW:HIGH", of which one may be left out, or the values of "A,B,C"."""
     numeric = attributes[name].numbers is not None
     if numeric and ":" in text:

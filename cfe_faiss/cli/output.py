@@ -34,7 +34,7 @@ def announce(dataset: str) -> None:
         sys.stderr.write(f"Loading {dataset} ...\n")
 
 
-def described(fields: dict[str, Any]) -> str:
+def describe(fields: dict[str, Any]) -> str:
     """Return facts about an index file as text, one to a line."""
     lines = {name: value for name, value in fields.items() if name != "classes"}
     lines |= {f"class {label}": count for label, count in fields["classes"].items()}
@@ -60,7 +60,7 @@ def write(columns: Columns, style: str | None) -> None:
     elif sys.stdout.isatty():
         n = len(next(iter(columns.values())))
         some = {name: values[:_ROWS_ON_A_TERMINAL] for name, values in columns.items()}
-        fields = {name: _shown(name, values) for name, values in some.items()}
+        fields = {name: _show(name, values) for name, values in some.items()}
         print_table(fields, numeric={name for name, values in some.items() if values.dtype.kind in "iuf"})
         if n > _ROWS_ON_A_TERMINAL:
             note(f"the first {_ROWS_ON_A_TERMINAL:,} of {n:,} rows; --csv or --json writes all of them")
@@ -86,8 +86,8 @@ def _values(series: "pd.Series[Any]") -> NDArray[Any]:
 
 def _write_aligned(columns: Columns) -> None:
     widths = [_width(name, values) for name, values in columns.items()]
-    sys.stdout.write(_aligned(tuple(columns), widths))
-    sys.stdout.writelines(_aligned(row, widths) for row in _rows(columns, _shown))
+    sys.stdout.write(_align(tuple(columns), widths))
+    sys.stdout.writelines(_align(row, widths) for row in _rows(columns, _show))
 
 
 def _rows(columns: Columns, fields: Callable[[str, NDArray[Any]], list[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -108,7 +108,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _shown(name: str, values: NDArray[Any]) -> list[str]:
+def _show(name: str, values: NDArray[Any]) -> list[str]:
     """Return the fields of a table for people."""
     if name == "similarity":
         return [format_similarity(value) for value in values]
@@ -141,8 +141,8 @@ def _width(name: str, values: NDArray[Any]) -> int:
     extremes = values.dtype.kind in "iuf" and name != "similarity" and len(values)
     # The extremes of numbers are the longest; NaN is short.
     some = np.array([np.nanmin(values), np.nanmax(values)]) if extremes and not np.isnan(values).all() else values
-    return max(len(text) for text in (name, *_shown(name, some)))
+    return max(len(text) for text in (name, *_show(name, some)))
 
 
-def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
+def _align(row: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(f"{field:>{width}}" for field, width in zip(row, widths, strict=True)) + "\n"

@@ -102,7 +102,7 @@ class Names:
         """Return the names of classes, or their numbers."""
         return np.array(self.classes, object)[labels] if self.classes else labels
 
-    def asked(self, texts: Sequence[str] | None, index: EvidenceIndex) -> NDArray[np.int64] | None:
+    def find(self, texts: Sequence[str] | None, index: EvidenceIndex) -> NDArray[np.int64] | None:
         """Return the numbers of the nodes of --nodes, given one by one or in a file; None for all of the index."""
         if texts is None:
             return None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.case import Case, compare, read_case, trained
+from cfe_faiss.cli.case import Case, compare, read_case, train_model
 from cfe_faiss.cli.search import similarity64
 from cfe_faiss.files.format import read_index
 from cfe_faiss.files.pictures import write_picture
@@ -57,7 +57,7 @@ def _labels(case: Case, index: EvidenceIndex, arguments: argparse.Namespace) -> 
         return case.labels
     if len(members.ids) == n and members.ids[-1] == n - 1:
         return members.labels
-    _, predicted = trained("gcn", case.data, arguments.seed)
+    _, predicted = train_model("gcn", case.data, arguments.seed)
     compare(index, predicted)
     return predicted
 

@@ -13,8 +13,8 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
 from cfe_faiss.cli import own
-from cfe_faiss.cli.case import Case, class_number, left_out, read_case, table_finder
-from cfe_faiss.cli.constraints import constraints, named, number
+from cfe_faiss.cli.case import Case, class_number, find_left_out, read_case, table_finder
+from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
@@ -45,7 +45,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
             case.data,
             case.predicted if case.model is None else case.model,
             features=attributes,
-            without=left_out(case, arguments.without or ()),
+            without=find_left_out(case, arguments.without or ()),
             nodes=nodes,
             progress=True,
         )
@@ -57,7 +57,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError("--bins and --cut exclude each other")
     cuts = {
         name: [number("--cut", name, part) for part in text.split(",")]
-        for name, text in named("--cut", arguments.cut, attributes)
+        for name, text in parse_named("--cut", arguments.cut, attributes)
     }
     options: dict[str, Any] = {} if arguments.bins is None and not cuts else {"bins": arguments.bins or cuts}
     report = audit.report(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
-from cfe_faiss.cli.output import Columns, described, note, write
+from cfe_faiss.cli.output import Columns, describe, note, write
 from cfe_faiss.cli.own import Names, flag
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
@@ -29,7 +29,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     names = Names.read(arguments, index)
     known = index.members()
     # Without ids the search multiplies every pair once.
-    asked = names.asked(arguments.nodes, index)
+    asked = names.find(arguments.nodes, index)
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
     check_nprobe(index, arguments.nprobe)
@@ -41,21 +41,13 @@ def run_local(arguments: argparse.Namespace) -> None:
         found = finder.local(nodes, arguments.k, where=where, progress=True)
         D, I = found.similarity, found.evidence
     else:
-        D, I = index.search_stored(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress="Searching")
+        D, I = index.search_stored(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:
         note(f"fewer than {arguments.k} found for {short:,} of {len(nodes):,} nodes")
-    node, evidence = nodes[row], I[row, place]
-    columns: Columns = {
-        "node": names.nodes(node),
-        "evidence": names.nodes(evidence),
-        "rank": place + 1,
-        "similarity": _similarity(index, node, evidence, D[row, place]),
-        "node_label": names.labels(_labels(index, node)),
-        "evidence_label": names.labels(_labels(index, evidence)),
-    }
-    write(columns, arguments.format)
+    sides = {"node": nodes[row], "evidence": I[row, place]}
+    write(_columns(index, names, sides, D[row, place], rank=place + 1), arguments.format)
 
 
 def run_global(arguments: argparse.Namespace) -> None:
@@ -69,20 +61,28 @@ def run_global(arguments: argparse.Namespace) -> None:
     pairs: Pairs | PairEvidence
     options = {"exact": not arguments.approximate, "per_node": arguments.per_node}
     if conditions is None:
-        pairs = global_evidence(index, arguments.k, **options, progress="Comparing", nprobe=arguments.nprobe)
+        pairs = global_evidence(index, arguments.k, **options, progress=True, nprobe=arguments.nprobe)
     else:
         finder, where = conditions
         pairs = finder.top_pairs(arguments.k, **options, where=where, progress=True)
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
-    columns: Columns = {
-        "source": names.nodes(pairs.source),
-        "target": names.nodes(pairs.target),
-        "similarity": _similarity(index, pairs.source, pairs.target, pairs.similarity),
-        "source_label": names.labels(_labels(index, pairs.source)),
-        "target_label": names.labels(_labels(index, pairs.target)),
-    }
-    write(columns, arguments.format)
+    sides = {"source": pairs.source, "target": pairs.target}
+    write(_columns(index, names, sides, pairs.similarity), arguments.format)
+
+
+def _columns(
+    index: EvidenceIndex,
+    names: Names,
+    sides: dict[str, NDArray[np.int64]],
+    found: NDArray[np.float32],
+    **others: NDArray[Any],
+) -> Columns:
+    """Return ids, other columns, similarities and classes of the two sides of pairs."""
+    ids = {side: names.nodes(nodes) for side, nodes in sides.items()}
+    labels = {f"{side}_label": names.labels(_labels(index, nodes)) for side, nodes in sides.items()}
+    source, target = sides.values()
+    return {**ids, **others, "similarity": _similarity(index, source, target, found), **labels}
 
 
 def _conditions(
@@ -152,4 +152,4 @@ def run_info(arguments: argparse.Namespace) -> None:
         "unknown" if label == UNKNOWN else str(label): count
         for label, count in zip(classes.tolist(), counts.tolist(), strict=True)
     }
-    sys.stdout.write(json.dumps(fields, indent=2) + "\n" if arguments.format == "json" else described(fields))
+    sys.stdout.write(json.dumps(fields, indent=2) + "\n" if arguments.format == "json" else describe(fields))

@@ -63,7 +63,7 @@ def _widths(fields: Mapping[str, Sequence[str]], numeric: Set[str], width: int) 
 def _lines(fields: Mapping[str, Sequence[str]], numeric: Set[str], widths: Sequence[int]) -> Iterator[str]:
     header = [textwrap.wrap(name.replace("_", " "), width) for name, width in zip(fields, widths, strict=True)]
     rule = [["─" * width] for width in widths]
-    body = ([_folded(*cell) for cell in zip(row, widths, strict=True)] for row in zip(*fields.values(), strict=True))
+    body = ([_fold(*cell) for cell in zip(row, widths, strict=True)] for row in zip(*fields.values(), strict=True))
     for row in (header, rule, *body):
         for line in range(max(map(len, row))):
             parts = [cell[line] if line < len(cell) else "" for cell in row]
@@ -72,7 +72,7 @@ def _lines(fields: Mapping[str, Sequence[str]], numeric: Set[str], widths: Seque
             yield (" " * _GAP).join(blank + part if name in numeric else part + blank for name, blank, part in aligned)
 
 
-def _folded(text: str, width: int) -> list[str]:
+def _fold(text: str, width: int) -> list[str]:
     lines = [""]
     for character in text:
         if _cells(lines[-1] + character) > width:
@@ -86,5 +86,5 @@ def _blocks(fields: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
     for number, row in enumerate(zip(*fields.values(), strict=True), 1):
         yield f"─ {number} ".ljust(width, "─")
         for name, field in zip(fields, row, strict=True):
-            for line, part in enumerate(_folded(field, max(width - indent, 1))):
+            for line, part in enumerate(_fold(field, max(width - indent, 1))):
                 yield f"{'' if line else name:<{indent}}{part}"

@@ -71,15 +71,19 @@ class SecondLevel:
     lists: NDArray[np.int64]
 
     @classmethod
-    def of(cls, means: NDArray[np.float32]) -> "SecondLevel":
-        """Cluster the means of lists, (lists, d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists."""
-        if len(means) < WORTH_CLUSTERS:
-            return cls.none(means.shape[1])
-        number, once = math.isqrt(len(means)), np.ones(len(means), np.float32)
-        centroids = spherical_kmeans(means, number, once, ClusteringParameters(), seed=0)
-        clusters = nearest_numbers(means, centroids)
+    def of(cls, centroids: NDArray[np.float32]) -> "SecondLevel":
+        """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists.
+
+        The centroids are those of the training, so the clusters do not depend on the rows and outlive a change.
+        """
+        centroids = centroids.reshape(-1, centroids.shape[-1])
+        if len(centroids) < WORTH_CLUSTERS:
+            return cls.none(centroids.shape[1])
+        number, once = math.isqrt(len(centroids)), np.ones(len(centroids), np.float32)
+        means = spherical_kmeans(centroids, number, once, ClusteringParameters(), seed=0)
+        clusters = nearest_numbers(centroids, means)
         order = np.argsort(clusters, kind="stable").astype(np.int64)
-        return cls(centroids, np.append(0, np.cumsum(np.bincount(clusters, minlength=len(centroids)))), order)
+        return cls(means, np.append(0, np.cumsum(np.bincount(clusters, minlength=len(means)))), order)
 
     @classmethod
     def none(cls, d: int) -> "SecondLevel":
@@ -146,11 +150,11 @@ class Routes:
         scan.centroids(by_list, class_starts, block_labels, means, class_means, num_threads(work))
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        second_level = SecondLevel.of(means)
+        second_level = SecondLevel.of(snapshot.centroids)
         return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, second_level)
 
     @classmethod
-    def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp]) -> "Routes":
+    def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp], second_level: SecondLevel) -> "Routes":
         """Merge the routes of the parts of an index. List j comes from part ``owners[j]``."""
         nlist = len(owners)
         means, filled = np.empty_like(parts[0].means), np.empty_like(parts[0].filled)
@@ -170,7 +174,7 @@ class Routes:
             lists[order],
             np.concatenate([part.class_means for part in parts])[order],
             np.concatenate([part.class_filled for part in parts])[order],
-            SecondLevel.of(means),
+            second_level,
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:

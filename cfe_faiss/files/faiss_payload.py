@@ -116,13 +116,19 @@ class _Bytes:
 
 
 def _read_flat(bytes_: _Bytes) -> Payload:
-    bytes_.expect(b"IxM2", "the index")
+    kind = bytes_.take(4)
+    if kind not in (b"IxFI", b"IxM2"):
+        raise DamageError(f"the index is {kind!r}, not b'IxFI' or b'IxM2'")
     d, ntotal, _ = bytes_.index_header("the index")
-    bytes_.flat_header(d, ntotal, "the index of the vectors")
+    if kind == b"IxM2":
+        bytes_.flat_header(d, ntotal, "the index of the vectors")
+    else:
+        bytes_.same("Q", d * ntotal, "the number of values in the index")
     start = bytes_.place
     bytes_.skip(4 * d * ntotal)
-    bytes_.same("Q", ntotal, "the number of ids")
-    bytes_.skip(8 * ntotal)
+    if kind == b"IxM2":
+        bytes_.same("Q", ntotal, "the number of ids")
+        bytes_.skip(8 * ntotal)
     return Payload(d, np.array([ntotal], np.int64), start)
 
 

@@ -32,11 +32,13 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 3
-_FIRST_VERSION = 2  # oldest readable version; its files have no checksum per list
+_VERSION = 4
+_FIRST_VERSION = 2
+"""Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
@@ -51,10 +53,10 @@ Source = Path | str
 
 def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
     """Write an evidence index, already checked by :func:`kind_of`, to an empty file."""
-    with index.reading():
+    with index.reading() as snapshot:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
-            arrays["list_checksums"] = index.snapshot().native.checksums().reshape(-1, 2)
+            arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
         faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
         _append_footer(file, kind_of(index), parameters, arrays)
         _check_written(file, source)
@@ -74,6 +76,7 @@ def read(
         arrays = {section["name"]: _read_section(file, section, mapped) for section in header["sections"]}
         _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
         validate.check_lists(payload, arrays)
+        validate.check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
         index = _from_faiss(file, KINDS[header["kind"]], read_stock)
     index.restore(header["parameters"], arrays, _row_check(header, payload, arrays, source))
     if mapped and "list_checksums" in arrays:
@@ -82,6 +85,7 @@ def read(
     if not mapped:
         with naming(source):
             validate.check_rows(index.storage())
+        index.prepare_again()
     return cast(EvidenceIndex, index)
 
 
@@ -182,9 +186,7 @@ def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], 
         stock = read_stock(file, cls)
     except RuntimeError as error:
         raise DamageError(f"FAISS does not read it: {error}") from error
-    evidence = cls.__new__(cls)
-    evidence.this = stock.this
-    return evidence
+    return adopt(stock, cls.__new__(cls))
 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     -----
     Mapping an inverted file takes O(lists) time. For a mapped exact index, FAISS reads all ids into a hash table.
     """
-    mapped, read_only = _understood(io_flags)
+    mapped, read_only = _parse_flags(io_flags)
     source = Path(path)
     with open_regular(source) as file:
         index = footer.read(file, source, partial(_read_stock, mapped=mapped), mapped=mapped)
@@ -158,7 +158,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 # --- FAISS's part -----------------------------------------------------------------------------------------------------
 
 
-def _understood(io_flags: int) -> tuple[bool, bool]:
+def _parse_flags(io_flags: int) -> tuple[bool, bool]:
     """Return whether to map the file, and whether the index is read-only."""
     # IO_FLAG_MMAP has several bits, including the bit of IO_FLAG_SKIP_IVF_DATA.
     by_lists = io_flags & faiss.IO_FLAG_MMAP == faiss.IO_FLAG_MMAP

@@ -38,9 +38,9 @@ def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     check_owner(target, overwrite=overwrite)
     _remove_stale(target)
     name = _temporary_name(target)
-    file, has_name = _without_name(target), False
+    file, has_name = _open_unnamed(target), False
     if file is None:
-        file, has_name = _with_name(name, target), True
+        file, has_name = _open_named(name, target), True
     try:
         with file:
             yield file
@@ -58,12 +58,12 @@ def _temporary_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
 
 
-def _without_name(target: Path) -> BinaryIO | None:
+def _open_unnamed(target: Path) -> BinaryIO | None:
     """Return an unnamed file in the folder of ``target``, or None if the system does not support these."""
     if not hasattr(os, "O_TMPFILE") or not _FILES.is_dir():
         return None
     try:
-        return _locked(os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666))
+        return _open_locked(os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666))
     except OSError:
         return None
 
@@ -77,16 +77,16 @@ def _give_name(file: BinaryIO, name: Path) -> None:
         os.close(folder)
 
 
-def _with_name(name: Path, target: Path) -> BinaryIO:
+def _open_named(name: Path, target: Path) -> BinaryIO:
     try:
-        return _locked(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+        return _open_locked(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
     except OSError as error:
         raise type(error)(
             error.errno, f"cannot write into the folder of the file: {error.strerror}", str(target)
         ) from error
 
 
-def _locked(descriptor: int) -> BinaryIO:
+def _open_locked(descriptor: int) -> BinaryIO:
     """Return a file that holds a lock while it is open, which marks it as being written."""
     with suppress(OSError):  # some file systems do not support locks
         lock(descriptor, wait=False)

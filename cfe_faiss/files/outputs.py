@@ -67,13 +67,16 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
 
 def check_not_mapped(paths: Iterable[Path]) -> None:
     """Raise ValueError if this process maps one of the files. Only Linux lists mapped files; others are not checked."""
-    mapped = set()
-    for line in _MAPS.read_bytes().splitlines() if _MAPS.exists() else ():
-        with suppress(OSError, IndexError):  # a removed file; an anonymous map
-            mapped.add(Path(os.fsdecode(line.split(maxsplit=5)[5])).stat()[1:3])
+    files = {}
     for path in paths:
-        if path.exists() and path.stat()[1:3] in mapped:
-            raise ValueError(f"{path} is mapped into memory: choose another output, or release what maps it")
+        with suppress(OSError):  # it does not exist, or another writer has removed it meanwhile
+            files[path.stat()[1:3]] = path
+    lines = _MAPS.read_bytes().splitlines() if files and _MAPS.exists() else []
+    names = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+    for name in names:
+        with suppress(OSError):  # a removed file, or memory that is not a file
+            if mapped := files.get(Path(os.fsdecode(name)).stat()[1:3]):
+                raise ValueError(f"{mapped} is mapped into memory: choose another output, or release what maps it")
 
 
 def is_one_of(path: Path, others: Iterable[Path]) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import adopt
 
 _SOURCE = "data"
 
@@ -75,7 +76,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) 
     ValueError
         If ``data`` is not an evidence index, is damaged, or has another format version.
     """
-    return footer.read(cast(BinaryIO, _Memory(_as_bytes(data))), _SOURCE, _read_stock)
+    return footer.read(io.BytesIO(_as_bytes(data).tobytes()), _SOURCE, _read_stock)
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
@@ -116,40 +117,8 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
         clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
     copy = cls.__new__(cls)
-    copy.this = clone.this
-    copy.restore(parameters, arrays)
+    adopt(clone, copy).restore(parameters, arrays)
     return cast(EvidenceIndex, copy)
-
-
-# --- in-memory file ---------------------------------------------------------------------------------------------------
-
-
-class _Memory(io.RawIOBase):
-    """Read-only file over bytes in memory, without a copy."""
-
-    def __init__(self, data: NDArray[np.uint8]) -> None:
-        self._data, self._place = data, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
-        self._place = start + offset
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = np.frombuffer(buffer, np.uint8)
-        found = self._data[self._place : self._place + len(wanted)]
-        wanted[: len(found)] = found
-        self._place += len(found)
-        return len(found)
 
 
 def _as_bytes(data: Any) -> NDArray[np.uint8]:

@@ -1,15 +1,17 @@
 """Validation of the footer of an index file, so that searches only see valid data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import DamageError, Payload
-from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot, check_references
 
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
@@ -31,6 +33,9 @@ _LISTS = {
     "region_starts": "<i8",
     "region_lists": "<i8",
     "list_checksums": "<u4",
+    "calibrations": "<f8",
+    "calibration_starts": "<i8",
+    "calibration_classes": "<f8",
 }
 _SECTIONS = {
     _FLAT: {"labels": "<i4"},
@@ -38,16 +43,27 @@ _SECTIONS = {
     "EvidenceIVFScalarQuantizer": _LISTS,
     _PQ: _LISTS | {"vectors": "<f4"},
 }
-_SEARCH: dict[str, type] = {"theta": float, "weighted": bool, "complete": bool, "routing": str}
+_SEARCH: dict[str, type] = {"theta": float, "weighted": bool, "complete": bool, "routing": str, "choice": str}
+_CHOICES = ("", "float/float", "float/byte", "byte/float", "byte/byte")
 _PARAMETERS: dict[str, dict[str, type]] = {
     _FLAT: {},
     "EvidenceIVF": _SEARCH,
     "EvidenceIVFScalarQuantizer": _SEARCH,
     _PQ: _SEARCH | {"k_factor": float},
 }
-SINCE_VERSION = {"list_checksums": 3}
-"""Sections that files of earlier versions do not have."""
-ON_OPENING = ("centroids", "reference_starts", "list_checksums")
+SINCE_VERSION = {
+    "list_checksums": 3,
+    **dict.fromkeys(("choice", "calibrations", "calibration_starts", "calibration_classes"), 4),
+}
+"""Sections and parameters that files of earlier versions do not have."""
+ON_OPENING = (
+    "centroids",
+    "reference_starts",
+    "list_checksums",
+    "calibrations",
+    "calibration_starts",
+    "calibration_classes",
+)
 """Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
 VECTORS = ("vectors",)
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
@@ -63,17 +79,23 @@ def check_header(header: dict[str, Any], end: int) -> None:
     payload = _taken(header, "payload", dict)
     for name in ("size", "crc32", "structure_crc32"):
         _natural(payload, name)
-    _check_parameters(_taken(header, "parameters", dict), _PARAMETERS[kind])
+    of_version = partial(_since, header["version"])
+    _check_parameters(_taken(header, "parameters", dict), of_version(_PARAMETERS[kind]))
     sections = _taken(header, "sections", list)
     names = [_taken(section, "name", str) for section in sections]
-    wanted = [name for name in _SECTIONS[kind] if header["version"] >= SINCE_VERSION.get(name, 0)]
+    wanted = of_version(_SECTIONS[kind])
     if sorted(names) != sorted(wanted):
-        raise DamageError(f"it has the sections {names}, not {wanted}")
+        raise DamageError(f"it has the sections {names}, not {[*wanted]}")
     place = payload["size"]
     for name, section in zip(names, sections, strict=True):
         place = _check_section(section, name, _SECTIONS[kind][name], place)
     if place > end:
         raise DamageError(f"its sections end at byte {place}, beyond its header at {end}")
+
+
+def _since(version: int, items: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the items that files of this version have."""
+    return {name: kind for name, kind in items.items() if version >= SINCE_VERSION.get(name, 0)}
 
 
 def _taken(mapping: Any, name: str, kind: type) -> Any:
@@ -101,6 +123,8 @@ def _check_parameters(parameters: dict[str, Any], kinds: Mapping[str, type]) -> 
         raise DamageError(f"its k_factor is {parameters['k_factor']}, not in [1, 1e9]")
     if "routing" in kinds and parameters["routing"] not in ("evidence", "nearest"):
         raise DamageError(f"its routing is {parameters['routing']!r}, not 'evidence' or 'nearest'")
+    if parameters.get("choice", "") not in _CHOICES:
+        raise DamageError(f"its choice is {parameters['choice']!r}, not one of {_CHOICES}")
 
 
 def _check_section(section: dict[str, Any], name: str, dtype: str, place: int) -> int:
@@ -140,6 +164,10 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
         wanted["region_lists"] = (lists if clusters else 0,)
         if "list_checksums" in got:
             wanted["list_checksums"] = (nlist, 2)
+        if "calibrations" in got:
+            number, classes = (*got["calibrations"], 0)[0], (*got["calibration_classes"], 0)[0]
+            wanted["calibrations"], wanted["calibration_classes"] = (number, 4), (classes, 3)
+            wanted["calibration_starts"] = (number + 1,)
     for name, shape in wanted.items():
         if got[name] != shape:
             raise DamageError(f"its section {name!r} has shape {got[name]}, not {shape}")
@@ -157,17 +185,43 @@ def check_lists(payload: Payload, arrays: Arrays) -> None:
         raise DamageError("the lists of its supplementary partitions do not hold each vector once")
 
 
+def check_calibrations(arrays: Arrays, nlist: int) -> None:
+    """Raise DamageError unless the calibrations are valid for an index with ``nlist`` lists in all partitions."""
+    if "calibrations" not in arrays:
+        return
+    made, starts, classes = (arrays[name] for name in ("calibrations", "calibration_starts", "calibration_classes"))
+    k, recall, batched, other = made.T
+    label, nprobe, reached = classes.T
+    lists = np.concatenate([other, nprobe])
+    whole = np.concatenate([k, lists, label])
+    valid = (
+        starts[0] == 0
+        and starts[-1] == len(classes)
+        and (starts[1:] >= starts[:-1]).all()
+        and np.isfinite(whole).all()
+        and (whole == np.floor(whole)).all()
+        and (k >= 1).all()
+        and (k <= 1 << 62).all()
+        and ((recall > 0) & (recall < 1)).all()
+        and ((batched == 0) | (batched == 1)).all()
+        and ((lists >= 1) & (lists <= nlist)).all()
+        and ((label >= 0) & (label < _MAX_LABEL)).all()
+        and ((reached >= 0) & (reached <= 1)).all()
+    )
+    if not valid:
+        raise DamageError("its calibrations are not valid")
+
+
 def check_row_sections(payload: Payload, arrays: Arrays) -> None:
     """Raise DamageError unless labels and references are valid; O(partitions * n)."""
     labels, n = arrays["labels"], payload.ntotal
     if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
         raise DamageError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
     falls = np.flatnonzero(labels[1:] < labels[:-1]) + 1
-    if not np.isin(falls, np.cumsum(payload.sizes)).all():
+    if "centroids" in arrays and not np.isin(falls, np.cumsum(payload.sizes)).all():
         raise DamageError("its labels are not in ascending order within each list")
-    for rows in arrays.get("references", ()):
-        if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
-            raise DamageError("the lists of its supplementary partitions do not hold each vector once")
+    with as_damage():
+        check_references(arrays.get("references", np.empty((0, n), np.int32)), n)
 
 
 def check_routes(arrays: Arrays) -> None:
@@ -190,12 +244,14 @@ def check_routes(arrays: Arrays) -> None:
 
 def check_rows(storage: Snapshot) -> None:
     """Raise DamageError unless all ids are distinct and valid, and all vectors unit or zero; O(n (d + log n))."""
-    ids = storage.ids()
+    with as_damage():
+        storage.check()
+
+
+@contextmanager
+def as_damage() -> Iterator[None]:
+    """Convert a ValueError into a DamageError."""
     try:
-        ordered = np.sort(as_ids("ids", ids))
+        yield
     except ValueError as error:
         raise DamageError(str(error)) from error
-    if (ordered[1:] == ordered[:-1]).any():
-        raise DamageError("its ids are not distinct")
-    if storage.first_not_unit() >= 0:
-        raise DamageError("its vectors are not of length 1")

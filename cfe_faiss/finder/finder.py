@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
     attributes_given,
     check_data,
-    filled,
+    fill_index,
     is_model,
     of_type,
     probabilities_of,
@@ -37,7 +37,7 @@ from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Query
 
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
@@ -294,7 +294,7 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            filled(index, vectors, predicted.labels, searched),
+            fill_index(index, vectors, predicted.labels, searched),
             graph,
             attributes,
             truth_of(data, n),
@@ -371,7 +371,7 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            filled(index, vectors, predicted.labels, searched),
+            fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
             truth=None if truth is None else true_classes(truth, n, predicted, class_names),
             class_names=predicted.class_names,
@@ -458,7 +458,7 @@ class EvidenceFinder:
         n = len(parts["labels"])
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
         files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
-        return cls(index=filled(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
+        return cls(index=fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
     def from_index(
@@ -555,32 +555,26 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        if where is not None:
-            _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
-        effort = self.index.effort_of(nprobe, recall, bool(exact), memory)
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
-        if recall is None and nprobe is None and exact is None and where is None:
-            exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
-            effort = self.index.effort_of(None, recall, exact, memory)
-        wanted, title = (None if nodes is None else ids), "Searching" if progress else None
-        of_classes: dict[int, float] | None = dict.fromkeys(
-            np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
-        )
+        query = Query(as_count("k", k), ids=None if nodes is None else ids)
         if where is not None:
-            conditions = _numbered(where, self.class_names)
-            query = Query(as_count("k", k), ids=wanted, where=conditions, attributes=self.attributes, graph=self.graph)
-            with self.index.reading():
-                asked = query.on(self.index.snapshot())
-                D, I = self.index.answer_on(asked.snapshot, asked, Effort(exact=True, memory=memory), title)
-            return LocalEvidence(ids, I, D, self.labels, 1.0, None, self, asked.missing, of_classes)
-        effort = self.index.settled(effort)
-        how: dict[str, Any] = {"recall": recall, "exact": bool(exact), "memory": memory}
-        D, I = self.index.search_stored(wanted, k, nprobe, **how, progress=title)
-        if not effort.exact:
-            of_classes = None if recall is None else self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
+            _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
+            exact, conditions = True, _number_target(where, self.class_names)
+            query = replace(query, where=conditions, attributes=self.attributes, graph=self.graph)
+        elif recall is None and nprobe is None and exact is None:
+            exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
+        effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
+        with self.index.reading() as snapshot:
+            queries = query.bind(snapshot)
+            D, I = self.index.answer_on(snapshot, queries, effort, progress)
+        by_class: dict[int, float] | None = None
+        if effort.exact:
+            by_class = dict.fromkeys(np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0)
+        elif recall is not None:
+            by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
-        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, self, {}, of_classes)
+        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, self, queries.missing, by_class)
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -610,14 +604,13 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        name = "Comparing" if progress else None
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
         known: dict[str, Any] = (
             {}
             if where is None
-            else {"where": _numbered(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
+            else {"where": _number_target(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
         )
-        pairs = global_evidence(self.index, k, per_node=per_node, progress=name, **effort, **known)
+        pairs = global_evidence(self.index, k, per_node=per_node, progress=progress, **effort, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
 
 
@@ -628,7 +621,7 @@ def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str
     return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
 
 
-def _numbered(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
+def _number_target(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
     return where.numbered(class_names)

@@ -71,7 +71,7 @@ def check_data(data: Any) -> None:
         )
 
 
-def filled(
+def fill_index(
     index: str | EvidenceIndex | None, vectors: NDArray[np.float32], labels: NDArray[np.int32], nodes: NDArray[np.int64]
 ) -> EvidenceIndex:
     """Return an index of some vectors, with their numbers as ids."""

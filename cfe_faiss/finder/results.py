@@ -75,7 +75,7 @@ class LocalEvidence:
         """
         row, place = np.nonzero(self.evidence >= 0)
         found = np.full(self.evidence.shape, np.nan)
-        found[row, place] = _known(self.finder).similarity64(self.nodes[row], self.evidence[row, place])
+        found[row, place] = _require_finder(self.finder).similarity64(self.nodes[row], self.evidence[row, place])
         return found
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
@@ -146,7 +146,7 @@ class PairEvidence:
 
     def similarity64(self) -> NDArray[np.float64]:
         """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
-        return _known(self.finder).similarity64(self.source, self.target)
+        return _require_finder(self.finder).similarity64(self.source, self.target)
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
@@ -176,7 +176,7 @@ class PairEvidence:
         return _frame({"similarity": similarity}, sides, self.labels, self.finder, attributes)
 
 
-def _known(finder: "EvidenceFinder | None") -> "EvidenceFinder":
+def _require_finder(finder: "EvidenceFinder | None") -> "EvidenceFinder":
     if finder is None:
         raise ValueError("the result must have a finder, which holds the vectors, got None")
     return finder

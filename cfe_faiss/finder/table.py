@@ -13,7 +13,7 @@ from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, assoc
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import as_dense, as_unit_rows, did_you_mean
 from cfe_faiss.base.extras import extra
-from cfe_faiss.datasets.own.classes import ordered_names
+from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
 from cfe_faiss.datasets.own.table import as_numbers, read_table
 from cfe_faiss.finder.inputs import is_model, probabilities_of
@@ -41,7 +41,7 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
     table, index = as_frame(frame)
     for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
         if isinstance(name, str):
-            known_column(argument, name, table)
+            check_column(argument, name, table)
     used = [name for name in (roles.id, roles.truth, model) if isinstance(name, str)]
     used += _column_names(roles.probabilities)
     known = [name for name in table.columns if name not in used]
@@ -49,24 +49,24 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
         raise ValueError(f"frame must have columns beside id, truth and predictions, got {', '.join(table.columns)}")
     attributes = as_attributes(table[known], "frame")
     sensitive = tuple(attributes.known("sensitive", name) for name in roles.sensitive)
-    removed = _removed(attributes, [*sensitive, *(attributes.known("without", name) for name in roles.without)])
+    removed = _find_removed(attributes, [*sensitive, *(attributes.known("without", name) for name in roles.without)])
     left_out = removed.columns if removed else ()
     ids = index if roles.id is None else as_row_ids("id", _column(table, roles.id), len(table))
     is_called = is_model(model)
     asked = [
-        known_column("feature_names_in_ of model", name, table) for name in getattr(model, "feature_names_in_", known)
+        check_column("feature_names_in_ of model", name, table) for name in getattr(model, "feature_names_in_", known)
     ]
     data = table[asked if is_called else known]
-    predicted, names, shares = _predicted(model, data, table, roles)
+    predicted, names, shares = _predict(model, data, table, roles)
     true = None if roles.truth is None else class_texts("truth", _column(table, roles.truth), len(table))
     if roles.class_names is not None:
         names = tuple(map(str, roles.class_names))
         predicted, true = _by_name(predicted, names), true and _by_name(true, names)
     elif true is not None:
-        names = (*names, *ordered_names(set(true) - {*names, ""}))
+        names = (*names, *sort_names(set(true) - {*names, ""}))
     labels = codes_of("model (the predictions)", predicted, names)
     truth = None if true is None else codes_of("truth", true, names)
-    vectors = encoded(table[[name for name in known if name not in left_out]], encoder, left_out)
+    vectors = encode_columns(table[[name for name in known if name not in left_out]], encoder, left_out)
     check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called)
     if shares is not None:  # classes that the model does not know have no probability
         shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
@@ -129,7 +129,7 @@ def _plain(column: Any) -> Any:
     return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
 
 
-def known_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
+def check_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
     """Return the name of a column; ValueError if there is none of this name."""
     if name not in table.columns:
         some = ", ".join(list(table.columns)[:20])
@@ -164,13 +164,13 @@ def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[s
         return _by_scores(as_predictions(model(given), len(frame), None, "the model's output"))
     texts = class_texts("the model's output", model.predict(given), len(frame))
     if not hasattr(model, "classes_"):
-        return texts, ordered_names(set(texts)), None
+        return texts, sort_names(set(texts)), None
     names = tuple(class_texts("model.classes_", model.classes_, len(model.classes_)))
     shares = np.asarray(model.predict_proba(given), np.float64) if hasattr(model, "predict_proba") else None
     return texts, names, shares
 
 
-def _predicted(
+def _predict(
     model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles
 ) -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
     """Return predicted classes as texts, all class names, and probabilities if they are known."""
@@ -183,12 +183,12 @@ def _predicted(
         texts, names, shares = _by_scores(as_predictions(values, len(table), class_names, argument))
     else:
         texts = class_texts(argument, values, len(table))
-        names = ordered_names(set(texts) - {""})
+        names = sort_names(set(texts) - {""})
     if "" in texts:
         raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
     given = roles.probabilities
     if given is not None:
-        columns = [known_column("probabilities", name, table) for name in _column_names(given)]
+        columns = [check_column("probabilities", name, table) for name in _column_names(given)]
         columns = list(names) if set(columns) == set(names) else columns
         order = names if class_names is None else tuple(map(str, class_names))
         shares = _as_probabilities(table[columns] if columns else given, len(table), order)
@@ -202,7 +202,7 @@ def _by_scores(found: Predictions) -> tuple[list[str], tuple[str, ...], NDArray[
     return [names[label] for label in found.labels.tolist()], names, probabilities_of(found)
 
 
-def _removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
+def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
     """Return the columns left out of the vectors, the given ones and their copies; None without names."""
     names = tuple(dict.fromkeys(given))
     rest = [name for name in attributes if name not in names]
@@ -271,7 +271,7 @@ def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> NDArr
     return np.array([places[text] for text in texts], np.int32)
 
 
-def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
+def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors of rows, made by ``encoder`` or the default encoder."""
     if not len(features.columns):
         raise ValueError(
@@ -284,7 +284,7 @@ def encoded(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> 
         told = [name for name in encoder.feature_names_in_ if name in left_out]
         if told:
             raise ValueError(f"encoder must not use columns of sensitive or without, got {told[0]!r}")
-        features = features[[known_column("encoder", name, features) for name in encoder.feature_names_in_]]
+        features = features[[check_column("encoder", name, features) for name in encoder.feature_names_in_]]
     return as_unit_rows("the encoded columns of frame", as_dense("the encoder's output", _transform(encoder)(features)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
 from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_unit_rows
+from cfe_faiss.base.threads import num_threads
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
-from cfe_faiss.rows.faiss_functions import Step, raw, setting
+from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.mapped import in_memory
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.selection import selected
+from cfe_faiss.search.selection import selected_rows
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,9 +35,9 @@ class EvidenceMixin(SearchingMixin):
     FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is derived from these
     two on first use and cached until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
-    Readers hold the read lock (:meth:`reading`) and take one :meth:`snapshot`. Writers hold the write lock
-    (:meth:`changing`) and pass the change to a :class:`cfe_faiss.index.transaction.Transaction`. It prepares the new
-    data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
+    Readers hold the read lock and get a snapshot: ``with index.reading() as snapshot``. Writers hold the write lock and
+    get a :class:`cfe_faiss.index.transaction.Transaction`: ``with index.changing() as transaction``. It prepares the
+    new data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
     """
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
@@ -71,12 +73,12 @@ class EvidenceMixin(SearchingMixin):
         """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
         raise NotImplementedError
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
-        """Remove the rows where ``gone``, (n,), is True; ``ids`` are the ids of the remaining rows."""
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        """Remove storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        """Replace the labels of all storage rows, (n,)."""
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
     def _emptying(self) -> list[Step]:
@@ -98,12 +100,12 @@ class EvidenceMixin(SearchingMixin):
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
         self._table, self._state, self.refusal, self.checks = table, None, "", None
 
-    def reading(self) -> Reading:
-        """Return a context manager that holds the read lock: the index does not change inside it."""
-        return self._lock.reading()
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot, which does not change inside."""
+        return self._lock.reading(self.snapshot)
 
     def snapshot(self) -> Snapshot:
-        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
+        """Return the current snapshot; the caller holds the lock."""
         id_map.check_unchanged(self.ntotal, len(self._table))
         state = self._state
         if state is not None and self._unchecked is None and self._is_current(state):
@@ -124,31 +126,33 @@ class EvidenceMixin(SearchingMixin):
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
-        with self._lock.reading():
-            own = self.snapshot()
+        with self.reading() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
 
     @contextmanager
     def _unchanged(self, snapshot: Snapshot) -> Iterator[None]:
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
-        with self._lock.reading():
-            if self.snapshot().native is not snapshot.native:
+        with self.reading() as now:
+            if now.native is not snapshot.native:
                 raise RuntimeError("the index has changed since storage() was called; call it again")
             yield
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
-        with self._lock.reading():
-            return self.snapshot().members
+        with self.reading() as snapshot:
+            return snapshot.members
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def changing(self) -> Writing:
-        """Return a context manager that holds the write lock; raise RuntimeError if the index is read-only."""
+    def changing(self) -> Writing[Transaction]:
+        """Return a context manager that holds the write lock and returns a :class:`Transaction`.
+
+        Raise RuntimeError if the index is read-only.
+        """
         if self.refusal:
             raise RuntimeError(self.refusal)
-        return self._lock.writing()
+        return self._lock.writing(partial(Transaction, self))
 
     def _forgetting(self) -> list[Step]:
         """Return the steps that drop derived data."""
@@ -167,7 +171,16 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        commit(self._table, change, lists, *new, self._forgetting_lists(change.lists()) + before, undo, after)
+        commit(
+            self._table,
+            change,
+            lists,
+            *new,
+            self._forgetting_lists(change.lists()) + before,
+            undo,
+            after,
+            num_threads(),
+        )
 
     def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors with the classes that the model predicts for them.
@@ -179,7 +192,8 @@ class EvidenceMixin(SearchingMixin):
         labels
             Predicted class of each, (n,) integers >= 0.
         ids
-            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default ntotal, ntotal + 1, ...
+            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
+            largest stored id, or from 0.
 
         Raises
         ------
@@ -199,13 +213,13 @@ class EvidenceMixin(SearchingMixin):
         self._add(X, id_map.unknown_labels(len(X)), ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
-        """Add vectors of unknown class with ids ntotal, ntotal + 1, ...; see :meth:`add_with_ids`."""
+        """Add vectors of unknown class with default ids, after the largest stored id; see :meth:`add_with_ids`."""
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
         self._add(X, id_map.unknown_labels(len(X)), None)
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
-        with self.changing():
-            Transaction(self).insert(X, labels, ids)
+        with self.changing() as transaction:
+            transaction.insert(X, labels, ids)
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Assign new classes to stored vectors, for example from another model. The clustering does not change.
@@ -222,8 +236,8 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If an argument is invalid. The index is then unchanged.
         """
-        with self.changing():
-            Transaction(self).relabel(id_map.relabelled(self.snapshot(), labels, ids))
+        with self.changing() as transaction:
+            transaction.relabel(*id_map.relabelled_rows(transaction.snapshot, labels, ids))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors and return their number.
@@ -240,11 +254,11 @@ class EvidenceMixin(SearchingMixin):
             If ``x`` has another type. The index is then unchanged.
         """
         x = self._without_callbacks(x, "x")
-        with self.changing():
-            gone = selected(x, self.snapshot(), "x")
-            if gone.any():
-                Transaction(self).remove(gone)
-        return int(gone.sum())
+        with self.changing() as transaction:
+            gone = selected_rows(x, transaction.snapshot, "x")
+            if len(gone):
+                transaction.remove(gone)
+        return len(gone)
 
     def reset(self) -> None:
         """Remove all vectors; a trained index stays trained."""
@@ -274,14 +288,14 @@ class EvidenceMixin(SearchingMixin):
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
                 (X, ids), labels = otherIndex._contents()
-                emptying = otherIndex._emptying()
+                emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
-                labels, emptying = id_map.unknown_labels(len(X)), [(raw.Index_reset, (otherIndex,))]
+                labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
-            Transaction(self).insert(rows, labels, shifted, emptying)
+            Transaction(self).insert(rows, labels, shifted, emptied)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
@@ -306,9 +320,8 @@ class EvidenceMixin(SearchingMixin):
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
-        with self._lock.reading():
-            snapshot = self.snapshot()
-            X = np.array(snapshot.rows(snapshot.members.find(key, name="key"))[0])
+        with self.reading() as snapshot:
+            X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
         found: NDArray[np.float32] = written("x", X, x)
         return found
 
@@ -347,8 +360,7 @@ class EvidenceMixin(SearchingMixin):
             If ``label`` is invalid.
         """
         wanted = as_labels("label", np.asarray([label]), 1)[0]
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        with self.reading() as snapshot:
             self._check_mapped()
             stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
             others = snapshot.ids()[snapshot.labels != wanted]
@@ -362,10 +374,10 @@ class EvidenceMixin(SearchingMixin):
             return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state of :meth:`__getstate__`."""
-        self.this = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)).this
+        """Restore the state of :meth:`__getstate__`; raise ValueError if it is not valid."""
+        adopt(faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)), self)
         self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
-        self.snapshot()  # caches the addresses of the lists
+        self.snapshot().check()
 
     def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors of unknown class, given as codes of ``sa_encode``.

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.base.checks import as_count, as_matrix
+from cfe_faiss._native import FaissLists, Table, call_steps
+from cfe_faiss.base.checks import as_array, as_count, as_labels, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
-from cfe_faiss.rows.faiss_functions import Step, list_of, raw, setting, total
-from cfe_faiss.rows.layout import stable_order
-from cfe_faiss.rows.snapshot import Snapshot
-
-_UNSORTED = 8
-"""One row of so many may lie where it was added, in place of where its label belongs."""
+from cfe_faiss.rows import faiss_functions as steps_of
+from cfe_faiss.rows.faiss_functions import Step, VirtualMethods, list_of, setting
+from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
 
 
-class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
+class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.IndexIDMap2):  # type: ignore[misc]
     """Exact index of counterfactual evidence over inner products of unit vectors.
 
-    A subclass of ``faiss.IndexIDMap2`` over a ``faiss.IndexFlatIP``. Rows are sorted by label, except for a few that
-    were added last. The query's class is thus one contiguous range of rows to skip, and the search is one matrix
-    product over the remaining rows (the paper's LocalCE-B).
+    While its ids are 0, 1, ... in the order of the vectors, FAISS's part is a ``faiss.IndexFlatIP``, and FAISS's code
+    may use the index as one: as a coarse quantizer, in ``IndexRefine``, in ``IndexPreTransform`` and so on. Other ids,
+    given or left over by a removal, make FAISS's part a ``faiss.IndexIDMap2`` over the ``IndexFlatIP``, for good. The
+    index then works in wrappers that only search; constructors of FAISS's indexes that read vectors by position raise
+    RuntimeError.
 
     Parameters
     ----------
@@ -46,13 +46,21 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     array([[0.8, 0. ]], dtype=float32)
     """
 
-    _stock = faiss.IndexIDMap2
-    _sorted: int = 0  # number of leading rows that are sorted by label
+    _stock = faiss.Index
+    _flat: Any = None  # FAISS's IndexFlatIP with the vectors
+    _id_map: Any = None  # FAISS's IndexIDMap2 over it; None while ids are row numbers
+    _row_ids: Any = None  # id of each row, in a vector of FAISS
+    _address: int = 0  # of the vectors
 
     def __init__(self, d: int) -> None:
-        super().__init__(faiss.IndexFlatIP(as_count("d", d)))
-        self._set_up(_table_of(self.d, 0, None))
-        self._sorted = 0
+        faiss.IndexFlatIP.__init__(self, as_count("d", d))
+        self._hold(None)
+
+    def _hold(self, labels: NDArray[np.int32] | None) -> None:
+        """Set up the index for the rows in FAISS's part, whose labels are given."""
+        self._flat, self._id_map = steps_of.flat_parts(self)
+        self._row_ids = steps_of.numbers(self.ntotal) if self._id_map is None else self._id_map.id_map
+        self._set_up(_table_of(self.d, self.ntotal, labels))
 
     def __repr__(self) -> str:
         return f"IndexEvidenceFlat(d={self.d}, ntotal={self.ntotal})"
@@ -60,10 +68,16 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     # --- storage ----------------------------------------------------------------------------------------------------
 
     def _new_snapshot(self) -> Snapshot:
-        return Snapshot(self._table.rows_in_runs(self._faiss_lists(), self.d), self.d)
+        if self._state is not None:
+            raise RuntimeError("the vectors were changed by other means than the methods of this index; make it anew")
+        self._address, lists = steps_of.address_of(self._flat), self._faiss_lists()
+        return Snapshot(self._table.unsorted_rows(lists, self.d), self.d, lookup=partial(self._table.rows_of, lists))
+
+    def _is_current(self, snapshot: Snapshot) -> bool:
+        return self._address == steps_of.address_of(self._flat)
 
     def _faiss_lists(self) -> FaissLists:
-        return list_of(self)
+        return list_of(self._flat, self._row_ids)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -76,65 +90,75 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         also: list[Step],
     ) -> None:
         n = len(self._table)
-        sort = _UNSORTED * (n + len(X) - self._sorted) > n + len(X)
-        pointers = faiss.swig_ptr(X), faiss.swig_ptr(ids)
+        id_map, switching = self._map_for(ids, n)
+        if id_map is None:
+            row_ids, adding = self._row_ids, steps_of.adding(self._flat, self._row_ids, X)
+        else:
+            row_ids, adding = id_map.id_map, steps_of.adding_with_ids(id_map, X, ids)
         self._commit(
-            self._table.appending(labels, sort),
-            lists,
+            self._table.appending(labels),
+            list_of(self._flat, row_ids),
             (X.view(np.uint8), ids, None, None),
-            before=[(raw.IndexIDMap2_add_with_ids, (self, len(X), *pointers))],
-            undo=self._resizing(n),
-            after=also + ([setting(self, "_sorted", n + len(X)), self._mapping_ids()] if sort else []),
+            before=adding,
+            undo=steps_of.truncating(self._flat, row_ids, id_map, n),
+            after=[*switching, *also],
         )
 
-    def _mapping_ids(self) -> Step:
-        """Return the step that rebuilds FAISS's map from ids to rows; the number of ids must not grow."""
-        return raw.IndexIDMap2_construct_rev_map, (self,)
+    def _map_for(self, ids: NDArray[np.int64], first: int) -> tuple[Any, list[Step]]:
+        """Return the id map for rows ``first``, ... with these ids, or None, and the steps that install a new map."""
+        if self._id_map is not None or np.array_equal(ids, np.arange(first, first + len(ids))):
+            return self._id_map, []
+        refuse_position_readers()
+        new = steps_of.id_map_over(self._flat, self._row_ids)
+        values = {"_id_map": new, "_row_ids": new.id_map, **steps_of.identity(new)}
+        return new, [setting(self, name, value) for name, value in values.items()]
 
-    def _resizing(self, n: int) -> list[Step]:
-        """Return the steps that truncate FAISS's storage to the first n rows."""
-        flat = faiss.downcast_index(self.index)
-        return [
-            (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * 4 * self.d)),
-            (raw.Int64Vector_resize, (self.id_map, n)),
-            total(flat, n),
-            total(self, n),
-            self._mapping_ids(),
-        ]
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        change, lists = self._table.relabelling(rows, labels, sorted=False), self._faiss_lists()
+        self._commit(change, lists, (None, None, None, None), before=[], undo=[], after=also)
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        ids = np.delete(self.snapshot().row_ids, rows)
+        id_map, switching = self._map_for(ids, 0)
+        row_ids = self._row_ids if id_map is None else id_map.id_map
         self._commit(
-            self._table.relabelling(labels),
-            self._faiss_lists(),
+            self._table.removal(rows),
+            list_of(self._flat, row_ids),
             (None, None, None, None),
             before=[],
             undo=[],
-            after=[setting(self, "_sorted", len(labels)), self._mapping_ids(), *also],
-        )
-
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
-        kept = self._sorted - int(gone[: self._sorted].sum())
-        self._commit(
-            self._table.removal(gone.view(np.uint8)),
-            self._faiss_lists(),
-            (None, None, None, None),
-            before=[],
-            undo=[],
-            after=[*self._resizing(len(ids)), setting(self, "_sorted", kept), *also],
+            after=[*steps_of.truncating(self._flat, row_ids, id_map, len(ids)), *switching, *also],
         )
 
     def _emptying(self) -> list[Step]:
         return [
             *self._forgetting(),
-            (raw.IndexIDMap_reset, (self,)),
-            self._mapping_ids(),
+            *steps_of.truncating(self._flat, self._row_ids, self._id_map, 0),
             setting(self, "_table", _table_of(self.d, 0, None)),
-            setting(self, "_sorted", 0),
         ]
+
+    def permute_entries(self, perm: ArrayLike) -> None:
+        """Move the vector and label of row ``perm[i]``, a permutation of 0..ntotal-1, to row i.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            If ``perm`` is no permutation, or the index has ids of its own.
+        """
+        order = np.ascontiguousarray(as_array("perm", perm), np.int64)
+        with self.changing():
+            labels = self.snapshot().labels
+            if not np.array_equal(np.sort(order), np.arange(len(labels))):
+                raise ValueError(f"perm must be a permutation of {len(labels)} rows, got {order}")
+            if self._id_map is not None:
+                raise RuntimeError(f"permute_entries is for ids 0, 1, ..., got {self._id_map!r}")
+            table = _table_of(self.d, len(order), labels[order])
+            steps = [*self._forgetting(), *steps_of.permuting(self._flat, order), setting(self, "_table", table)]
+            call_steps(steps, [])
 
     # --- search ------------------------------------------------------------------------------------------------------
 
-    def _given(self, params: Any) -> Any:
+    def _copy_parameters(self, params: Any) -> Any:
         # FAISS's id map replaces the selector in the parameters during a search, so threads must not share them.
         return faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
 
@@ -142,30 +166,64 @@ class IndexEvidenceFlat(EvidenceMixin, faiss.IndexIDMap2):  # type: ignore[misc]
 
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
         """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
-        encoded: NDArray[np.uint8] = faiss.downcast_index(self.index).sa_encode(as_matrix("x", x, self.d), codes)
+        encoded: NDArray[np.uint8] = self._flat.sa_encode(as_matrix("x", x, self.d), codes)
         return encoded
 
     def sa_decode(self, codes: NDArray[np.uint8], x: Any = None) -> NDArray[np.float32]:
         """Decode codes, (n, 4 * d) uint8, to vectors, (n, d) float32."""
-        decoded: NDArray[np.float32] = faiss.downcast_index(self.index).sa_decode(codes, x)
+        decoded: NDArray[np.float32] = self._flat.sa_decode(codes, x)
         return decoded
+
+    def class_index(self, label: int) -> Any:
+        """Return a plain ``faiss.IndexIDMap2`` with copies of the vectors and ids of one class.
+
+        Parameters
+        ----------
+        label
+            Class, >= 0. A class without vectors gives an empty index.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``label`` is invalid.
+        """
+        wanted = as_labels("label", np.asarray([label]), 1)[0]
+        stock = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
+        with self.reading() as snapshot:
+            stock.add_with_ids(*snapshot.rows(np.flatnonzero(snapshot.labels == wanted)))
+        return stock
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
-        snapshot = self.snapshot()
-        if len(snapshot.starts) == 2:
-            return self, {}, {"labels": snapshot.labels}
-        rows = stable_order(snapshot.labels)  # files store rows sorted by label
-        in_order = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
-        in_order.add_with_ids(*snapshot.rows(rows))
-        return in_order, {}, {"labels": snapshot.labels[rows]}
+        return self, {}, {"labels": self.snapshot().labels}
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
-        self._set_up(_table_of(self.d, self.ntotal, arrays["labels"]))
-        self._sorted, self._unchecked = self.ntotal, check
+        labels = arrays["labels"]
+        stored = steps_of.stored_ids(self)
+        if stored is not None:
+            order = rows_by_id(stored)
+            if np.array_equal(stored[order], np.arange(len(order))) and steps_of.unwrap(self, order):
+                labels = labels[order]  # files of earlier versions hold the rows in another order
+            else:
+                refuse_position_readers()
+        self._hold(labels)
+        self._unchecked = check
+
+
+def refuse_position_readers() -> None:
+    """Make FAISS's constructors refuse indexes with ids of their own where they would be read by position."""
+    steps_of.check_constructors(_check_positions)
+
+
+def _check_positions(cls: type, argument: Any) -> None:
+    if isinstance(argument, IndexEvidenceFlat) and argument._id_map is not None:
+        raise RuntimeError(
+            f"{cls.__name__} reads vectors by position, and {argument!r} has ids other than 0, 1, ... in the order of "
+            "its vectors; make one without ids: add_with_labels(x, labels) to a new IndexEvidenceFlat"
+        )
 
 
 def _table_of(d: int, n: int, labels: NDArray[np.int32] | None) -> Table:

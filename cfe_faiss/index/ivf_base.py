@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import faiss
@@ -15,20 +18,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, raw, setting, total
-from cfe_faiss.rows.layout import Bytes, codes_of, list_sizes, stock_codes
+from cfe_faiss.rows import faiss_functions as steps_of
+from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
+from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
-from cfe_faiss.search.derived import Carried, Derived
+from cfe_faiss.search import answer as answers
+from cfe_faiss.search.blocks import Element
+from cfe_faiss.search.derived import Carried, Choice, Derived
+from cfe_faiss.search.query import Effort
+from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
+_DERIVED_AHEAD = 1 << 18
+"""Numbers in added vectors from which data is derived ahead. For fewer, the first query takes up to 3 ms longer."""
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
@@ -46,6 +56,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _centroids: NDArray[np.float32] | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
     _from_file: Routes | None = None  # class centroids read from the index file
+    _calibrations: Calibrations | None = None  # read from the index file
+    _pinned: Choice | None = None  # element types of the blocks
     _shared: Any = None  # quantizer shared with other indexes
 
     # Attributes of the FAISS base class.
@@ -109,6 +121,73 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
+    # --- first-use work ---------------------------------------------------------------------------------------------
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks for batched search: "float", "byte", or None to time both at the first search.
+
+        :meth:`prepare` measures and sets it; ``write_index`` keeps it. Setting it also selects byte blocks ("byte") or
+        the stored vectors ("float") for single queries. Results never depend on it. A processor without byte products
+        uses floats. Setting another value raises ValueError.
+        """
+        return None if self._pinned is None else self._pinned.batch
+
+    @choice.setter
+    def choice(self, value: Element | None) -> None:
+        if value not in (None, "float", "byte"):
+            raise ValueError(f"choice must be 'float', 'byte' or None, got {value!r}")
+        with self._lock.writing():
+            self._single, self._pinned = None, None if value is None else Choice(value, value)
+            if self._state is not None:
+                Derived.of(self._state).pin(self._pinned)
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now: class centroids, blocks, choice of :attr:`choice`, and calibration.
+
+        ``write_index`` keeps the results, so that the first search after :func:`cfe_faiss.read_index` is quick, too.
+        A later change keeps :attr:`choice`, and the data of unchanged lists after a small change, but not calibrations.
+
+        Parameters
+        ----------
+        k
+            Number of results per query, >= 1, for the calibration.
+        recall
+            Recall that later searches ask for, in (0, 1]; the number of lists that reaches it is measured, for single
+            queries and for all stored vectors. None skips the measurement.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or the index is empty.
+        """
+        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        with self.reading() as snapshot:
+            if snapshot.n == 0:
+                raise ValueError("the index must hold vectors, got an empty one")
+            self._pinned = Derived.of(snapshot).prepare()
+            for nq in (1, snapshot.n):
+                answers.calibration_for(snapshot, nq, k, effort)
+        self._search_one()
+
+    def prepare_again(self) -> None:
+        """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
+        if self._pinned is not None and not is_mapped(self):
+            with self.reading() as snapshot:
+                Derived.of(snapshot).prepare()
+            self._search_one()
+
+    def _search_one(self) -> None:
+        """Search a query as later ones are searched, which allocates the memory for it."""
+        self.answer_single(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
+
+    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+        """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
+        super()._add(X, labels, ids)
+        if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
+            with suppress(MemoryError), self.reading() as snapshot:  # the vectors are stored
+                _ = Derived.of(snapshot).single
+
     # --- codec ------------------------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, NDArray[np.float32]]:
@@ -151,7 +230,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         own = self.quantizer
         self.own_fields = False  # FAISS must not free a shared quantizer
         self._shared, self._centroids, self.quantizer = quantizer, centroids, quantizer
-        raw.delete_Index(own)
+        steps_of.free(own)
 
     def routes(self) -> Routes:
         """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""
@@ -163,10 +242,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._carried = self._from_file = self._single = None
+        self._carried = self._from_file = self._calibrations = self._pinned = self._single = None
 
     def _forgetting(self) -> list[Step]:
-        names = "_carried", "_from_file", "_single"
+        names = "_carried", "_from_file", "_calibrations", "_single"
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
     def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
@@ -178,9 +257,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [*self._forgetting(), setting(self, "_carried", carried)]
 
     def _new_snapshot(self) -> Snapshot:
-        table = self._table
+        table, lists, mapped = self._table, self._faiss_lists(), is_mapped(self)
         codec, levels = self._codec()
-        rows = table.rows(self._faiss_lists(), self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
+        rows = table.rows(lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
         if self.checks is not None:
             rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
@@ -192,10 +271,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self._all_centroids() if trained else np.zeros((self.partitions, self.nlist, self.d), np.float32),
             *(table.references() or (NO_REFERENCES, NO_STARTS)),
             self._pq_codes() if trained else None,
-            not is_mapped(self),
+            not mapped,
             self.is_trained,
+            None if mapped else partial(table.rows_of, lists),
         )
-        Derived(snapshot, self._from_file, self._carried)
+        derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
+        derived.calibrations |= self._calibrations or {}
         self._carried = None  # the snapshot owns it now and releases it early
         return snapshot
 
@@ -246,9 +327,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         lists = faiss.ArrayInvertedLists(nlist, self.code_size)
         kept = self.d if self._keeps_beside() else 0
         return [
-            (raw.Level1Quantizer_nlist_set, (self, nlist)),
-            (lists.this.disown, ()),
-            (raw.IndexIVF_replace_invlists, (self, lists, True)),
+            *steps_of.replacing_lists(self, lists),
             setting(
                 self,
                 "_table",
@@ -259,24 +338,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _training(self, centroids: NDArray[np.float32]) -> list[Step]:
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
         quantizer = faiss.downcast_index(self.quantizer)
-        trained: list[Step]
         if isinstance(quantizer, faiss.IndexFlat):
             fresh = faiss.IndexFlatIP(self.d)
             fresh.add(centroids[0])
-            trained = [
-                (raw.UInt8Vector_swap, (quantizer.codes.owned_data, fresh.codes.owned_data)),
-                # The wrapper caches size and address; this resize updates them and moves no data.
-                (raw.MaybeOwnedVectorUInt8_resize, (quantizer.codes, fresh.codes.size())),
-                total(quantizer, len(centroids[0])),
-                total(fresh, 0),  # keeps `fresh` alive until this step
-            ]
+            filling = steps_of.swapping_vectors(quantizer, fresh)
         else:  # a quantizer set by the user
-            rows = faiss.swig_ptr(np.ascontiguousarray(centroids[0]))
-            trained = [(raw.Index_reset, (quantizer,)), (raw.Index_add, (quantizer, len(centroids[0]), rows))]
+            filling = steps_of.filling(quantizer, np.ascontiguousarray(centroids[0]))
         read_only(centroids)
         return [
-            *trained,
-            *((raw.Index_is_trained_set, (one, True)) for one in (quantizer, self)),
+            *filling,
+            *steps_of.trained(quantizer, self),
             setting(self, "_supplementary", centroids[1:]),
             setting(self, "_centroids", centroids),
             *self._forgetting(),
@@ -329,12 +400,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             [total(self, len(self._table) + len(ids)), *after, *also],
         )
 
-    def _mapping(self, stored: NDArray[np.int64]) -> list[Step]:
+    def _mapping(self, ids_after: Callable[[], NDArray[np.int64]]) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
             return []
-        if kind == faiss.DirectMap.Array and not np.array_equal(np.sort(stored), np.arange(len(stored))):
+        stored = np.sort(ids_after()) if kind == faiss.DirectMap.Array else np.empty(0, np.int64)
+        if not np.array_equal(stored, np.arange(len(stored))):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
@@ -346,12 +418,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         anew = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
         places = self.direct_map
         if kind == faiss.DirectMap.Hashtable:
-            return [(raw.DirectMap_add_single_id, (places, i, 0, 0)) for i in ids.tolist()], anew, anew
+            return steps_of.mapping(places, ids.tolist()), anew, anew
         if not np.array_equal(np.sort(ids), np.arange(n, n + len(ids))):
             raise RuntimeError(
                 f"a direct map of type Array takes no other ids than {n} and on; set another type before"
             )
-        room = [(raw.Int64Vector_resize, (places.array, n + more)) for more in (len(ids), 0)]
+        room = [steps_of.resizing(places.array, n + more) for more in (len(ids), 0)]
         return room[:1], room[1:], anew
 
     def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
@@ -366,22 +438,24 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, labels: NDArray[np.int32], also: list[Step]) -> None:
-        lists = self._faiss_lists()
-        self._check_lists(lists)
-        mapping = self._mapping(self.snapshot().row_ids)
-        self._commit(self._table.relabelling(labels), lists, (None, None, None, None), [], [], [*mapping, *also])
+    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+        self._move(self._table.relabelling(rows, labels), [*self._mapping(self.snapshot().ids), *also])
 
-    def _remove(self, gone: NDArray[np.bool_], ids: NDArray[np.int64], also: list[Step]) -> None:
+    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+        left = total(self, len(self._table) - len(rows))
+        mapping = self._mapping(lambda: np.delete(self.snapshot().ids(), rows))
+        self._move(self._table.removal(rows), [left, *mapping, *also])
+
+    def _move(self, change: Change, after: list[Step]) -> None:
+        """Commit a change without new rows."""
         lists = self._faiss_lists()
-        self._check_lists(lists)
-        after = [total(self, len(ids)), *self._mapping(ids), *also]
-        self._commit(self._table.removal(gone.view(np.uint8)), lists, (None, None, None, None), [], [], after)
+        self._check_lists(lists, change)
+        self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
         return [
             *self._forgetting(),
-            (raw.IndexIVF_reset, (self,)),
+            *steps_of.emptying(self),
             setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
         ]
 
@@ -397,6 +471,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             "weighted": self.weighted,
             "complete": self.complete,
             "routing": self.routing,
+            "choice": "" if self._pinned is None else "/".join(self._pinned),
         }
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
@@ -409,6 +484,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
+        known = Derived.of(snapshot).calibrations if self._pinned else {}
+        arrays |= calibration_arrays(known, self.default_effort())
         return in_memory(self), parameters, arrays
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
@@ -424,6 +501,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._unchecked = check
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
+            if "choice" not in parameters:  # before version 4, lists were clustered by their means
+                clusters = SecondLevel.of(self._all_centroids())
+                self._from_file = replace(self._from_file, second_level=clusters)
+        if parameters.get("choice"):
+            self._pinned = Choice(*parameters["choice"].split("/"))
+            self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------
 

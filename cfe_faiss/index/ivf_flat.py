@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.layout import list_sizes
+from cfe_faiss.rows.faiss_functions import list_sizes
 
 
 class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]
@@ -22,8 +21,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
 
     A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition, with each vector
     stored once. Supplementary partitions store row numbers only. The memory is 4 * n * d bytes for vectors, 8 * n for
-    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, the first search
-    adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n if float blocks are faster; 2 GiB at most.
+    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, a large
+    :meth:`add_with_labels` or the first search adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n
+    if float blocks are faster; 2 GiB at most.
 
     Parameters
     ----------
@@ -143,7 +143,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
         units = as_unit_rows("ivf", X[order])
-        Transaction(index).append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
+        with index.changing() as transaction:
+            transaction.append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
         return index
 
     def __repr__(self) -> str:

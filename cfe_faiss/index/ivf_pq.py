@@ -16,7 +16,7 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.rows.faiss_functions import Step, raw, total
+from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
 from cfe_faiss.rows.layout import stock_codes
 from cfe_faiss.search.query import Effort
 
@@ -139,16 +139,16 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)
         aside.pq = self.pq
         aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
-        return [(raw.Float32Vector_swap, (self.pq.centroids, aside.pq.centroids)), total(aside, 0)]  # keeps it alive
+        return swapping_numbers(self.pq.centroids, aside.pq.centroids, aside)
 
     def _pq_codes(self) -> PqCodes:
         codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)
         centroids = np.ascontiguousarray(self._all_centroids()[0])
         return PqCodes(np.ascontiguousarray(codewords.transpose(0, 2, 1)), centroids)
 
-    def own_effort(self) -> Effort:
+    def default_effort(self) -> Effort:
         """Return the default effort of the index."""
-        return super().own_effort()._replace(k_factor=_checked(self.k_factor))
+        return super().default_effort()._replace(k_factor=_checked(self.k_factor))
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
         """Not supported: codes cannot be decoded exactly; use add_with_labels."""

@@ -13,7 +13,7 @@ from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.faiss_functions import Step, raw, total
+from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
 _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
@@ -119,4 +119,4 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)
         aside.sq = self.sq
         aside.sq.train(ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
-        return [(raw.Float32Vector_swap, (self.sq.trained, aside.sq.trained)), total(aside, 0)]  # keeps `aside` alive
+        return swapping_numbers(self.sq.trained, aside.sq.trained, aside)

@@ -1,6 +1,6 @@
 """Evidence through FAISS's own ``search``: parameters, and a view that leaves one class out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faiss
@@ -16,30 +16,31 @@ from cfe_faiss.search.selection import selector_of
 
 @dataclass(frozen=True)
 class EvidenceParameters:
-    """What turns ``index.search(x, k, params=...)`` into a search for evidence.
+    """Parameters that turn ``index.search(x, k, params=...)`` into a search for evidence.
 
     Attributes
     ----------
     labels
-        Predicted class of each query, (nq,), or one class for all of them. It is left out of the query's results.
+        Predicted class of each query, (nq,), or one class for all queries. The results exclude it.
     nprobe
-        Lists probed; by default the index's own ``nprobe``. The exact index has no lists.
+        Number of lists to probe; by default the ``nprobe`` of the index. Not for an index without lists, with ``where``
+        or in a range search.
     sel
-        Only vectors that it selects are evidence: a ``faiss.IDSelector`` of any kind, by id; a mask, (ntotal,) of bool,
-        of the stored vectors in ascending order of their ids (where ids are 0, 1, ... simply by id); or ids, (m,)
-        integers, a set or range of them, or one. Ids that are not stored are passed over.
+        Vectors that may be evidence: a ``faiss.IDSelector`` of any kind, by id; a mask, (ntotal,) of bool, of the
+        stored vectors in ascending order of their ids; or ids, (m,) integers, a set, a range or a single id. Ids that
+        are not stored are ignored.
     targets
-        Classes, (c,): only vectors of these are evidence. By default all known ones.
+        Classes, (c,), whose vectors may be evidence. By default all known classes.
     where
-        :class:`cfe_faiss.Constraints` that a query and its evidence must meet. The search is exact then, and
-        ``nprobe`` must be left out.
+        :class:`cfe_faiss.Constraints` that a query and its evidence must meet. Such a search is exact.
     attributes, graph
-        What the constraints are about, for every id of the index: see :func:`cfe_faiss.global_evidence`.
+        Attributes and graph that the constraints use, for every id of the index: see
+        :func:`cfe_faiss.global_evidence`.
     queries
-        Who the queries are, where constraints compare them with their evidence: stored ids, (nq,); or a table of their
-        attributes, whose row i is query i (then there can be no constraints on the graph).
+        Queries as stored ids, (nq,), or as a table of their attributes, whose row i is query i, for constraints that
+        compare them with their evidence. Constraints on the graph need ids.
     recall, exact, memory
-        As in ``search_evidence``.
+        As in ``search_evidence``. Not in a range search, except ``exact``; no ``recall`` with ``where``.
 
     Examples
     --------
@@ -79,16 +80,22 @@ class EvidenceParameters:
             for name in ("attributes", "graph", "queries"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"params.{name} must be left out without params.where, as it has no effect then")
-        for name in ("nprobe", "recall") if self.where is not None else ():
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"params.{name} must be left out with params.where (it is exact), got {getattr(self, name)}"
-                )
+        else:
+            self._refuse(("nprobe", "recall"), "with params.where (it is exact)")
 
     __repr__ = summary
 
+    def check_range(self) -> None:
+        """Raise ValueError if an option has no effect in a range search."""
+        self._refuse(("nprobe", "recall", "memory"), "in a range search (it is exact)")
+
+    def _refuse(self, names: tuple[str, ...], where: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None:
+                raise ValueError(f"params.{name} must be left out {where}, got {getattr(self, name)}")
+
     def query(self, X: NDArray[np.float32], **many: Any) -> Query:
-        """Return what is asked about unit vectors, (nq, d); ``many`` is k or threshold."""
+        """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
         labels = as_array("params.labels", self.labels)
         labels = as_labels("params.labels", np.full(len(X), labels) if labels.ndim == 0 else labels, len(X))
         return Query(
@@ -106,7 +113,7 @@ class EvidenceParameters:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing but labels and the number of lists, or a recall, is said."""
+        """Whether only labels and the number of lists, or a recall, are given."""
         rows = self.sel is None and self.targets is None and self.where is None
         return rows and not self.exact and self.memory is None and (self.recall is None or self.nprobe is None)
 
@@ -141,7 +148,7 @@ class Excluding:
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
         """Return all vectors of other classes with similarity >= ``thresh``: lims, D, I."""
-        return self.index.range_search(x, thresh, params=self._parameters(params))
+        return self.index.range_search(x, thresh, params=replace(self._parameters(params), nprobe=None))
 
     def _parameters(self, params: Any) -> EvidenceParameters:
         in_lists = self.index.has_lists and isinstance(params, faiss.SearchParametersIVF)  # FAISS passes over it, too

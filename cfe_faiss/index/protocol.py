@@ -1,4 +1,6 @@
-"""The interface of every evidence index in this process: what a caller may use, whatever the kind."""
+"""Interface of all evidence indexes. Callers use nothing else, and never ask for the kind of an index."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -7,48 +9,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Reading, Writing
+from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.snapshot import Members, Snapshot
-from cfe_faiss.search.answer import Ranges
-from cfe_faiss.search.query import Effort, Queries, Query, Results
+from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results
 
 
-@runtime_checkable
-class EvidenceIndex(Protocol):
-    """What :class:`cfe_faiss.IndexEvidenceFlat`, the inverted files and a sharded index have in common.
+class EvidenceSearcher(Protocol):
+    """Searches that every kind of index offers, a served one included.
 
-    ``isinstance(x, cfe_faiss.EvidenceIndex)`` checks that the names exist. To find out what an index can do, ask the
-    attributes below.
+    Each method checks its arguments and asks a :class:`cfe_faiss.search.query.Query`. A served index offers nothing
+    else: its rows are in other processes.
 
     Attributes
     ----------
-    d, ntotal, is_trained
-        As in FAISS.
-    has_lists
-        Whether the index has lists: whether ``nprobe`` has an effect.
-    stores_codes
-        Whether FAISS's lists hold codes instead of vectors.
-    k_factor
-        Vectors that are scored for each result, where they are screened by their codes; None elsewhere.
-    refusal
-        Why the index cannot be changed; empty if it can.
-    origins
-        File that the index was first read from or written to, and the last one written.
+    d
+        Dimension of the vectors.
     """
 
     d: int
-    ntotal: int
-    is_trained: bool
-    has_lists: bool
-    stores_codes: bool
-    k_factor: float | None
-    refusal: str
-    origins: tuple[Path, ...]
-
-    @property
-    def keeps_vectors(self) -> bool:
-        """Whether the index has the vectors in float32."""
-
-    # --- asking -----------------------------------------------------------------------------------------------------
 
     def search_evidence(  # noqa: PLR0913
         self,
@@ -61,9 +40,60 @@ class EvidenceIndex(Protocol):
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
-        """Return D, I: the evidence of vectors with their predicted classes."""
+        """Return the k most similar stored vectors of other classes than the queries'.
+
+        Batches are searched list by list, and queries of one list are routed together. A query in a batch may thus
+        probe other lists than the same query by itself.
+
+        Parameters
+        ----------
+        xq
+            Query vectors, (nq, d); normalised in a copy.
+        labels_q
+            Predicted class of each query, (nq,).
+        k
+            Number of results per query, >= 1.
+        nprobe
+            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index. The result is exact
+            if nprobe >= partitions * nlist. An index without lists is always exact and raises ValueError.
+        recall
+            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
+            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
+            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists by itself,
+            independent of the other queries. With ``sel``, the number is measured in each call; up to 2,000 queries
+            are then searched exactly, which is faster than measuring.
+        exact
+            Instead of ``nprobe``: whether to return the exact result.
+        sel
+            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
+            :class:`EvidenceParameters`.
+        memory
+            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
+            passes. Result arrays are not included.
+        progress
+            Whether to show a progress bar on standard error.
+
+        Returns
+        -------
+        D, I
+            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. If
+            fewer than k vectors are eligible, the row is padded with id -1 and FAISS's padding value. Unless the index
+            has ``complete=False``, the search of a row continues in further lists until the row is complete.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
+            found = self.answer_single(xq, labels_q, k, nprobe, recall)
+            if found is not None:
+                return found
+        X = as_unit_rows("xq", xq, self.d)
+        query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
+        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def search_stored(  # noqa: PLR0913
         self,
@@ -75,44 +105,181 @@ class EvidenceIndex(Protocol):
         exact: bool = False,
         sel: Any = None,
         memory: int | None = None,
-        progress: str | None = None,
+        progress: bool = False,
     ) -> Results:
-        """Return D, I: the evidence of stored rows."""
+        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
+
+        Parameters
+        ----------
+        ids
+            Stored ids, (nq,); by default all of them in ascending order.
+        k, nprobe, recall, exact, sel, memory, progress
+            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries.
+
+        Returns
+        -------
+        D, I
+            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or an id is not in the index.
+        """
+        query = Query(as_count("k", k), ids=ids, sel=sel)
+        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
+
+    def search_certified(  # noqa: PLR0913
+        self,
+        ids: ArrayLike | None = None,
+        k: int = 10,
+        nprobe: int | None = None,
+        *,
+        recall: float | None = None,
+        exact: bool = False,
+        sel: Any = None,
+        memory: int | None = None,
+        progress: bool = False,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
+
+        Parameters
+        ----------
+        ids, k, nprobe, recall, exact, sel, memory, progress
+            As in :meth:`search_stored`.
+
+        Returns
+        -------
+        D, I
+            As from :meth:`search_stored`.
+        certified
+            Whether a bound proves that no skipped list can hold a better result, (nq,) bool; all True if no list is
+            skipped. Many exact rows have no such proof, above all in high dimensions.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or an id is not in the index.
+
+        Notes
+        -----
+        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
+        addition to the search, this takes the time to compare every query with every centroid.
+        """
+        query = Query(as_count("k", k), ids=ids, sel=sel)
+        return self.answer_certified(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
-        """Return lims, D, I: all evidence above a similarity."""
+        """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
+
+        Parameters
+        ----------
+        xq, labels_q, sel
+            As in :meth:`search_evidence`.
+        threshold
+            Minimum similarity.
+
+        Returns
+        -------
+        lims, D, I
+            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query q, and the same
+            slice of ``I`` its ids. Best first; equal similarity: smaller id first.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        X = as_unit_rows("xq", xq, self.d)
+        labels = as_labels("labels_q", labels_q, len(X))
+        number = as_number("threshold", threshold, -np.inf, np.inf)
+        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel))
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+        """Return the measured recall@k of each stored class."""
+
+    # --- answers, for callers with a Query --------------------------------------------------------------------------
+
+    def as_effort(
+        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
+    ) -> Effort:
+        """Return the effort of a search with these arguments, checked."""
+        return Effort.of(nprobe, recall, exact, memory)
+
+    def answer_single(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
+        """Search one query that needs no conversion. Return None if this fast path does not apply; never raise."""
+        return None
+
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
+        """Return D and I of a query, both (nq, k)."""
+
+    def answer_range(self, query: Query) -> Ranges:
+        """Return lims, D and I of a query with a threshold."""
+
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
+        """Return D and I of a query, and a mask, (nq,), of the provably exact rows."""
+
+
+@runtime_checkable
+class EvidenceIndex(EvidenceSearcher, Protocol):
+    """Interface of :class:`cfe_faiss.IndexEvidenceFlat`, the inverted files and a sharded index.
+
+    ``isinstance(x, cfe_faiss.EvidenceIndex)`` checks that the names exist. To find out what an index can do, ask the
+    attributes below.
+
+    Attributes
+    ----------
+    ntotal, is_trained
+        As in FAISS.
+    has_lists
+        Whether the index has lists: whether ``nprobe`` has an effect.
+    stores_codes
+        Whether FAISS's lists hold codes instead of vectors.
+    k_factor
+        Vectors that are scored for each result, where they are screened by their codes; None elsewhere.
+    refusal
+        Why the index is read-only; empty if it is not. Then :meth:`changing` and all changes raise RuntimeError. A
+        sharded index refuses :meth:`changing`, ``train`` and ``reset``, but changes its rows.
+    origins
+        File that the index was first read from or written to, and the last one written.
+    """
+
+    ntotal: int
+    is_trained: bool
+    has_lists: bool
+    stores_codes: bool
+    k_factor: float | None
+    refusal: str
+    origins: tuple[Path, ...]
+
+    @property
+    def choice(self) -> str | None:
+        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it."""
+
+    @property
+    def keeps_vectors(self) -> bool:
+        """Whether the index has the vectors in float32."""
+
+    # --- searching --------------------------------------------------------------------------------------------------
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
     ) -> Results:
         """Return D, I: the nearest rows, or evidence with ``EvidenceParameters``."""
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
-        """Return the measured recall@k of each stored class."""
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now, and keep its results for the index file."""
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
-        """Return D, I of a query."""
+    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
+        """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`reading`."""
 
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
-    ) -> Results:
-        """Return D, I of a query for whoever is inside of :meth:`reading`."""
-
-    def effort_of(
-        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
-    ) -> Effort:
-        """Return the effort of a search with these arguments, checked."""
-
-    def settled(self, effort: Effort) -> Effort:
-        """Return an effort with what it leaves open taken from the index."""
+    def resolve_effort(self, effort: Effort) -> Effort:
+        """Return an effort with its open fields set to the defaults of the index."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def reading(self) -> Reading:
-        """Return what ``with`` takes to keep changes out."""
-
-    def snapshot(self) -> Snapshot:
-        """Return the index as it is, for whoever is inside of :meth:`reading` or :meth:`changing`."""
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot."""
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only."""
@@ -125,8 +292,8 @@ class EvidenceIndex(Protocol):
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def changing(self) -> Writing:
-        """Return what ``with`` takes to keep everybody out."""
+    def changing(self) -> Writing[Transaction]:
+        """Return a context manager that holds the write lock and returns a transaction."""
 
     def train(self, x: ArrayLike) -> None:
         """Learn the lists from vectors."""

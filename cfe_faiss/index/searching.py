@@ -1,4 +1,4 @@
-"""Search methods of all evidence indexes. Each builds a Query and an Effort and passes them to ``answer``."""
+"""Searches of evidence indexes in memory: FAISS's search methods, and the answers to queries."""
 
 from __future__ import annotations
 
@@ -9,146 +9,34 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss._native import ListChecks, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
-from cfe_faiss.index.stock import like, reading, written
-from cfe_faiss.rows.faiss_functions import raw
+from cfe_faiss.index.protocol import EvidenceSearcher
+from cfe_faiss.index.stock import like, lock_method, written
+from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
-from cfe_faiss.search.answer import Ranges
+from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Calibration, Effort, Queries, Query, Results
+from cfe_faiss.search.query import Calibration, Certified, Effort, Queries, Query, Ranges, Results
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
 _EXACTLY = Effort(exact=True)
 
 
-class Searches:
-    """Search methods shared by evidence indexes in memory, in shards and behind replicas."""
-
-    d: int
-
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
-        """Return D and I, both (nq, k)."""
-        raise NotImplementedError
-
-    def effort_of(
-        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
-    ) -> Effort:
-        """Check the arguments and return them as an Effort."""
-        return Effort.of(nprobe, recall, exact, memory)
-
-    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Search one query that needs no conversion. Return None if the fast path does not apply."""
-        return None
-
-    def search_evidence(  # noqa: PLR0913
-        self,
-        xq: ArrayLike,
-        labels_q: ArrayLike,
-        k: int,
-        nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: str | None = None,
-    ) -> Results:
-        """Return the k most similar stored vectors of other classes than the queries'.
-
-        Batches are searched list by list, and queries of one list are routed together. A query in a batch may thus
-        probe other lists than the same query by itself.
-
-        Parameters
-        ----------
-        xq
-            Query vectors, (nq, d); normalised in a copy.
-        labels_q
-            Predicted class of each query, (nq,).
-        k
-            Number of results per query, >= 1.
-        nprobe
-            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index. The result is exact
-            if nprobe >= partitions * nlist. An index without lists is always exact and raises ValueError.
-        recall
-            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
-            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
-            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists by itself,
-            independent of the other queries. With ``sel``, the number is measured in each call; up to 2,000 queries
-            are then searched exactly, which is faster than measuring.
-        exact
-            Instead of ``nprobe``: whether to return the exact result.
-        sel
-            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
-            :class:`EvidenceParameters`.
-        memory
-            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
-            passes. Result arrays are not included.
-        progress
-            Title of the progress bar; None shows no bar.
-
-        Returns
-        -------
-        D, I
-            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. If
-            fewer than k vectors are eligible, the row is padded with id -1 and FAISS's padding value. Unless the index
-            has ``complete=False``, the search of a row continues in further lists until the row is complete.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        """
-        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
-            found = self._at_once(xq, labels_q, k, nprobe, recall)
-            if found is not None:
-                return found
-        X = as_unit_rows("xq", xq, self.d)
-        query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
-        return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
-
-    def search_stored(  # noqa: PLR0913
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: str | None = None,
-    ) -> Results:
-        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
-
-        Parameters
-        ----------
-        ids
-            Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries.
-
-        Returns
-        -------
-        D, I
-            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or an id is not in the index.
-        """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
-        return self.answer(query, self.effort_of(nprobe, recall, exact, memory), progress)
-
-
-class SearchingMixin(Searches):
+class SearchingMixin:
     """Searches of an evidence index in memory; a base of :class:`cfe_faiss.index.base.EvidenceMixin`."""
 
+    # A base class would be a protocol, whose `__init__` does not call FAISS's.
+    search_evidence = EvidenceSearcher.search_evidence
+    search_stored = EvidenceSearcher.search_stored
+    search_certified = EvidenceSearcher.search_certified
+    range_search_evidence = EvidenceSearcher.range_search_evidence
+
     # FAISS rejects attributes that the class does not define, so each has a default here.
+    d: int  # of the FAISS base class
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     _single: SingleSearch | None = None  # fast path for one query, until the index changes
@@ -164,27 +52,31 @@ class SearchingMixin(Searches):
     # Attributes of the FAISS base class.
     this: Any
 
-    def snapshot(self) -> Snapshot:
-        """Return the current snapshot; call it inside :meth:`reading` or :meth:`changing`."""
+    def reading(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot."""
         raise NotImplementedError
 
-    def own_effort(self) -> Effort:
+    def snapshot(self) -> Snapshot:
+        """Return the current snapshot; the caller holds the lock."""
+        raise NotImplementedError
+
+    def default_effort(self) -> Effort:
         """Return the default effort of the index: exact search."""
         return _EXACTLY
 
-    def settled(self, effort: Effort) -> Effort:
+    def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort completed with the settings of the index; raise ValueError for ``nprobe`` without lists."""
         if effort.nprobe is not None and not self.has_lists:
             raise ValueError(f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}")
-        return effort.over(self.own_effort())
+        return effort.with_defaults(self.default_effort())
 
-    def effort_of(
+    def as_effort(
         self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
     ) -> Effort:
         """Return the checked effort of a search; raise ValueError for ``nprobe`` without lists."""
         effort = Effort.of(nprobe, recall, exact, memory)
         if nprobe is not None:
-            self.settled(effort)
+            self.resolve_effort(effort)
         return effort
 
     @property
@@ -194,11 +86,11 @@ class SearchingMixin(Searches):
 
     # --- answer: the common entry point of all searches -------------------------------------------------------------
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
-        with self._lock.reading():
-            return answers.search(query.on(self.snapshot()), self.settled(effort), progress)
+        with self.reading() as snapshot:
+            return self.answer_on(snapshot, query, effort, progress)
 
     def without_callbacks(self, query: Query) -> Query:
         """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
@@ -210,8 +102,8 @@ class SearchingMixin(Searches):
         """Return the selector, or the ids that it accepts if it calls Python."""
         if not calls_python(sel):
             return sel
-        with self._lock.reading():
-            ids = self.snapshot().row_ids
+        with self.reading() as snapshot:
+            ids = snapshot.row_ids
         return accepted(sel, ids, name)
 
     def _parameters_without_callbacks(self, params: Any) -> Any:
@@ -221,16 +113,14 @@ class SearchingMixin(Searches):
         sel = selector_of(params)
         return with_ids(params, self._without_callbacks(sel, "params.sel")) if calls_python(sel) else params
 
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: str | None = None
-    ) -> Results:
+    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
-        bound = query.on(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, self.settled(effort), progress)
+        bound = query.bind(snapshot) if isinstance(query, Query) else query
+        return answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
-    def _at_once(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
+    def answer_single(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply; never raise.
 
         This is :func:`search_evidence` without copies, conversions and temporary objects, which would take longer than
@@ -242,8 +132,7 @@ class SearchingMixin(Searches):
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
-            with self._lock.reading():
-                snapshot = self.snapshot()
+            with self.reading() as snapshot:
                 searcher = Derived.of(snapshot).single if snapshot.n else None
                 if searcher is None:
                     return None
@@ -254,47 +143,26 @@ class SearchingMixin(Searches):
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = answers.known_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
+            nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
-            nprobe = raw.IndexIVFInterface_nprobe_get(self.this)
+            nprobe = get_nprobe(pointer_to(self))
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(xq, labels_q, k, nprobe, self.complete, raw.Index_ntotal_get(self.this))
+        found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)))
         if found is None:  # for example because a change was pending
             self._single = None
         return found
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
-        """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
-
-        Parameters
-        ----------
-        xq, labels_q, sel
-            As in :meth:`search_evidence`.
-        threshold
-            Minimum similarity.
-
-        Returns
-        -------
-        lims, D, I
-            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query q, and the same
-            slice of ``I`` its ids. Best first; equal similarity: smaller id first.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        """
-        X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
-        number = as_number("threshold", threshold, -np.inf, np.inf)
-        return self._within(Query(threshold=number, X=X, labels=labels, sel=sel))
-
-    def _within(self, query: Query) -> Ranges:
+    def answer_range(self, query: Query) -> Ranges:
+        """Return lims, D and I of a query with a threshold."""
         query = self.without_callbacks(query)
-        with self._lock.reading():
-            return answers.within(self.snapshot(), query)
+        with self.reading() as snapshot:
+            return answers.search_range(query.bind(snapshot), float(query.threshold or 0))
 
-    # --- FAISS's search methods -------------------------------------------------------------------------------------
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
+        """Return D, I and the mask of provably exact rows."""
+        query = self.without_callbacks(query)
+        with self.reading() as snapshot:
+            return answers.search_certified(query.bind(snapshot), self.resolve_effort(effort), _choose_title(progress))
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
@@ -327,10 +195,10 @@ class SearchingMixin(Searches):
             return stock_results
         found: Results | None
         if params.plain and D is None and I is None and not stock:
-            found = self._at_once(x, params.labels, k, params.nprobe, params.recall)
+            found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
                 return found
-        found = self.answer(self._asked("search", x, params, stock, k=as_count("k", k)), params.effort)
+        found = self.answer(self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort)
         return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
 
     def search_and_reconstruct(
@@ -353,19 +221,18 @@ class SearchingMixin(Searches):
         name = "search_and_reconstruct"
         if not isinstance(params, EvidenceParameters):
             return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
-        query = self.without_callbacks(self._asked(name, x, params, stock, k=as_count("k", k)))
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        query = self.without_callbacks(self._make_query(name, x, params, stock, k=as_count("k", k)))
+        with self.reading() as snapshot:
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
-            vectors[filled] = snapshot.rows(snapshot.members.find(found[1][filled]))[0]
+            vectors[filled] = snapshot.rows(snapshot.find(found[1][filled]))[0]
         return tuple(
             like(x, written(name, result, out))
             for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
         )
 
-    assign = reading("assign")
+    assign = lock_method("assign")
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors above a similarity, as ``faiss.Index.range_search``; with parameters, all evidence.
@@ -377,10 +244,11 @@ class SearchingMixin(Searches):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
         number = as_number("thresh", thresh, -np.inf, np.inf)
-        lims, D, I = self._within(self._asked("range_search", x, params, stock, threshold=number))
+        params.check_range()
+        lims, D, I = self.answer_range(self._make_query("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
 
-    def _asked(
+    def _make_query(
         self, method: str, x: ArrayLike, params: EvidenceParameters, stock: dict[str, Any], **many: Any
     ) -> Query:
         """Return the query of ``params`` for vectors ``x``; raise TypeError if arguments of FAISS are given, too."""
@@ -399,7 +267,9 @@ class SearchingMixin(Searches):
         method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
         with self._lock.reading():
             self._check_probed(about[0], params)
-            return method(self, *about, **further, **({} if params is None else {"params": self._given(params)}))
+            if params is not None:
+                further = {**further, "params": self._copy_parameters(params)}
+            return method(self, *about, **further)
 
     def _check_mapped(self, lists: NDArray[np.int64] | None = None) -> None:
         """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
@@ -409,17 +279,48 @@ class SearchingMixin(Searches):
     def _check_probed(self, x: Any, params: Any) -> None:
         """Compare the lists that a plain search may read with their checksums."""
 
-    def _given(self, params: Any) -> Any:
+    def _copy_parameters(self, params: Any) -> Any:
+        """Return FAISS's search parameters as an object that no other thread changes."""
         return params
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
-        with self._lock.reading():
-            return dict.fromkeys(self.snapshot().class_counts[0].tolist(), 1.0)
+        with self.reading() as snapshot:
+            return dict.fromkeys(snapshot.class_counts[0].tolist(), 1.0)
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`; None for an exact index."""
+        return None
+
+    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
+        """Do the first-use work of searches now. An exact index only sorts its ids, and needs no measurements.
+
+        Parameters
+        ----------
+        k, recall
+            Checked as in :meth:`search_evidence`, without effect.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        as_count("k", k)
+        Effort.of(recall=recall)
+        with self.reading() as snapshot:
+            _ = snapshot.members
+
+    def prepare_again(self) -> None:
+        """Derive the data of an index that was prepared before it was written; nothing for an exact index."""
 
     def excluding(self, label: int) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
+
+
+def _choose_title(progress: bool) -> str | None:
+    return "Searching" if progress else None
 
 
 class ListSearchingMixin(SearchingMixin):
@@ -430,7 +331,7 @@ class ListSearchingMixin(SearchingMixin):
     has_lists: bool = True
     nprobe: int
 
-    def own_effort(self) -> Effort:
+    def default_effort(self) -> Effort:
         """Return the default effort of the index: ``nprobe`` lists."""
         return Effort(self.nprobe, complete=self.complete, routing=self.routing)
 
@@ -500,70 +401,11 @@ class ListSearchingMixin(SearchingMixin):
 
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
-        effort, k = Effort.of(recall=recall).over(self.own_effort()), as_count("k", k)
-        with self._lock.reading():
-            snapshot = self.snapshot()
+        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        with self.reading() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
-
-    def prepare(self, k: int = 10, *, recall: float | None = None) -> dict[str, Any]:
-        """Compute the data that the first searches would derive, and return the measured choices.
-
-        Parameters
-        ----------
-        k, recall
-            As in :meth:`search_evidence`. With a recall, the number of lists that reaches it is also measured, for
-            single queries and for all vectors.
-        """
-        effort = Effort.of(recall=recall).over(self.own_effort())
-        with self._lock.reading():
-            snapshot = self.snapshot()
-            choices = Derived.of(snapshot).prepared()
-            if recall is not None:
-                found = {nq: answers.calibration_for(snapshot, nq, k, effort) for nq in (1, snapshot.n)}
-                choices["nprobe"] = {nq: snapshot.lists if one is None else one.most for nq, one in found.items()}
-            return choices
-
-    def search_certified(
-        self,
-        ids: ArrayLike | None = None,
-        k: int = 10,
-        nprobe: int | None = None,
-        *,
-        sel: Any = None,
-        memory: int | None = None,
-        progress: str | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
-
-        Parameters
-        ----------
-        ids, k, nprobe, sel, memory, progress
-            As in :meth:`search_stored`.
-
-        Returns
-        -------
-        D, I
-            As from :meth:`search_stored`.
-        certified
-            Whether a bound proves that no skipped list can hold a better result, (nq,) bool. Many exact rows have no
-            such proof, above all in high dimensions.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or an id is not in the index.
-
-        Notes
-        -----
-        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
-        addition to the search, this takes the time to compare every query with every centroid.
-        """
-        query = self.without_callbacks(Query(as_count("k", k), ids=ids, sel=sel))
-        effort = Effort.of(nprobe, memory=memory).over(self.own_effort())
-        with self._lock.reading():
-            return answers.certified(query.on(self.snapshot()), effort, progress)
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:
@@ -581,6 +423,6 @@ class ListSearchingMixin(SearchingMixin):
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 
-    search_and_return_codes = reading("search_and_return_codes")
-    search_preassigned = reading("search_preassigned")
-    range_search_preassigned = reading("range_search_preassigned")
+    search_and_return_codes = lock_method("search_and_return_codes")
+    search_preassigned = lock_method("search_preassigned")
+    range_search_preassigned = lock_method("range_search_preassigned")

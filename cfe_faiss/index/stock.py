@@ -12,7 +12,7 @@ from cfe_faiss.base.checks import as_array
 _NUMERIC_TYPES = {faiss.Float32: np.float32, faiss.Float16: np.float16, faiss.Int8: np.int8}
 
 
-def reading(name: str) -> Callable[..., Any]:
+def lock_method(name: str) -> Callable[..., Any]:
     """Return FAISS's method ``name`` as a method that holds the read lock."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:

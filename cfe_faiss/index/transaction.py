@@ -1,4 +1,4 @@
-"""Changes of an index, for callers inside ``index.changing()``. Each is prepared separately and committed atomically.
+"""Changes of an index, for ``with index.changing() as transaction``. Each is prepared aside and committed atomically.
 
 ``also`` are further steps of the same commit, such as ``setting(owner, name, value)``. They keep the data of an owner
 consistent with its index: both change, or neither.
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step
 from cfe_faiss.rows.layout import Bytes
+from cfe_faiss.rows.snapshot import Snapshot
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int32]
@@ -25,8 +26,18 @@ class Transaction:
         self._index = index
         self._lists = index._faiss_lists()
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The current snapshot."""
+        snapshot: Snapshot = self._index.snapshot()
+        return snapshot
+
+    def next_id(self) -> int:
+        """Return the first default id: the largest stored id + 1, or 0."""
+        return int(self._index._table.greatest_id(self._lists)) + 1
+
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ids:
-        """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""
+        """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         table = self._index._table
         id_map.check_unchanged(self._index.ntotal, len(table))
         return id_map.new_ids(table, self._lists, ids, n)
@@ -42,10 +53,10 @@ class Transaction:
         vectors, steps = also.get("vectors"), also.get("also", [])
         self._index._append(self._lists, codes, vectors, labels, self.new_ids(ids, len(codes)), lists, steps)
 
-    def remove(self, gone: NDArray[np.bool_], also: list[Step] | None = None) -> None:
-        """Remove the rows where ``gone``, (n,), is True."""
-        self._index._remove(gone, self._index.snapshot().row_ids[~gone], also or [])
+    def remove(self, rows: Ids, also: list[Step] | None = None) -> None:
+        """Remove rows, (m,), in strictly ascending order."""
+        self._index._remove(rows, also or [])
 
-    def relabel(self, labels: Labels, also: list[Step] | None = None) -> None:
-        """Replace the labels of all rows, (n,)."""
-        self._index._relabel(labels, also or [])
+    def relabel(self, rows: Ids, labels: Labels, also: list[Step] | None = None) -> None:
+        """Replace the labels of rows, (m,), in strictly ascending order."""
+        self._index._relabel(rows, labels, also or [])

@@ -37,7 +37,7 @@ def rows_of(found: Hits | Rows, label_key: str) -> list[Row]:
     return list(zip(found.ids, found.metadata, found.documents, strict=True))
 
 
-def taken(hits: Hits, places: Sequence[int]) -> Hits:
+def take_hits(hits: Hits, places: Sequence[int]) -> Hits:
     """Return some of the hits, in the order of ``places``."""
     chosen: dict[str, Any] = {}
     for field in fields(hits):
@@ -53,19 +53,19 @@ def evidence(
     """Return the evidence of a query without the document ``own``, which may be stored with another class."""
     xq = query if isinstance(query, str) else np.asarray(query, np.float32)
     hits = store.evidence(xq, as_count("k", k) + 1, label, where, with_vectors=with_vectors)
-    return taken(hits, [i for i, id_ in enumerate(hits.ids) if id_ != own][:k])
+    return take_hits(hits, [i for i, id_ in enumerate(hits.ids) if id_ != own][:k])
 
 
-def joined(*conditions: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def join_filters(*conditions: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return one filter that is the conjunction of some, of which None and {} select all rows; None for no filter."""
     parts = [one for one in conditions if one]
     return {"$and": parts} if parts else None
 
 
-def diverse(hits: Hits, k: int, lambda_mult: float) -> Hits:
+def diversify(hits: Hits, k: int, lambda_mult: float) -> Hits:
     """Return the k of some hits, found with vectors, with the largest marginal relevance."""
     assert hits.vectors is not None
-    return taken(hits, marginal_relevance(hits.similarity, hits.vectors, k, lambda_mult))
+    return take_hits(hits, marginal_relevance(hits.similarity, hits.vectors, k, lambda_mult))
 
 
 def marginal_relevance(

@@ -1,7 +1,6 @@
 """Predictions in batches, for graphs and models that are too large for one call."""
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions, class_name
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
-from cfe_faiss.models.inference import inference, output_of
+from cfe_faiss.models.inference import device_of, inference, output_of
 
 with extra("gnn"):
     import torch
@@ -19,9 +18,7 @@ with extra("gnn"):
 _CUT = "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give the predictions"
 
 
-def called_by_batches(
-    model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]
-) -> Predictions:
+def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]) -> Predictions:
     """Return the class of every node of ``data``, without scores, from a call of ``model`` for each batch.
 
     Each batch is moved to the model's device. Memory: one batch, and 4 bytes per node for the classes.
@@ -36,7 +33,7 @@ def called_by_batches(
     nodes = nodes_of(data, node_type)
     labels = np.full(node_count(nodes), UNKNOWN, np.int32)
     names = class_names_of(nodes)
-    device = _device(model)
+    device = device_of(model)  # None: batches are not moved
     with inference(model, device or torch.device("cpu")):
         for number, batch in enumerate(loader):
             seeds, rows = _seeds(batch, number, node_type, len(labels))
@@ -50,12 +47,6 @@ def called_by_batches(
             f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and drop_last"
         )
     return Predictions(labels, None, names)
-
-
-def _device(model: Any) -> torch.device | None:
-    """Return the device of a module's weights; None without weights: its batches are not moved."""
-    tensors = chain(model.parameters(), model.buffers()) if isinstance(model, torch.nn.Module) else ()
-    return next((tensor.device for tensor in tensors), None)
 
 
 def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDArray[np.int64], int]:

@@ -44,18 +44,18 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
     if first is not None and "edge_index" not in names and not is_open:
         name = _plain(first.name)
         if name in _WHOLE or (second is None and name not in _FEATURES):
-            return (data,), _required(parameters, {first.name}, data)
+            return (data,), _find_required(parameters, {first.name}, data)
         if second is None or (second.default is not second.empty and not second.name.startswith(("edge", "adj"))):
-            return (_value(data, "x"),), _required(parameters, {first.name}, data)
+            return (_value(data, "x"),), _find_required(parameters, {first.name}, data)
     edges = _edges(data, prefers_adj_t=any(one.name.startswith("adj") for one in positional[:2]))
     values = _edge_values(model, parameters, names, data)
     if "batch" in names and not is_heterogeneous(data) and getattr(data, "batch", None) is not None:
         values["batch"] = data.batch
     if first is not None and _plain(first.name) == "edge_index" and "x" in names:
         values |= {names["x"]: _value(data, "x"), names["edge_index"]: edges}
-        return (), values | _required(parameters, set(values), data)
+        return (), values | _find_required(parameters, set(values), data)
     given = {one.name for one in positional[:2]} | set(values)
-    return (_value(data, "x"), edges), values | _required(parameters, given, data)
+    return (_value(data, "x"), edges), values | _find_required(parameters, given, data)
 
 
 def _parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -112,7 +112,7 @@ def _edge_values(model: Any, parameters: list[inspect.Parameter], names: dict[st
     return values
 
 
-def _required(parameters: list[inspect.Parameter], given: set[str], data: Any) -> dict[str, Any]:
+def _find_required(parameters: list[inspect.Parameter], given: set[str], data: Any) -> dict[str, Any]:
     """Return the values for the other parameters without a default."""
     values = {}
     for one in parameters:

@@ -1,6 +1,5 @@
 """Predictions of fitted scikit-learn estimators from the features of the nodes."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,8 @@ def is_estimator(model: Any) -> bool:
 
 def predictions_of_estimator(model: Any, data: Any, features: Any = None) -> Predictions:
     """Return a fitted estimator's predictions for every node; see :func:`.predictions.predictions_of`."""
-    return predictions_of_input(model, _input(model, data, features), len(data.x), class_names_of(data))
-
-
-def predictions_of_input(model: Any, X: Any, n: int, class_names: Sequence[str] | None) -> Predictions:
-    """Return the predictions of a fitted estimator for n rows of a matrix or a frame."""
-    found = as_predictions(model.predict(X), n, class_names, "the model's output")
+    X, n = _input(model, data, features), len(data.x)
+    found = as_predictions(model.predict(X), n, class_names_of(data), "the model's output")
     if found.scores is not None:
         raise ValueError(f"the model's output must be classes of shape ({n},), got shape {found.scores.shape}")
     if not hasattr(model, "predict_proba"):

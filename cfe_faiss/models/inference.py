@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from cfe_faiss.base.extras import extra
@@ -38,6 +39,12 @@ def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None
         output = output[node_type]
     _refuse_parts(output)
     return output
+
+
+def device_of(model: Any) -> torch.device | None:
+    """Return the device of a module's weights; None without weights."""
+    tensors = chain(model.parameters(), model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    return next((tensor.device for tensor in tensors), None)
 
 
 @contextmanager

@@ -40,11 +40,11 @@ class OnMatrix(torch.nn.Module):
         """Return the output of the network for features (n, d) and edges (2, E), int64."""
         is_explained = any(part.explain for part in self.modules() if isinstance(part, MessagePassing))
         keeps_edges = is_explained or edge_index.layout != torch.strided
-        graph = self._weighted(edge_index, x) if keeps_edges else (self._matrix(edge_index, x),)
+        graph = self._weigh(edge_index, x) if keeps_edges else (self._matrix(edge_index, x),)
         output: torch.Tensor = self.network(x, *graph)
         return output
 
-    def _weighted(self, edge_index: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _weigh(self, edge_index: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         if not self.normalised:
             return edge_index, None
         edges, weights = gcn_norm(edge_index, None, len(x), dtype=x.dtype)
@@ -57,7 +57,7 @@ class OnMatrix(torch.nn.Module):
         if cache is not None and cache.edge_index is edge_index and cache.state == state:
             return cache.matrix
         _check(edge_index, len(x))
-        matrix = _rows_of_targets(*self._weighted(edge_index, x), x)
+        matrix = _rows_of_targets(*self._weigh(edge_index, x), x)
         self._cache = None if state is None else _Cache(edge_index, state, matrix)
         return matrix
 

@@ -10,7 +10,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions, class_name
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
-from cfe_faiss.models.batches import called_by_batches
+from cfe_faiss.models.batches import call_by_batches
 from cfe_faiss.models.inference import inference, output_of
 from cfe_faiss.models.predictions import predictions_of
 
@@ -79,10 +79,10 @@ def predict(
     return predictions_of(model, data, features, node_type=node_type, loader=loader).labels.astype(np.int64)
 
 
-def called(model: Callable[..., Any], data: Any, node_type: str | None = None, loader: Any = None) -> Predictions:
+def call_model(model: Callable[..., Any], data: Any, node_type: str | None = None, loader: Any = None) -> Predictions:
     """Return the predictions of a callable, called as by :func:`predict`; with batches without scores."""
     if loader is not None:
-        return called_by_batches(model, data, node_type, loader)
+        return call_by_batches(model, data, node_type, loader)
     nodes = nodes_of(data, node_type)
     output = _output(model, data, node_type)
     return as_predictions(output, len(nodes.x), class_names_of(nodes), "the model's output")

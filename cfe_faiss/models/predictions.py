@@ -55,9 +55,9 @@ def predictions_of(
     """
     nodes = nodes_of(data, node_type)
     if callable(model):
-        from cfe_faiss.models.prediction import called
+        from cfe_faiss.models.prediction import call_model
 
-        return called(model, data, node_type, loader)
+        return call_model(model, data, node_type, loader)
     if loader is not None:
         raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
     if is_estimator(model):
@@ -97,16 +97,16 @@ def predictions_of_rows(
     if hasattr(model, "predict"):
         return predictions_of_estimator(model, SimpleNamespace(x=X, class_names=class_names), features)
     if callable(model):
-        return as_predictions(_called(model, X), len(X), class_names, "the model's output")
+        return as_predictions(_call_on_rows(model, X), len(X), class_names, "the model's output")
     return as_predictions(model, len(X), class_names, "model (the predictions)")
 
 
-def _called(model: Any, X: NDArray[Any]) -> Any:
+def _call_on_rows(model: Any, X: NDArray[Any]) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return model(X)
-    from cfe_faiss.models.inference import inference
+    from cfe_faiss.models.inference import device_of, inference
 
-    device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
+    device = device_of(model) or torch.device("cpu")
     with inference(model, device):
         return model(torch.as_tensor(X, dtype=torch.float32, device=device))

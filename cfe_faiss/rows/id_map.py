@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.rows.layout import stock_codes
-from cfe_faiss.rows.snapshot import Members, Snapshot
+from cfe_faiss.rows.snapshot import Snapshot
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:
@@ -24,11 +24,12 @@ def check_unchanged(ntotal: int, labels: int) -> None:
 def check_stock(index: Any) -> None:
     """Raise TypeError unless :func:`stock_contents` supports the stock index."""
     index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
+    flat = isinstance(index, faiss.IndexFlat)
     with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat)
-    if not (with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
+    if not (flat or with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
         raise TypeError(
-            "otherIndex must be an evidence index, an IndexIVFFlat, an IndexIVFScalarQuantizer without residuals or an "
-            f"IndexIDMap over IndexFlat, got {index!r}"
+            "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an IndexIVFScalarQuantizer without "
+            f"residuals or an IndexIDMap over IndexFlat, got {index!r}"
         )
 
 
@@ -39,6 +40,8 @@ def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
         codes, ids = stock_codes(index)
         return index.sq.decode(codes) if _scalar(index) else codes.view(np.float32), ids
+    if isinstance(index, faiss.IndexFlat):
+        return index.reconstruct_n(0, index.ntotal), np.arange(index.ntotal)
     X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
     return X, faiss.vector_to_array(index.id_map)
 
@@ -49,8 +52,8 @@ def _scalar(index: Any) -> bool:
 
 
 def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
-    """Return n new ids, checked to be distinct and not in the index; by default ntotal, ntotal + 1, ..."""
-    new = distinct_ids(ids, n, len(table))
+    """Return n new ids, checked to be distinct and not in the index; by default those after the largest stored id."""
+    new = distinct_ids(ids, n, table.greatest_id(lists) + 1)
     first = table.first_stored(lists, new)
     if first >= 0:
         raise ValueError(f"ids must not be in the index yet, got {new[first]}, which is")
@@ -59,6 +62,8 @@ def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> N
 
 def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]:
     """Return n ids, checked to be distinct; by default ``first``, ``first`` + 1, ..."""
+    if ids is None and first + n > np.iinfo(np.int64).max:
+        raise ValueError(f"ids must be given, because no {n} ids are left after the largest one, {first - 1}")
     new = np.arange(first, first + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
@@ -78,14 +83,19 @@ def unknown_labels(n: int) -> NDArray[np.int32]:
 def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
     """Return the labels of all rows after new labels for ``ids`` (by default all ids)."""
     result = snapshot.labels.copy()
-    relabel_rows(result, snapshot.members, labels, ids)
+    rows, new = relabelled_rows(snapshot, labels, ids)
+    result[rows] = new
     return result
 
 
-def relabel_rows(of_rows: NDArray[np.int32], members: Members, labels: ArrayLike, ids: ArrayLike | None) -> None:
-    """Write new labels for ``ids`` (by default all ids) into the labels of all rows, (n,), in place."""
-    rows = members.rows if ids is None else members.find(ids)
-    repeated = len(rows) - len(np.unique(rows))
+def relabelled_rows(
+    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the rows of ``ids`` (by default all ids), in ascending order, and the new label of each."""
+    rows = snapshot.members.rows if ids is None else snapshot.find(ids)
+    order = np.argsort(rows, kind="stable")
+    in_order = rows[order]
+    repeated = int((in_order[1:] == in_order[:-1]).sum())
     if repeated:
         raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
-    of_rows[rows] = as_labels("labels", labels, len(rows), unknown=True)
+    return in_order, as_labels("labels", labels, len(rows), unknown=True)[order]

@@ -1,13 +1,12 @@
 """Layout of vectors in FAISS's inverted lists, and the sort order of rows."""
 
-from itertools import repeat
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.rows.faiss_functions import pointer_to, raw
+from cfe_faiss.rows.faiss_functions import list_sizes
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -19,12 +18,6 @@ def stable_order(keys: NDArray[Any]) -> Ints:
     return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # radix sort for 16 bits
 
 
-def sorted_order(lists: NDArray[Any], labels: NDArray[np.int32]) -> Ints:
-    """Return the stable order that sorts rows by list and, within a list, by label."""
-    by_label = stable_order(labels)
-    return by_label[stable_order(lists[by_label])]
-
-
 def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Bytes:
     """Return the codes, (n, code_size), of vectors in the lists ``lists``, (n,), of an inverted file."""
     if isinstance(ivf, faiss.IndexIVFFlat):
@@ -33,13 +26,6 @@ def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Byte
     numbers = lists.astype(np.int64)
     ivf.encode_vectors(len(X), faiss.swig_ptr(X), faiss.swig_ptr(numbers), faiss.swig_ptr(codes))
     return codes
-
-
-def list_sizes(ivf: Any) -> Ints:
-    """Return the number of vectors in each list of a FAISS index, (nlist,)."""
-    nlist = ivf.nlist
-    sizes = map(raw.InvertedLists_list_size, repeat(pointer_to(ivf.invlists)), range(nlist))
-    return np.fromiter(sizes, np.int64, nlist)
 
 
 def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:

@@ -49,15 +49,16 @@ class Members:
 
     __repr__ = summary
 
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, (m,), or -1."""
+        places = np.searchsorted(self.ids, ids)
+        rows = np.append(self.rows, -1)[places]
+        rows[np.append(self.ids, -1)[places] != ids] = -1
+        return rows
+
     def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
         """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
-        wanted = as_ids(name, ids)
-        places = np.searchsorted(self.ids, wanted)
-        missing = places == len(self.ids)
-        missing[~missing] = self.ids[places[~missing]] != wanted[~missing]
-        if missing.any():
-            raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(missing)]}, which is not")
-        return self.rows[places]
+        return _find(name, ids, self.rows_of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,8 @@ class Snapshot:
         Whether the rows are in memory, as opposed to a mapped file.
     is_trained
         Whether the index was trained.
+    lookup
+        Function of ids, (m,) int64, that returns the row of each, or -1; None to look ids up in :attr:`members`.
     cache
         Data derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
     """
@@ -99,6 +102,7 @@ class Snapshot:
     pq: PqCodes | None = None
     in_memory: bool = True
     is_trained: bool = True
+    lookup: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,6 +146,14 @@ class Snapshot:
         places = np.empty_like(rows)
         places[rows] = np.arange(len(rows))
         return Members(*read_only(ids[rows], rows, self.labels[rows], places))
+
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, (m,), or -1."""
+        return (self.members.rows_of if self.lookup is None else self.lookup)(ids)
+
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+        """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
+        return _find(name, ids, self.rows_of)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -225,6 +237,15 @@ class Snapshot:
                 return start + int(np.argmin(unit))
         return -1
 
+    def check(self) -> None:
+        """Raise ValueError unless ids are valid and distinct, vectors unit or zero, and references valid; O(n d)."""
+        ids = np.sort(as_ids("ids", self.ids()))
+        if (ids[1:] == ids[:-1]).any():
+            raise ValueError("its ids are not distinct")
+        if self.first_not_unit() >= 0:
+            raise ValueError("its vectors are not of length 1")
+        check_references(self.references.reshape(-1, max(1, self.n)), self.n)
+
     def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Return, for each query label, the number of (allowed) rows with another known label; 0 for unknown labels."""
         classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
@@ -246,6 +267,14 @@ class GuardedSnapshot(Snapshot):
 
     unchanged: Callable[[Snapshot], AbstractContextManager[None]] = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.labels  # later they may lie elsewhere
+
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, (m,), or -1."""
+        return self.members.rows_of(ids)
+
     def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return copies of the vectors and ids of rows."""
         with self.unchanged(self):
@@ -255,6 +284,14 @@ class GuardedSnapshot(Snapshot):
         """Return the id of each row, (n,) int64."""
         with self.unchanged(self):
             return super().ids()
+
+
+def _find(name: str, ids: ArrayLike, rows_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> NDArray[np.int64]:
+    wanted = as_ids(name, ids)
+    rows = rows_of(wanted)
+    if (rows < 0).any():
+        raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not")
+    return rows
 
 
 def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -274,6 +311,13 @@ def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if len(rows) == n:
             return rows
     return np.argsort(ids, kind="stable")
+
+
+def check_references(references: NDArray[np.int32], n: int) -> None:
+    """Raise ValueError unless each row of ``references``, (partitions - 1, n), holds each of n rows once."""
+    for rows in references:
+        if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
+            raise ValueError("the lists of its supplementary partitions do not hold each vector once")
 
 
 def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

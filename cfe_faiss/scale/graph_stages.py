@@ -69,7 +69,7 @@ def sort_edges(task: Task) -> None:
     stop = min(task.inputs["edges"].array().shape[1], start + _block_size(weighted))
     size, count = (1 if settings.directed else 2) * (stop - start), 0
     keys, weights = np.empty(size, np.int64), np.empty(size if weighted else 0, np.float32)
-    for (source, target), of_edges in _edges(task, start, stop):
+    for (source, target), of_edges in _read_edges(task, start, stop):
         ends = [(source, target)] if settings.directed else [(source, target), (target, source)]
         for outgoing, (one, other) in enumerate(ends):
             here = slice(count, count + len(one))
@@ -82,7 +82,7 @@ def sort_edges(task: Task) -> None:
         order = np.lexsort((weights[:count], keys[:count]))
         task.write(keys=keys[order], weights=weights[order])
     else:
-        task.write(keys=_sorted_once(keys[:count]))
+        task.write(keys=_sort_once(keys[:count]))
 
 
 def is_weighted(task: Task) -> bool:
@@ -90,7 +90,7 @@ def is_weighted(task: Task) -> bool:
     return "edge_weight" in task.inputs
 
 
-def _edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weights | None]]:
+def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weights | None]]:
     """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights in parts, without self-loops."""
     n, edges, weights = task.settings.n, task.inputs["edges"].array(), None
     of_all = task.inputs["edge_weight"].array() if is_weighted(task) else None
@@ -115,17 +115,17 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
     of_runs = [task.read("sort", part, "weights") for part in range(parts)] if weighted else []
     of_row = 2 * n if weighted else n  # keys per row
     most = max(1, task.memory // (_BYTES_OF_A_WEIGHTED_KEY if weighted else _BYTES_OF_A_KEY))
-    size = _keys_between(runs, of_row, first, stop)
+    size = _count_keys(runs, of_row, first, stop)
     indices, weights = np.empty(size, np.int32), np.empty(size if weighted else 0, np.float32)
     indptr, count = np.zeros(stop - first + 1, np.int64), 0
     for low, high in _row_ranges(runs, of_row, (first, stop), most):
         ends = [np.searchsorted(run, [low * of_row, high * of_row]) for run in runs]
-        keys = _between(runs, ends)
+        keys = _read_ranges(runs, ends)
         if weighted:
-            keys, summed = _summed(keys, _between(of_runs, ends), n)
+            keys, summed = _sum_repeats(keys, _read_ranges(of_runs, ends), n)
             weights[count : count + len(keys)] = summed
         else:
-            keys = _sorted_once(keys)
+            keys = _sort_once(keys)
         targets, sources = np.divmod(keys, n)
         indptr[low - first + 1 : high - first + 1] = count + np.searchsorted(targets, np.arange(low + 1, high + 1))
         indices[count : count + len(sources)] = sources
@@ -135,7 +135,7 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
     return {"edges": count}
 
 
-def _between(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
+def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
     """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``, one run after the other."""
     joined = np.empty(sum(int(b - a) for a, b in ends), runs[0].dtype if runs else np.int64)
     filled = 0
@@ -146,7 +146,7 @@ def _between(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]
     return joined
 
 
-def _summed(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
+def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     """Return the edges target * n + source, ascending and each once, and their weights, as `as_graph` computes them.
 
     Weights of repeated edges are summed in ascending order. If both directions are given, the weight is their mean.
@@ -154,7 +154,7 @@ def _summed(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     order = np.lexsort((weights, keys))
     keys, weights = keys[order], weights[order]
     edges = keys >> 1
-    new = _differ(edges)
+    new = _mark_new(edges)
     edges = edges[new]
     places = 2 * (np.cumsum(new) - 1) + (keys & 1)
     sums = np.bincount(places, weights, 2 * len(edges)).reshape(-1, 2)  # sequential sums in float64
@@ -170,20 +170,20 @@ def _summed(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     return edges, summed
 
 
-def _sorted_once(keys: Keys) -> Keys:
+def _sort_once(keys: Keys) -> Keys:
     """Sort keys in place; return them without repeats."""
     keys.sort()
-    return keys[_differ(keys)]
+    return keys[_mark_new(keys)]
 
 
-def _differ(keys: Keys) -> NDArray[np.bool_]:
+def _mark_new(keys: Keys) -> NDArray[np.bool_]:
     """Return which keys differ from the key before; the first one does."""
     new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return new
 
 
-def _keys_between(runs: Sequence[Keys], of_row: int, first: int, stop: int) -> int:
+def _count_keys(runs: Sequence[Keys], of_row: int, first: int, stop: int) -> int:
     """Return the number of keys of the sorted runs in rows first to stop - 1, with ``of_row`` keys per row."""
     return sum(int(np.diff(np.searchsorted(run, [first * of_row, stop * of_row]))[0]) for run in runs)
 
@@ -191,7 +191,7 @@ def _keys_between(runs: Sequence[Keys], of_row: int, first: int, stop: int) -> i
 def _row_ranges(runs: Sequence[Keys], of_row: int, rows: tuple[int, int], most: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows in order, each of at most ``most`` keys or of one row."""
     first, stop = rows
-    if stop - first <= 1 or _keys_between(runs, of_row, first, stop) <= most:
+    if stop - first <= 1 or _count_keys(runs, of_row, first, stop) <= most:
         yield rows
         return
     middle = (first + stop) // 2
@@ -239,14 +239,14 @@ def step(task: Task, layer: int) -> None:
     """Write the next vectors of a block, and their sum so far; after the last step, the normalised sum only."""
     settings, before = task.settings, f"step-{layer - 1}"
     first, stop = settings.rows(task.block)
-    lengths = _lengths(task, layer - 1)
+    lengths = _read_lengths(task, layer - 1)
     own = np.array(task.read(before, task.block, "unit"))
     indptr, indices, weights = neighbors_of(task)
     native = _native.BlockStep(indptr, indices, first, own, settings.n, threads.num_threads(), weights)
     for other, rows in enumerate(task.read_blocks(before, "unit")):
         native.gather(rows, settings.rows(other)[0], lengths)
         release(rows)
-    sums = _sums(task, layer - 1, own, lengths[first:stop])
+    sums = _read_sums(task, layer - 1, own, lengths[first:stop])
     new_lengths = np.empty(len(own), np.float32)
     native.finish(settings.alpha, lengths[first:stop], sums, own, new_lengths)
     if layer < settings.num_layers:
@@ -259,10 +259,10 @@ def normalise(task: Task) -> None:
     """Write the vectors of a block without any step."""
     first, stop = task.settings.rows(task.block)
     own = task.read("step-0", task.block, "unit")
-    _write_vectors(task, _sums(task, 0, own, _lengths(task, 0)[first:stop]))
+    _write_vectors(task, _read_sums(task, 0, own, _read_lengths(task, 0)[first:stop]))
 
 
-def _lengths(task: Task, layer: int) -> Weights:
+def _read_lengths(task: Task, layer: int) -> Weights:
     """Return the lengths of all vectors after a step, (n,); of the features, relative to the longest."""
     if layer > 0:
         return np.concatenate([*task.read_blocks(f"step-{layer}", "lengths")])
@@ -271,7 +271,7 @@ def _lengths(task: Task, layer: int) -> Weights:
     return lengths
 
 
-def _sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> Weights:
+def _read_sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> Weights:
     if layer > 0:
         return np.array(task.read(f"step-{layer}", task.block, "sums"))
     return np.multiply(unit_rows, lengths[:, None])

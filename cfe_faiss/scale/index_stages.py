@@ -99,7 +99,7 @@ def join(task: Task) -> Mapping[str, Any]:
 
 def evidence(task: Task, nprobe: int) -> Mapping[str, Any]:
     """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
-    ids, D, I = opened(task).search_shard(task.block, task.settings.k, nprobe, memory=task.memory // 2)
+    ids, D, I = open_index(task).search_shard(task.block, task.settings.k, nprobe, memory=task.memory // 2)
     rows = task.write_table(tables.evidence_schema(), tables.evidence_batches(ids, D, I))
     return {"nodes": len(ids), "rows": rows}
 
@@ -128,13 +128,13 @@ def _vectors_of(task: Task, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 # --- the index of a job -----------------------------------------------------------------------------------------------
 
 
-def opened(task: Task) -> ShardedEvidenceIndex:
+def open_index(task: Task) -> ShardedEvidenceIndex:
     """Return the current index of a job, opened once for all tasks of a worker."""
     folder = task.folder / INDEX
     files = sorted((file.name, file.stat()) for file in os.scandir(folder))
-    return _opened(folder, tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files))
+    return _open(folder, tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files))
 
 
 @lru_cache(maxsize=1)
-def _opened(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
+def _open(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)

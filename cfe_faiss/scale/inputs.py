@@ -176,7 +176,7 @@ def specification_of(settings: Settings, inputs: Mapping[str, Input]) -> dict[st
 # --- conversion of sources --------------------------------------------------------------------------------------------
 
 
-def stored(name: str, source: Source, folder: Path) -> Input:
+def store_input(name: str, source: Source, folder: Path) -> Input:
     """Return the file of an input: the ``.npy`` file itself, or a new file in ``folder`` with its content.
 
     Raises
@@ -235,7 +235,7 @@ def _copy(name: str, source: Any, target: Path) -> None:
         )
     if not hasattr(source, "shape"):
         source = as_array(name, source)
-    _write(name, target, tuple(source.shape), (_checked(name, block) for block in _blocks(source)))
+    _write(name, target, tuple(source.shape), (_check_block(name, block) for block in _blocks(source)))
 
 
 def _blocks(source: Any) -> Iterator[Any]:
@@ -254,7 +254,7 @@ def _blocks(source: Any) -> Iterator[Any]:
             yield source[first : first + height]
 
 
-def _checked(name: str, values: Any) -> NDArray[Any]:
+def _check_block(name: str, values: Any) -> NDArray[Any]:
     try:
         return as_array(name, values)
     except TypeError as error:

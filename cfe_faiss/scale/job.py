@@ -1,7 +1,7 @@
 """A job over a folder: from features, edges and predicted classes to the evidence of every node, stage by stage."""
 
-import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from cfe_faiss.files.outputs import path_within
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, specification_of, stored
+from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, specification_of, store_input
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import INDEX
@@ -174,7 +174,7 @@ class Job:
         sources = {name: source for name, source in named.items() if source is not None}
         Manifest.check_target(self.directory, paths_of(sources.values()), overwrite=overwrite)
         with _new_inputs(self.directory, sources) as inputs:
-            n, d = _checked_shapes(inputs)
+            n, d = _check_shapes(inputs)
             target = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
             settings = Settings(
                 n,
@@ -192,7 +192,7 @@ class Job:
             )
             sizes = {"nlist": nlist, "shards": shards, "block_rows": block_rows}
             automatic = {name for name, size in sizes.items() if size is None}
-            self._settings, self._inputs = _same_or_new(self.directory, settings, inputs, automatic)
+            self._settings, self._inputs = _open_or_create(self.directory, settings, inputs, automatic)
 
     # --- running it ---------------------------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class Job:
         for name, source in self._inputs.items():
             if change := source.change():
                 raise ValueError(f"{name} must be what the job was made with: {change}")
-        with Manifest.driven(self.directory) as manifest:
+        with Manifest.drive(self.directory) as manifest:
             self._refuse_changed_index(manifest)
             self._forget_damaged(manifest)
             if self._next_stage(manifest) is None:
@@ -297,7 +297,7 @@ class Job:
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""
         stages = self._stages(manifest)
-        needed = _needed(stages, manifest) | _READ_LATER
+        needed = _find_needed(stages, manifest) | _READ_LATER
         for stage in stages:
             if stage.name not in needed and _is_finished(stage, manifest):
                 for path in manifest.files(stage.name):
@@ -306,7 +306,7 @@ class Job:
     def _refuse_changed_index(self, manifest: Manifest) -> None:
         """Raise RuntimeError if the user has changed the index, as a run would undo the changes."""
         folder = self.directory / INDEX
-        if manifest.damaged("join"):
+        if manifest.find_damaged("join"):
             with suppress(FileNotFoundError, ValueError):  # the index is damaged, and a run repairs it
                 ShardedEvidenceIndex.open(folder)
                 raise RuntimeError(
@@ -317,9 +317,9 @@ class Job:
     def _forget_damaged(self, manifest: Manifest) -> None:
         """Forget finished tasks with damaged files, if the files are needed, and damaged tasks that these read from."""
         stages = self._stages(manifest)
-        needed = _needed(stages, manifest)
+        needed = _find_needed(stages, manifest)
         for stage in reversed(stages):  # a stage reads from earlier ones only
-            wrong = manifest.damaged(stage.name) if stage.name in needed else []
+            wrong = manifest.find_damaged(stage.name) if stage.name in needed else []
             if wrong:
                 manifest.forget(wrong)
                 needed |= set(stage.reads)
@@ -413,15 +413,11 @@ def as_bytes(name: str, value: int | str) -> int:
     """Return a number of bytes, given as a number or as a text such as "8GB" (1 GB is 2**30 bytes)."""
     if not isinstance(value, str):
         return as_count(name, value)
-    text = value.strip().upper()
-    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
-    try:
-        number = float(text.removesuffix(unit))
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
+    match = re.fullmatch(r"\s*((?:\d+\.?\d*|\.\d+)(?:E\d+)?)\s*([KMGT]B)?\s*", value.upper())
+    size = int(float(match[1]) * _UNITS.get(match[2], 1)) if match else 0
+    if size < 1:
         raise ValueError(f"{name} must be a number of bytes, or a text such as '8GB', got {value!r}")
-    return int(number * _UNITS.get(unit, 1))
+    return size
 
 
 def _edge_sources(edges: Any) -> dict[str, Source]:
@@ -439,14 +435,14 @@ def _new_inputs(folder: Path, sources: Mapping[str, Source]) -> Iterator[dict[st
     place.mkdir(parents=True, exist_ok=True)
     before = set(place.iterdir())
     try:
-        yield {name: stored(name, source, place) for name, source in sources.items()}
+        yield {name: store_input(name, source, place) for name, source in sources.items()}
     except BaseException:
         for path in set(place.iterdir()) - before:
             path.unlink()
         raise
 
 
-def _checked_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
+def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     """Return the shape of the features; raise ValueError if the inputs do not match each other."""
 
     def require(fits: bool, expectation: str, *values: NDArray[Any]) -> None:
@@ -484,7 +480,7 @@ def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
     return max(1, min(few, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
 
 
-def _same_or_new(
+def _open_or_create(
     folder: Path, settings: Settings, inputs: Mapping[str, Input], automatic: set[str]
 ) -> tuple[Settings, dict[str, Input]]:
     """Return the specification of a folder's job, after creating the job or comparing it with the arguments.
@@ -509,7 +505,7 @@ def _is_finished(stage: Stage, manifest: Manifest) -> bool:
     return all((stage.name, block) in manifest.finished for block in range(stage.blocks))
 
 
-def _needed(stages: list[Stage], manifest: Manifest) -> set[str]:
+def _find_needed(stages: list[Stage], manifest: Manifest) -> set[str]:
     """Return the stages that produce results or input of unfinished stages."""
     return {name for stage in stages if not _is_finished(stage, manifest) for name in stage.reads} | _KEPT
 

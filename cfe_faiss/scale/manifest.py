@@ -211,7 +211,7 @@ class Manifest:
         tasks = [finished for finished in self.finished.values() if finished.stage == stage]
         return sorted(tasks, key=lambda finished: finished.block)
 
-    def damaged(self, stage: str) -> list[Key]:
+    def find_damaged(self, stage: str) -> list[Key]:
         """Return the finished tasks of a stage that have lost or damaged files; reads all files."""
         tasks = self.of_stage(stage)
         return [(stage, task.block) for task in tasks if any(file.fault(self.folder) for file in task.files)]
@@ -224,7 +224,7 @@ class Manifest:
 
     @classmethod
     @contextmanager
-    def driven(cls, folder: Path) -> Iterator["Manifest"]:
+    def drive(cls, folder: Path) -> Iterator["Manifest"]:
         """Lock a folder, and yield its manifest; RuntimeError if another process runs the job."""
         # The file may belong to somebody else: follow no link, and truncate nothing.
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -20,12 +20,12 @@ from cfe_faiss.base.temporary import release
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.scale import tables
-from cfe_faiss.scale.index_stages import opened
+from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import owners_of
 from cfe_faiss.scale.tasks import Stage
-from cfe_faiss.search.exact import NOTHING, Found, Scan, all_pairs, best_of, pairs_between, slices, until_full
+from cfe_faiss.search.exact import NOTHING, Found, Scan, all_pairs, find_best, pairs_between, run_until_full, slices
 from cfe_faiss.search.join import Blocks, blocks_along, directions_of
 
 GROUP_ROWS = 1 << 17
@@ -61,7 +61,7 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
 
 def cut_into_groups(task: Task, groups: int, shards: int) -> None:
     """Write the lists in the order of their groups, the directions, and a lower bound for the best pairs."""
-    index = opened(task)
+    index = open_index(task)
     storage = index.storage()
     sizes = np.diff(storage.starts)
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
@@ -80,12 +80,12 @@ def _lower_bound(task: Task, shards: int) -> float:
 def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) -> Found:
     """Return the most similar pairs in the tables of a stage."""
     paths = [task.path(stage, number, "parquet") for number in range(files)]
-    return best_of([partial(tables.pairs_in, path, columns) for path in paths], task.settings.pairs)
+    return find_best([partial(tables.pairs_in, path, columns) for path in paths], task.settings.pairs)
 
 
 def sketch(task: Task, groups: int) -> Mapping[str, Any]:
     """Write the tree of a group."""
-    index = opened(task)
+    index = open_index(task)
     storage = index.storage()
     borders = storage.n * task.block // groups, storage.n * (task.block + 1) // groups
     rows = _rows_between(storage, task.read("groups", 0, "lists"), *borders)
@@ -153,12 +153,12 @@ class _Join:
         """Return the k best of all pairs at or above a similarity, and of earlier results."""
         for others in self._others():
             least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
-            best = best_of(self.scans(others, least), k, best, floor=least)
+            best = find_best(self.scans(others, least), k, best, floor=least)
         return best
 
     def best_of_all(self, k: int) -> Found:
         """Return the k best of all pairs without a known lower bound of their similarity."""
-        best, gap = best_of(self.own.neighbours(), k), _FIRST_GAP
+        best, gap = find_best(self.own.neighbours(), k), _FIRST_GAP
         while gap <= 2:
             floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
             if not self.is_worth_joining(floor):
@@ -175,14 +175,14 @@ class _Join:
         for others in self._others():
             pending = [find(lambda: threshold) for find in self.scans(others, threshold)]
             while pending:
-                found, pending = until_full(pending, size)
+                found, pending = run_until_full(pending, size)
                 for part in slices(len(found[2]), size):
                     yield found[0][part], found[1][part], found[2][part]
 
 
 def _join_of(task: Task, groups: int) -> _Join | None:
     """Return the joins of a task; None if its group is empty."""
-    index = opened(task)
+    index = open_index(task)
     own = _read(task, index.storage(), task.block)
     return None if own is None else _Join(task, index, own, partners_of(task.block, groups))
 

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from cfe_faiss.base.checks import as_count, as_number
-from cfe_faiss.index.searching import Searches
+from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.scale.ray import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.search.query import Effort, Query, Results
+from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results
 
 _RESTARTS = 0.2  # seconds until the next call of a replica that died
 
 
-class ServedEvidenceIndex(Searches):
+class ServedEvidenceIndex(EvidenceSearcher):
     """A sharded index in several warm processes (*replicas*) of a Ray cluster.
 
     Calls go to the replicas in turn. If a replica dies or exceeds the deadline, the call goes to the next one, and a
@@ -57,9 +57,27 @@ class ServedEvidenceIndex(Searches):
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
 
-    def answer(self, query: Query, effort: Effort, progress: str | None = None) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
-        return self._asked("answer", query, effort)
+        _refuse_progress(progress)
+        found: Results = self._ask("answer", query, effort)
+        return found
+
+    def answer_range(self, query: Query) -> Ranges:
+        """Return the results of ``ShardedEvidenceIndex.answer_range``."""
+        found: Ranges = self._ask("answer_range", query)
+        return found
+
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
+        """Return the results of ``ShardedEvidenceIndex.answer_certified``."""
+        _refuse_progress(progress)
+        found: Certified = self._ask("answer_certified", query, effort)
+        return found
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+        """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""
+        found: dict[int, float] = self._ask("recall_by_class", recall, k, queries=queries)
+        return found
 
     def processes(self) -> list[int]:
         """Return the process id of each replica on its machine."""
@@ -79,7 +97,7 @@ class ServedEvidenceIndex(Searches):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _asked(self, method: str, *arguments: Any, **how: Any) -> Results:
+    def _ask(self, method: str, *arguments: Any, **how: Any) -> Any:
         if not self._replicas:
             raise RuntimeError("the index was closed")
         errors = self._ray.exceptions
@@ -91,7 +109,7 @@ class ServedEvidenceIndex(Searches):
                 self._next += 1
                 reference = replica.ask.remote(method, arguments, how)
                 try:
-                    found: Results = self._ray.get(reference, timeout=left)
+                    found = self._ray.get(reference, timeout=left)
                 except errors.RayTaskError as error:
                     raise getattr(error, "cause", None) or error from None
                 except errors.GetTimeoutError as error:
@@ -107,6 +125,11 @@ class ServedEvidenceIndex(Searches):
         ) from last
 
 
+def _refuse_progress(progress: bool) -> None:
+    if progress:
+        raise ValueError("progress must be False: the replicas of a served index report none, got True")
+
+
 class _Replica:
     """Process of a replica."""
 
@@ -116,6 +139,5 @@ class _Replica:
     def process(self) -> int:
         return os.getpid()
 
-    def ask(self, method: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> Results:
-        found: Results = getattr(self._index, method)(*arguments, **how)
-        return found
+    def ask(self, method: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> Any:
+        return getattr(self._index, method)(*arguments, **how)

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files.new_file import sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.faiss_functions import Step, pointer_to, raw, setting, total
+from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
 from cfe_faiss.scale.shards import NewVectors, Rows, Shards
@@ -104,7 +104,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         index.nprobe = parameters["nprobe"]
         index._files, index.origins = shards, (shards.folder,)
         index._changes = ReadWriteLock()
-        call_steps(index._taking(shards), [])
+        call_steps(index._steps_to(shards), [])
         index.refusal = (
             f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
             "from, but neither trained, reset nor merged into; write_index makes a copy"
@@ -116,7 +116,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """Index of each shard, mapped from its file."""
         return self._files.indexes
 
-    def _taking(self, shards: Shards) -> list[Step]:
+    def _steps_to(self, shards: Shards) -> list[Step]:
         """Return the steps that replace the index by these shards. Allocations come before the steps."""
         pointers = faiss.InvertedListsPtrVector()
         for shard in shards.indexes:
@@ -124,10 +124,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         stacked = faiss.HStackInvertedLists(pointers.size(), pointers.data())
         routes = None
         if self.routing == "evidence":
-            routes = Routes.merged([shard.routes() for shard in shards.indexes], shards.owners)
+            parts = [shard.routes() for shard in shards.indexes]
+            routes = Routes.merged(parts, shards.owners, SecondLevel.of(shards.centroids))
         return [
-            (stacked.this.disown, ()),
-            (raw.IndexIVF_replace_invlists, (self, stacked, True)),
+            *replacing_lists(self, stacked),
             *self._forgetting(),
             setting(self, "_files", shards),
             setting(self, "checks", shards.checks()),
@@ -143,13 +143,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         def of_its_shard(function: Callable[..., Any], number: int) -> Any:
             return function(lists[number], number)
 
-        return FaissLists(
-            size=(of_its_shard, (raw.InvertedLists_list_size,)),
-            codes=(of_its_shard, (raw.InvertedLists_get_codes,)),
-            ids=(of_its_shard, (raw.InvertedLists_get_ids,)),
-            resize=None,
-            numbered=True,
-        )
+        size, codes, ids = ((of_its_shard, (function,)) for function in get_list_functions)
+        return FaissLists(size=size, codes=codes, ids=ids, resize=None, numbered=True)
 
     def search_shard(
         self, number: int, k: int, nprobe: int, *, memory: int | None = None
@@ -177,13 +172,13 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         number, k = as_count("number", number, 0), as_count("k", k)
         effort = Effort.of(nprobe, memory=memory)
-        with self.reading():
-            snapshot, shards = self.snapshot(), self._files
+        with self.reading() as snapshot:
+            shards = self._files
             if number >= len(shards.indexes):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(queries, effort.over(self.own_effort()), nq=snapshot.n)  # as in a search of all stored rows
+            D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)  # as in a search of all stored rows
             return snapshot.row_ids[rows], D, I
 
     # --- changing it ------------------------------------------------------------------------------------------------
@@ -195,8 +190,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ----------
         blocks
             Iterable of tuples ``(x, labels)`` or ``(x, labels, ids)``, as for :meth:`add_with_labels`; read once. A
-            block without ids gets consecutive ids, counted from ``ntotal`` over all blocks. Use blocks of at least some
-            thousand vectors.
+            block without ids gets consecutive ids, after the largest id of the index and of the blocks before. Use
+            blocks of at least some thousand vectors.
 
         Raises
         ------
@@ -210,18 +205,23 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Memory: up to three times a changed shard, copies of a block, and up to 32 bytes per new or stored vector to
         compare ids. Disk: the new vectors and, until the old files are removed, the changed shards.
         """
-        with self._alone():
-            self._add_checked(shard_files.checked_blocks(blocks, self.d, self.ntotal))
+        with self._change_alone():
+            self._add_checked(shard_files.checked_blocks(blocks, self.d, self._next_id()))
 
     def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
-        with self._alone():
-            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self.ntotal))])
+        with self._change_alone():
+            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self._next_id()))])
+
+    def _next_id(self) -> int:
+        with self.reading():
+            self.snapshot().native.check_ids()
+            return Transaction(self).next_id()
 
     def _add_checked(self, blocks: Iterable[Rows]) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             new = NewVectors.sorted_into(file, blocks, self._files)
-            with self.reading():
-                self.snapshot().native.check_ids()
+            with self.reading() as snapshot:
+                snapshot.native.check_ids()
                 Transaction(self).new_ids(new.ids, len(new.ids))
             self._rewrite(new.edits())
 
@@ -230,7 +230,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
         Only shards with changed labels are written.
         """
-        with self._alone():
+        with self._change_alone():
             snapshot = self.storage()
             self._take_labels(snapshot, id_map.relabelled(snapshot, labels, ids))
 
@@ -254,32 +254,35 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         -----
         Takes memory for a shard, for a block, and for the id map.
         """
-        with self._alone():
+        with self._change_alone():
             snapshot = self.storage()
-            self._take_labels(snapshot, shard_files.relabelled(snapshot.labels, snapshot.members, blocks))
+            self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot, blocks))
 
     def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, shard_files.relabel, labels))
+        def relabel(transaction: Transaction, own: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+            transaction.relabel(own, labels[rows])
+
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, relabel))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
-        with self._alone():
+        with self._change_alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_files.edits_of(self._files, gone, shard_files.remove, gone))
+            self._rewrite(shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own)))
         return int(gone.sum())
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _change_alone(self) -> Iterator[None]:
         """Keep other writers out, and open the shards that they have changed since."""
         folder = self._files.folder
         with self._changes.writing(), shard_files.writing(folder):
             if not self._files.is_current():
                 shards = shard_files.read(folder, self._files)
                 self._check_same(shards)
-                steps = self._taking(shards)
+                steps = self._steps_to(shards)
                 with self._lock.writing():
-                    call_steps([*steps, *self._mapping_all(shards)], [])
+                    call_steps([*steps, *self._steps_to_map(shards)], [])
             yield
 
     def _check_same(self, shards: Shards) -> None:
@@ -292,19 +295,19 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if not edits:
             return
         before = self._files
-        prepared, manifest = shard_files.prepared_manifest(before.folder, shard_files.write_changed(before, edits))
-        after = shard_files.opened(before.folder, manifest, before)
+        prepared, manifest = shard_files.prepare_manifest(before.folder, shard_files.write_changed(before, edits))
+        after = shard_files.open_shards(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
-        steps = self._taking(after)
+        steps = self._steps_to(after)
         with self._lock.writing():
-            call_steps([replace, *steps, *self._mapping_all(after)], [])
+            call_steps([replace, *steps, *self._steps_to_map(after)], [])
         sync_folder(before.folder)
 
-    def _mapping_all(self, shards: Shards) -> list[Step]:
+    def _steps_to_map(self, shards: Shards) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, if there is one."""
         if self.direct_map.type == faiss.DirectMap.NoMap:
             return []
-        return self._mapping(np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
+        return self._mapping(lambda: np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).open, (self._files.folder,)

@@ -33,7 +33,7 @@ from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.snapshot import Members
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
@@ -134,13 +134,13 @@ def read(folder: Path, known: Shards | None = None) -> Shards:
     while True:
         manifest = _read_manifest(folder)
         try:
-            return opened(folder, manifest, known)
+            return open_shards(folder, manifest, known)
         except FileNotFoundError:  # unless a writer has replaced the shards meanwhile
             if _read_manifest(folder) == manifest:
                 raise
 
 
-def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) -> Shards:
+def open_shards(folder: Path, manifest: dict[str, Any], known: Shards | None = None) -> Shards:
     """Open the shards of a checked manifest; errors as of :func:`read`."""
     entries = [] if known is None else known.manifest["shards"]
     indexes = tuple(
@@ -156,16 +156,16 @@ def opened(folder: Path, manifest: dict[str, Any], known: Shards | None = None) 
     for index in indexes:
         for name, value in manifest["parameters"].items():
             if getattr(index, name) != value:
-                raise _damaged(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
+                raise _damage(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
         if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
-            raise _damaged(folder, "its shards have different centroids")
+            raise _damage(folder, "its shards have different centroids")
     for index in indexes:
         if index.own_fields:  # opened just now, and still with separate centroids
             index.share_centroids(quantizer, centroids)
     sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
     holders = np.count_nonzero(sizes, axis=0)
     if (holders > 1).any():
-        raise _damaged(folder, f"list {np.argmax(holders > 1)} lies in several shards")
+        raise _damage(folder, f"list {np.argmax(holders > 1)} lies in several shards")
     return Shards(folder, manifest, indexes, sizes.sum(axis=0), sizes.argmax(axis=0), quantizer, centroids)
 
 
@@ -182,28 +182,28 @@ def warn_of_unchecked(shards: Shards) -> None:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     with open_regular(folder / MANIFEST) as file:
-        return _parsed(folder, file.read())
+        return _parse(folder, file.read())
 
 
-def _parsed(folder: Path, content: bytes) -> dict[str, Any]:
+def _parse(folder: Path, content: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(content)
         kind, version = manifest["format"], manifest["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(folder, f"{MANIFEST} does not list shards: {error!r}") from error
+        raise _damage(folder, f"{MANIFEST} does not list shards: {error!r}") from error
     if kind != _FORMAT or version not in (1, _VERSION):
         raise ValueError(
             f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads versions 1 to {_VERSION}"
         )
     if version == _VERSION and manifest.get("crc32") != _checksum_of(manifest):
-        raise _damaged(folder, f"the checksum of {MANIFEST} does not match")
+        raise _damage(folder, f"the checksum of {MANIFEST} does not match")
     try:
         parameters = {name: manifest["parameters"][name] for name in _PARAMETERS}
         shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
     except (KeyError, TypeError) as error:
-        raise _damaged(folder, f"{MANIFEST} is not complete: {error!r}") from error
+        raise _damage(folder, f"{MANIFEST} is not complete: {error!r}") from error
     if not shards:
-        raise _damaged(folder, f"{MANIFEST} names no shard")
+        raise _damage(folder, f"{MANIFEST} names no shard")
     for number, shard in enumerate(shards):
         path_within(folder, shard["file"], f"{folder / MANIFEST}, shard {number},")
     return {"parameters": parameters, "shards": shards}
@@ -213,10 +213,10 @@ def _read_shard(folder: Path, entry: dict[str, Any]) -> IndexEvidenceIVF:
     path = folder / entry["file"]
     actual = _entry_of(path)
     if actual != entry:
-        raise _damaged(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
+        raise _damage(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
     index = read_index(path, faiss.IO_FLAG_MMAP)
     if type(index) is not IndexEvidenceIVF or index.partitions > 1:
-        raise _damaged(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
+        raise _damage(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
     return index
 
 
@@ -225,7 +225,7 @@ def _entry_of(path: Path) -> dict[str, Any]:
     return {"file": path.name, "size": path.stat().st_size, "crc32": read_header(path)["payload"]["crc32"]}
 
 
-def _damaged(folder: Path, why: str) -> ValueError:
+def _damage(folder: Path, why: str) -> ValueError:
     return ValueError(f"the shards in {folder} are damaged: {why}")
 
 
@@ -244,12 +244,12 @@ def writing(folder: Path) -> Iterator[None]:
             _remove_unlisted(folder, before)
 
 
-def prepared_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
+def prepare_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
     """Write a list of shards under another name, to be renamed; return its path and content."""
     content = manifest_of(paths)
     with new_file(folder / _PREPARED, overwrite=True) as file:
         file.write(content)
-    return folder / _PREPARED, _parsed(folder, content)
+    return folder / _PREPARED, _parse(folder, content)
 
 
 def manifest_of(paths: Sequence[Path]) -> bytes:
@@ -331,8 +331,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
         check_not_mapped(folder.iterdir())
     with writing(folder):
         paths = _new_paths(folder, number)
-        with index.reading():
-            snapshot = index.snapshot()
+        with index.reading() as snapshot:
             sizes = np.diff(snapshot.starts)
             filled = int(np.count_nonzero(sizes))
             if number > filled:
@@ -368,7 +367,8 @@ def append_rows(
 ) -> None:
     """Append unit vectors to given lists of an index of one partition."""
     codes = np.ascontiguousarray(X).view(np.uint8)
-    Transaction(index).append(codes, labels, ids, lists[None])
+    with index.changing() as transaction:
+        transaction.append(codes, labels, ids, lists[None])
 
 
 def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
@@ -481,33 +481,34 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
     return homes
 
 
-def relabel(index: IndexEvidenceIVF, labels: NDArray[np.int32]) -> None:
-    """Change the labels of all rows, (n,)."""
-    Transaction(index).relabel(labels)
-
-
-def remove(index: IndexEvidenceIVF, gone: NDArray[np.bool_]) -> None:
-    """Remove the marked rows, (n,)."""
-    Transaction(index).remove(gone)
-
-
 def edits_of(
-    shards: Shards, touched: NDArray[np.bool_], edit: Callable[[IndexEvidenceIVF, Any], None], values: NDArray[Any]
+    shards: Shards,
+    touched: NDArray[np.bool_],
+    change: Callable[[Transaction, NDArray[np.int64], NDArray[np.int64]], None],
 ) -> dict[int, Edit]:
-    """Return the edits ``edit(index, values of its rows)`` of the shards that hold one of the touched rows, (n,)."""
+    """Return the edits of the shards that hold a touched row, (n,).
 
-    def change(number: int, index: IndexEvidenceIVF) -> None:
-        edit(index, values[shards.rows(number)])
+    An edit calls ``change`` with a transaction, the shard's touched rows, and these as rows of all shards.
+    """
+
+    def edit(number: int, index: IndexEvidenceIVF) -> None:
+        rows = shards.rows(number)
+        own = np.flatnonzero(touched[rows])
+        with index.changing() as transaction:
+            change(transaction, own, rows[own])
 
     lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
-    return {number: partial(change, number) for number in np.unique(shards.owners[lists]).tolist()}
+    return {number: partial(edit, number) for number in np.unique(shards.owners[lists]).tolist()}
 
 
 # --- blocks of a caller -----------------------------------------------------------------------------------------------
 
 
 def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
-    """Yield a caller's blocks (x, labels[, ids]) in their stored form; default ids count from ``first``."""
+    """Yield a caller's blocks (x, labels[, ids]) in their stored form.
+
+    Default ids count from ``first``, or continue after the largest id of the blocks before.
+    """
 
     def checked(block: tuple[Any, ...]) -> Rows:
         x, labels, ids = block if len(block) == 3 else (*block, None)
@@ -515,15 +516,17 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
         return X, as_labels("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
 
     for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):
-        first += len(rows[0])
+        first = max(first, int(rows[2].max(initial=-1)) + 1)
         yield rows
 
 
-def relabelled(labels: NDArray[np.int32], members: Members, blocks: Iterable[Any]) -> NDArray[np.int32]:
+def relabel_in_blocks(snapshot: Snapshot, blocks: Iterable[Any]) -> NDArray[np.int32]:
     """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
-    result = labels.copy()
-    for _ in _each_block(blocks, "(labels, ids)", (2,), lambda block: id_map.relabel_rows(result, members, *block)):
-        pass
+    result = snapshot.labels.copy()
+    for rows, labels in _each_block(
+        blocks, "(labels, ids)", (2,), lambda block: id_map.relabelled_rows(snapshot, *block)
+    ):
+        result[rows] = labels
     return result
 
 

@@ -187,8 +187,9 @@ class _Progress:
         if self.seconds:
             patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
         limit = min(_LONGEST, _GIVEN_UP * patience)
-        copies = Counter(attempt.block for attempt in self.running.values())
-        for future, attempt in list(self.running.items()):
+        running = [(future, attempt) for future, attempt in self.running.items() if attempt.block not in self.seconds]
+        copies = Counter(attempt.block for _, attempt in running)
+        for future, attempt in running:
             if attempt.begun is None and future.running():
                 attempt.begun = now
             if attempt.begun is None:

@@ -5,6 +5,8 @@ probes other lists than its queries would on their own. So every machine gives t
 the blocks (float or byte) affects speed only, and is chosen by timing (:mod:`cfe_faiss.search.element`).
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,13 +14,11 @@ from cfe_faiss import _native
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search import constrained, exact, greedy, grouped, masked, recall, single
-from cfe_faiss.search.certify import certified as certify
+from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, single
+from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import padded
-from cfe_faiss.search.query import Calibration, Effort, Plan, Queries, Query, Results
-
-Ranges = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
+from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results
 
 _QUERIES_PER_LIST = 4
 _FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
@@ -33,62 +33,85 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.snapshot.n == 0:  # an empty index may be untrained
-        return padded(*make_results(len(queries), 0), queries.k)
-    plan = plan_of(queries, effort, nq)
-    return padded(*_carry_out(plan, queries, progress), queries.k)
-
-
-def _carry_out(plan: Plan, queries: Queries, progress: str | None) -> Results:
-    """Run the planned engine, once for each number of probed lists, and return D, I."""
+        return pad_results(*make_results(len(queries), 0), queries.k)
+    plan = choose_engine(queries, effort, nq)
     if plan.calibration is None:
-        return plan.engine(queries, plan, progress)
-    probes = plan.calibration.of(queries.labels)
+        return pad_results(*plan.engine(queries, plan, progress), queries.k)
+    parts = _split_by_nprobe(queries, plan)
+    found = [pad_results(*own.engine(some, own, progress), queries.k) for _, some, own in parts]
+    D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
+    return D, I
+
+
+def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
+    """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
+    if queries.snapshot.n == 0:
+        return *search(queries, effort), np.ones(len(queries), np.bool_)
+    parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
+    for _, some, plan in parts:
+        D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
+        found.append((D, I, certify(some, plan, D, I)))
+    D, I, certified = (_merge(parts, list(column)) for column in zip(*found, strict=True))
+    return D, I, certified
+
+
+_Part = tuple[Any, Queries, Plan]
+
+
+def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
+    """Return the numbers and the plan of the queries that probe the same number of lists."""
+    if plan.calibration is None:
+        return [(slice(None), queries, plan)]
+    probes = plan.calibration.look_up(queries.labels)
     if plan.engine is grouped.search:  # a group probes the maximum nprobe of its queries
         groups = grouped.groups_of(queries)
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
         probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
     numbers = np.unique(probes).tolist()
     if len(numbers) == 1:
-        return plan.engine(queries, plan._replace(nprobe=numbers[0]), progress)
-    (D, I), order = queries.places(), queries.in_order
-    for nprobe in numbers:
-        chosen = order[probes[order] == nprobe]
-        D[chosen], I[chosen] = plan.engine(queries.subset(chosen), plan._replace(nprobe=nprobe), progress)
-    return D, I
+        return [(slice(None), queries, plan._replace(nprobe=numbers[0]))]
+    order = queries.in_order
+    chosen = [order[probes[order] == nprobe] for nprobe in numbers]
+    plans = [plan._replace(nprobe=nprobe) for nprobe in numbers]
+    return [(some, queries.subset(some), own) for some, own in zip(chosen, plans, strict=True)]
 
 
-def certified(queries: Queries, effort: Effort, progress: str | None = None) -> tuple[*Results, NDArray[np.bool_]]:
-    """Return D, I and a mask, (nq,), of the result rows that are provably exact."""
-    if queries.snapshot.n == 0:
-        return *padded(*make_results(0, 0), queries.k), np.ones(0, np.bool_)
-    plan = plan_of(queries, effort)
-    D, I = padded(*_carry_out(plan, queries, progress), queries.k)
-    return D, I, certify(queries, plan, D, I)
+def _merge(parts: list[_Part], values: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of all queries, given those of each part."""
+    if len(parts) == 1:
+        return values[0]
+    merged = np.empty((sum(map(len, values)), *values[0].shape[1:]), values[0].dtype)
+    for (chosen, *_), some in zip(parts, values, strict=True):
+        merged[chosen] = some
+    return merged
 
 
-def within(snapshot: Snapshot, query: Query) -> Ranges:
-    """Return lims, D, I: the evidence of query q at or above the query's threshold is at lims[q]:lims[q + 1]."""
-    queries, threshold = query.on(snapshot), float(query.threshold or 0)
+def search_range(queries: Queries, threshold: float) -> Ranges:
+    """Return lims, D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
+    if queries.rules is not None:
+        return masked.range_search(queries, threshold)
     if queries.conditions is None:
-        return exact.range_search(snapshot, queries.X, queries.labels, threshold, allowed=queries.allowed)
+        return exact.range_search(queries, threshold)
     if queries.conditions.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used in a range search")
-    return constrained.range_search(snapshot, queries.conditions, queries, threshold, allowed=queries.allowed)
+    return constrained.range_search(queries, threshold)
 
 
-def plan_of(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
+def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
     """Choose the engine for a search of the k best results per query. The index must not be empty."""
-    if queries.conditions is not None:
-        engine = constrained.search_queries if queries.conditions.uses is None else greedy.search_queries
-        return Plan(engine, queries.snapshot.lists, effort)
+    lists, conditions = queries.snapshot.lists, queries.conditions
     if queries.rules is not None:
-        return Plan(masked.search, queries.snapshot.lists, effort)
+        if conditions is None and queries.rules.are_plain_neighbors and not queries.stored:
+            return Plan(nearest.search, lists, effort)
+        return Plan(masked.search, lists, effort)
+    if conditions is not None:
+        return Plan(constrained.search if conditions.uses is None else greedy.search, lists, effort)
     every = queries.order is not None and queries.allowed is None
     nq = len(queries) if nq is None else nq
-    return plan(queries.snapshot, nq, queries.k, effort, queries.allowed, every=every, stored=queries.stored)
+    return choose_by_size(queries.snapshot, nq, queries.k, effort, queries.allowed, every=every, stored=queries.stored)
 
 
-def plan(
+def choose_by_size(
     snapshot: Snapshot,
     nq: int,
     k: int,
@@ -103,7 +126,7 @@ def plan(
     ``every``: the queries are all stored rows. ``stored``: the queries are stored rows.
     """
     if not snapshot.lists:
-        few = single.scan if nq <= _FEW else exact.search_queries
+        few = single.scan if nq <= _FEW else exact.search
         return Plan(exact.search_stored if every and nq > _FEW else few, 0, effort)
     calibration = calibration_for(snapshot, nq, k, effort, allowed, stored=stored)
     if calibration is not None:
@@ -146,7 +169,7 @@ def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> boo
     return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
 
 
-def known_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
+def look_up_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
     """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
 
     The key equals ``Derived.calibration_key``, without an ``Effort``: building one takes a tenth of a query's time.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.threads import num_threads
+from cfe_faiss.base.threads import num_threads, single_threaded_blas
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import MEMORY
 
@@ -99,10 +99,11 @@ def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float3
 
 def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
     """Return the principal directions of the rows, (d, d), and the share of the squared norms after the prefix."""
-    with np.errstate(invalid="ignore", over="ignore"):
+    # On a busy machine BLAS takes 100 times as long for small matrices on several threads, which wait for each other.
+    with single_threaded_blas(), np.errstate(invalid="ignore", over="ignore"):
         squares = (X.T @ X).astype(np.float64)
-    if not np.isfinite(squares).all():
-        return np.empty((0, X.shape[1]), np.float32), math.inf
-    values, directions = np.linalg.eigh(squares)
+        if not np.isfinite(squares).all():
+            return np.empty((0, X.shape[1]), np.float32), math.inf
+        values, directions = np.linalg.eigh(squares)
     tail = float(values[:-_PREFIX].sum() / max(values.sum(), np.finfo(np.float64).tiny))
     return np.ascontiguousarray(directions[:, ::-1], np.float32), tail

@@ -20,14 +20,14 @@ from cfe_faiss.search import grouped, grouping
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import slices
 from cfe_faiss.search.query import Plan, Queries
-from cfe_faiss.search.single import lists_for
+from cfe_faiss.search.single import rank_lists
 
 _ROWS = 1 << 12
 _QUERIES = 1 << 9
 _SEVERAL = -2  # marks a list that has several labels
 
 
-def certified(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.bool_]:
+def certify(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask, (nq,) bool, of the queries whose result row from the probed lists is exact.
 
     O(nq * nlist * d) time.
@@ -47,10 +47,10 @@ def certified(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[n
     wanted = np.minimum(snapshot.eligible(queries.labels, allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
-    def certify(cut: slice) -> None:
+    def certify_some(cut: slice) -> None:
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        own = probed[cut] if probed is not None else lists_for(derived, X, labels, nprobe, plan.effort)
+        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, nprobe, plan.effort)
         bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
         bounds[only[None] == labels[:, None]] = -np.inf
         if snapshot.pq is None:
@@ -61,7 +61,7 @@ def certified(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[n
         result[chosen] = complete[chosen] & (everything | (bounds.max(axis=1) < D[chosen, -1]))
 
     work = float(len(order)) * snapshot.centroids[0].size
-    run(certify, slices(len(order), _QUERIES), work=work)
+    run(certify_some, slices(len(order), _QUERIES), work=work)
     result[queries.labels == UNKNOWN] = True  # no evidence exists, so an empty row is exact
     return result
 

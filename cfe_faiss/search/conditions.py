@@ -185,21 +185,30 @@ class Conditions:
             meets &= changed <= self.max_changed
         return meets
 
+    def meet_all(self, x: Side, y: Side, *, either: bool = False) -> Bools:
+        """Return a mask of the pairs that meet all conditions, as :meth:`meet` does for all but the graph's."""
+        meets = self.meet(x, y, either=either)
+        if self.surroundings is not None:
+            source, target = np.broadcast_arrays(x.nodes, y.nodes)
+            meets[meets] = self.surroundings.hold(source[meets], target[meets])
+        return meets
+
     def allow(self, source: Ints, target: Ints) -> Bools:
         """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
         allowed: Bools = self.usable[source] & self.usable[target]
-        x, y = self.rows[source[allowed]], self.rows[target[allowed]]
-        meets = self.meet(x, y, either=self.directed)
-        if self.surroundings is not None:
-            meets[meets] = self.surroundings.hold(x.nodes[meets], y.nodes[meets])
-        allowed[allowed] = meets
+        allowed[allowed] = self.meet_all(self.rows[source[allowed]], self.rows[target[allowed]], either=self.directed)
         return allowed
 
 
-def conditions(
-    where: Constraints, ids: Ints, labels: NDArray[np.int32], attributes: Any = None, graph: Any = None
-) -> Conditions:
-    """Return constraints as conditions on the rows of an index.
+def make_conditions(
+    where: Constraints,
+    ids: Ints,
+    labels: NDArray[np.int32],
+    attributes: Any = None,
+    graph: Any = None,
+    queries: Any = None,
+) -> tuple[Conditions, tuple[Side, Bools]]:
+    """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
     Parameters
     ----------
@@ -211,22 +220,13 @@ def conditions(
         Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes` accepts.
     graph
         Graph in a form that :func:`cfe_faiss.graph.as_graph` accepts; its nodes are the ids.
+    queries
+        Attributes of queries that are not stored, in a form that ``as_attributes`` accepts: row i is query i.
 
     Raises
     ------
     TypeError, ValueError
         If ``where`` does not fit the attributes or the graph, or they do not fit the ids.
-    """
-    made, _ = with_queries(where, ids, labels, attributes, graph, None)
-    return made
-
-
-def with_queries(
-    where: Constraints, ids: Ints, labels: NDArray[np.int32], attributes: Any, graph: Any, queries: Any
-) -> tuple[Conditions, tuple[Side, Bools]]:
-    """Return the conditions, and the side and the mask of usable queries for queries that are not stored.
-
-    ``queries`` holds the attributes of the queries, in a form that ``as_attributes`` accepts: row i is query i.
     """
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
@@ -236,21 +236,21 @@ def with_queries(
     columns = _columns(where, table, n, total)
     evidence = np.ones(total, bool)
     for name, values in where.permitted.items():
-        evidence &= _permitted(columns.named[name], values)
+        evidence &= _mask_permitted(columns.named[name], values)
     if where.target is not None:
-        evidence[:n] &= _of_target(where.numbered(None).target, labels)
+        evidence[:n] &= _mask_target(where.numbered(None).target, labels)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~columns.named[name].missing
     side = Side(
         _groups([columns.named[name] for name in where.exact], total),
-        _stacked([columns.named[name].codes for name in where.antiexact], total, np.int32),
+        _stack([columns.named[name].codes for name in where.antiexact], total, np.int32),
         columns.numbers,
         columns.codes,
         evidence,
         np.concatenate([ids, np.full(total - n, UNKNOWN)]),
     )
-    made = Conditions(
+    of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
         limits=columns.limits,
@@ -260,7 +260,7 @@ def with_queries(
         uses=where.uses,
         missing={name: int(count) for name, column in columns.named.items() if (count := column.missing[:n].sum())},
     )
-    return made, (side[n:], usable[n:])
+    return of_index, (side[n:], usable[n:])
 
 
 # --- attributes -------------------------------------------------------------------------------------------------------
@@ -301,16 +301,16 @@ def _columns(where: Constraints, table: Attributes | None, n: int, total: int) -
             if np.isinf(numbers).any():
                 raise ValueError(f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}")
             unit = 1.0 if argument == "caliper" else _deviation(name, numbers[:n])
-            limits[name] = _narrower(name, limits.get(name, (0.0, np.inf)), limit * unit)
+            limits[name] = _narrow(name, limits.get(name, (0.0, np.inf)), limit * unit)
     return _Columns(
         named,
         tuple(limits.values()),
-        _stacked([named[name].numbers for name in limits], total, np.float64),
+        _stack([named[name].numbers for name in limits], total, np.float64),
         _all_codes(where, table, total),
     )
 
 
-def _narrower(name: str, limits: Limits, limit: float) -> Limits:
+def _narrow(name: str, limits: Limits, limit: float) -> Limits:
     least, most = (max(limits[0], -limit), limits[1]) if limit < 0 else (limits[0], min(limits[1], limit))
     if least > most:
         raise ValueError(
@@ -337,13 +337,13 @@ def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.
             f"where.max_changed must be below {most}, the number of attributes (without those of exact), or it has no "
             f"effect, got {where.max_changed}"
         )
-    codes = _stacked([table[name].codes for name in table], total, np.int32)
+    codes = _stack([table[name].codes for name in table], total, np.int32)
     if total and (codes == UNKNOWN).any():
         return np.where(codes == UNKNOWN, -1 - np.arange(total, dtype=np.int32), codes)
     return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
 
 
-def _stacked(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
+def _stack(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
     return np.array(columns, dtype=dtype).reshape(len(columns), total)
 
 
@@ -355,7 +355,7 @@ def _groups(columns: list[Attribute], total: int) -> NDArray[np.int32]:
     return groups.astype(np.int32)
 
 
-def _permitted(column: Attribute, values: Permitted) -> Bools:
+def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     argument = f"where.permitted[{column.name!r}]"
     if isinstance(values, tuple):
         if column.numbers is None:
@@ -375,7 +375,7 @@ def _permitted(column: Attribute, values: Permitted) -> Bools:
     return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
 
 
-def _of_target(target: Any, labels: NDArray[np.int32]) -> Bools:
+def _mask_target(target: Any, labels: NDArray[np.int32]) -> Bools:
     known = np.unique(labels[labels != UNKNOWN])
     for label in target:
         if label not in known:

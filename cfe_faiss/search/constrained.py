@@ -21,8 +21,8 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
-from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, padded, slices
-from cfe_faiss.search.query import Plan, Queries, Results
+from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, slices
+from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 _DENSE = 1 / 32
 """Above this share of products that reach their thresholds, conditions are tested for the whole tile."""
@@ -53,11 +53,11 @@ class _Parts:
     """
 
     def __init__(
-        self, made: Conditions, labels: NDArray[np.int32], side: Side, chosen: Ints, fetch: Fetch, height: int
+        self, conditions: Conditions, labels: NDArray[np.int32], side: Side, chosen: Ints, fetch: Fetch, height: int
     ) -> None:
-        self._made, self._labels, self._side, self._fetch = made, labels, side, fetch
+        self._conditions, self._labels, self._side, self._fetch = conditions, labels, side, fetch
         few = side[chosen]
-        keys: list[NDArray[Any]] = [*few.differing, labels[chosen], *_sorting_number(made, few), few.groups]
+        keys: list[NDArray[Any]] = [*few.differing, labels[chosen], *_sorting_number(conditions, few), few.groups]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
         self.cuts = slices(len(rows), height)
         self.rows = rows[np.lexsort((labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
@@ -81,10 +81,10 @@ class _Parts:
         other_low, other_high = others._low[:, i, None], others._high[:, i, None]
         between = np.maximum(low - other_high, other_low - high)  # smallest distance of two values, if positive
         across = np.maximum(high - other_low, other_high - low)  # largest distance
-        numbers = len(low) - len(self._made.limits)
+        numbers = len(low) - len(self._conditions.limits)
         possible = (across[[0, *range(2, numbers)]] > 0).all(axis=0)  # labels, antiexact
-        possible &= (between[1] <= 0) | (not self._made.grouped)
-        for (least, most), near, far in zip(self._made.limits, between[numbers:], across[numbers:], strict=True):
+        possible &= (between[1] <= 0) | (not self._conditions.grouped)
+        for (least, most), near, far in zip(self._conditions.limits, between[numbers:], across[numbers:], strict=True):
             possible &= (near <= most) & (far >= least)
         return np.flatnonzero(possible) + first
 
@@ -93,10 +93,10 @@ class _Parts:
         return bool(self._low[1, i] == self._high[1, i])
 
 
-def _sorting_number(made: Conditions, side: Side) -> list[NDArray[np.float64]]:
+def _sorting_number(conditions: Conditions, side: Side) -> list[NDArray[np.float64]]:
     """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
-    for (_, most), numbers in zip(made.limits, side.numbers, strict=True):
+    for (_, most), numbers in zip(conditions.limits, side.numbers, strict=True):
         if most < np.inf and len(numbers):
             ordered = np.sort(numbers)
             ends = np.searchsorted(ordered, ordered + most, side="right")
@@ -106,14 +106,14 @@ def _sorting_number(made: Conditions, side: Side) -> list[NDArray[np.float64]]:
     return best
 
 
-def _of_rows(storage: Snapshot, made: Conditions, chosen: Bools, height: int = 0) -> _Parts:
+def _cut_rows(storage: Snapshot, conditions: Conditions, chosen: Bools, height: int = 0) -> _Parts:
     """Return the chosen rows of known label, in chunks."""
     rows = np.flatnonzero(chosen & (storage.labels != UNKNOWN))
-    return _Parts(made, storage.labels, made.rows, rows, storage.rows, height or _height(made))
+    return _Parts(conditions, storage.labels, conditions.rows, rows, storage.rows, height or _height(conditions))
 
 
-def _height(made: Conditions) -> int:
-    return exact.CHUNK if made.surroundings is None else min(exact.CHUNK, made.surroundings.height)
+def _height(conditions: Conditions) -> int:
+    return exact.CHUNK if conditions.surroundings is None else min(exact.CHUNK, conditions.surroundings.height)
 
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def _height(made: Conditions) -> int:
 class _Tiles:
     """Tiles of one chunk with other chunks."""
 
-    def __init__(self, made: Conditions, x: _Part, *, one_group: bool, either: bool) -> None:
-        self._made, self.x, self._one_group, self._either = made, x, one_group, either
+    def __init__(self, conditions: Conditions, x: _Part, *, one_group: bool, either: bool) -> None:
+        self._conditions, self.x, self._one_group, self._either = conditions, x, one_group, either
         self._near: Any = None
         self._buffer = np.empty(max(exact.TILE, len(x.places)), np.float32)
 
@@ -139,7 +139,7 @@ class _Tiles:
         reached = reached.reshape(-1)
         one_group &= self._one_group
         if np.count_nonzero(reached) > _DENSE * reached.size:
-            meets = self._made.meet(self.x.side[:, None], y.side, grouped=one_group, either=self._either)
+            meets = self._conditions.meet(self.x.side[:, None], y.side, grouped=one_group, either=self._either)
             np.putmask(S, ~meets, -np.inf)
             self._rule_out_near(S, y)
         else:
@@ -152,18 +152,18 @@ class _Tiles:
             return
         row, column = np.divmod(pairs, S.shape[1])
         x_side, y_side = self.x.side[row], y.side[column]
-        meets = self._made.meet(x_side, y_side, grouped=one_group, either=self._either)
-        if self._made.surroundings is not None and meets.any():
+        meets = self._conditions.meet(x_side, y_side, grouped=one_group, either=self._either)
+        if self._conditions.surroundings is not None and meets.any():
             if self._near is None and np.count_nonzero(meets) < _FEW:
-                meets[meets] = self._made.surroundings.hold(x_side.nodes[meets], y_side.nodes[meets])
+                meets[meets] = self._conditions.surroundings.hold(x_side.nodes[meets], y_side.nodes[meets])
             else:
                 self._rule_out_near(S, y)
         S.reshape(-1)[pairs[~meets]] = -np.inf
 
     def _rule_out_near(self, S: Floats, y: _Part) -> None:
-        if self._made.surroundings is not None:
+        if self._conditions.surroundings is not None:
             if self._near is None:
-                self._near = self._made.surroundings(self.x.side.nodes).tocsc()
+                self._near = self._conditions.surroundings(self.x.side.nodes).tocsc()
             near = self._near[:, y.side.nodes].tocoo()
             S[near.row, near.col] = -np.inf
 
@@ -177,25 +177,19 @@ def _screens(D: Floats, margin: float) -> Floats:
 # --- the k best of each query -----------------------------------------------------------------------------------------
 
 
-def search(
-    storage: Snapshot,
-    made: Conditions,
-    queries: Queries,
-    k: int,
-    *,
-    allowed: Bools | None = None,
-    progress: str | None = None,
-) -> Results:
-    """Return the exact evidence D, I of queries under conditions. ``allowed`` is a mask of rows, (n,)."""
-    width = min(k, storage.n)
-    D, I = make_results(len(queries.labels), width)
+def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact evidence D, I of queries under their conditions."""
+    if queries.order is not None and queries.allowed is None and not _require_conditions(queries).directed:
+        D, I = _search_all(queries, progress)
+        return D[queries.rows], I[queries.rows]
+    D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if not D.size:
-        return padded(D, I, k)
-    margin = storage.margin
-    xs, ys = _both(storage, made, queries, allowed)
+        return D, I
+    margin = queries.snapshot.margin
+    xs, ys = _cut_both(queries)
 
     def scan(i: int) -> None:
-        tiles = _Tiles(made, xs[i], one_group=xs.one_group(i), either=False)
+        tiles = _Tiles(_require_conditions(queries), xs[i], one_group=xs.one_group(i), either=False)
         x = tiles.x
         best_D, best_I = D[x.places], I[x.places]
         for j in ys.met_by(xs, i):
@@ -206,28 +200,35 @@ def search(
             )
         D[x.places], I[x.places] = best_D, best_I
 
-    run(scan, range(len(xs)), work=exact.work_of(storage, len(queries.labels)), progress=progress)
-    return padded(D, I, k)
+    run(scan, range(len(xs)), work=exact.estimate_work(queries.snapshot, len(queries)), progress=progress)
+    return D, I
 
 
-def _both(storage: Snapshot, made: Conditions, queries: Queries, allowed: Bools | None) -> tuple[_Parts, _Parts]:
+def _require_conditions(queries: Queries) -> Conditions:
+    assert queries.conditions is not None  # the engine is for queries under conditions
+    return queries.conditions
+
+
+def _cut_both(queries: Queries) -> tuple[_Parts, _Parts]:
     """Return the queries and the rows that may be their evidence, in chunks."""
+    storage, conditions, allowed = queries.snapshot, _require_conditions(queries), queries.allowed
     side, asked = queries.side, np.flatnonzero(queries.usable)
-    assert side is not None  # always set for queries under conditions
-    spread = -(-len(asked) // num_threads(exact.work_of(storage, len(asked))))
-    height = max(1, min(_height(made), spread))
-    xs = _Parts(made, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
-    evidence = made.evidence if allowed is None else made.evidence & allowed
-    return xs, _of_rows(storage, made, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
+    assert side is not None
+    spread = -(-len(asked) // num_threads(exact.estimate_work(storage, len(asked))))
+    height = max(1, min(_height(conditions), spread))
+    xs = _Parts(conditions, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
+    evidence = conditions.evidence if allowed is None else conditions.evidence & allowed
+    return xs, _cut_rows(storage, conditions, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
 
 
-def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | None = None) -> Results:
+def _search_all(queries: Queries, progress: str | None) -> Results:
     """Return the exact evidence D, I of every row under undirected conditions, in storage order.
 
     Each unordered pair is multiplied once.
     """
-    parts = _of_rows(storage, made, made.usable)
-    width = min(k, storage.n)
+    storage, conditions = queries.snapshot, _require_conditions(queries)
+    parts = _cut_rows(storage, conditions, conditions.usable)
+    width = min(queries.k, storage.n)
     D, I = make_results(len(parts.rows), width)
     all_D, all_I = make_results(storage.n, width)
     if D.size:
@@ -235,7 +236,7 @@ def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | N
         best = exact.BestOfChunks(D, I, parts.cuts, margin)
 
         def scan(i: int) -> None:
-            tiles = _Tiles(made, parts[i], one_group=parts.one_group(i), either=False)
+            tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=False)
             for j in parts.met_by(parts, i, i):
                 part = parts[j]
                 # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
@@ -243,80 +244,63 @@ def search_all(storage: Snapshot, made: Conditions, k: int, *, progress: str | N
                 S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
                 best.take(S, (i, tiles.x.chunk), (j, part.chunk))
 
-        work = exact.work_of(storage, storage.n)
+        work = exact.estimate_work(storage, storage.n)
         run(scan, range(len(parts)), work=work, progress=progress)
         all_D[parts.rows], all_I[parts.rows] = D, I
-    return padded(all_D, all_I, k)
-
-
-def search_queries(queries: Queries, _: Plan | None, progress: str | None) -> Results:
-    """Return the exact evidence D, I of queries under their conditions."""
-    snapshot, made = queries.snapshot, queries.conditions
-    assert made is not None
-    if queries.order is not None and queries.allowed is None and not made.directed:
-        D, I = search_all(snapshot, made, queries.k, progress=progress)
-        return D[queries.rows], I[queries.rows]
-    return search(snapshot, made, queries, queries.k, allowed=queries.allowed, progress=progress)
+    return all_D, all_I
 
 
 # --- all pairs at or above a threshold --------------------------------------------------------------------------------
 
 
-def range_search(
-    storage: Snapshot, made: Conditions, queries: Queries, threshold: float, *, allowed: Bools | None = None
-) -> tuple[Ints, Floats, Ints]:
+def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
     found = [exact.NOTHING]
 
     def take(find: Scan) -> None:
         found.extend(find(lambda: threshold))
 
-    scans = directed_scans(storage, made, queries, allowed=allowed)
-    run(take, scans, work=exact.work_of(storage, len(queries.labels)))
-    query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((ids, -scores, query))
-    lims = np.searchsorted(query, np.arange(len(queries.labels) + 1), sorter=order).astype(np.int64)
-    return lims, scores[order], ids[order]
+    run(take, directed_scans(queries), work=exact.estimate_work(queries.snapshot, len(queries)))
+    return exact.make_ranges(found, len(queries))
 
 
-def directed_scans(
-    storage: Snapshot, made: Conditions, queries: Queries, *, allowed: Bools | None = None
-) -> list[Scan]:
+def directed_scans(queries: Queries) -> list[Scan]:
     """Return scans that together find the evidence at or above a threshold: query number, id and similarity."""
-    if not storage.n:
+    if not queries.snapshot.n:
         return []
-    xs, ys = _both(storage, made, queries, allowed)
+    xs, ys = _cut_both(queries)
 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        tiles = _Tiles(made, xs[i], one_group=xs.one_group(i), either=False)
+        tiles = _Tiles(_require_conditions(queries), xs[i], one_group=xs.one_group(i), either=False)
         for j in ys.met_by(xs, i):
-            yield from ((r, c, s) for r, c, s, *_ in _reaching(storage, tiles, ys[j], ys.one_group(j), threshold))
+            for found in _find_reaching(queries.snapshot, tiles, ys[j], ys.one_group(j), threshold):
+                yield found[:3]
 
     return [partial(of_chunk, i) for i in range(len(xs))]
 
 
-def pair_scans(storage: Snapshot, made: Conditions, allowed: Bools | None = None) -> list[Scan]:
+def pair_scans(storage: Snapshot, conditions: Conditions, allowed: Bools | None = None) -> list[Scan]:
     """Return scans that together find all pairs of (allowed) rows at or above a threshold, in either direction."""
-    parts = _of_rows(storage, made, made.usable if allowed is None else made.usable & allowed)
+    parts = _cut_rows(storage, conditions, conditions.usable if allowed is None else conditions.usable & allowed)
 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        tiles = _Tiles(made, parts[i], one_group=parts.one_group(i), either=made.directed)
+        tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=conditions.directed)
         for j in parts.met_by(parts, i, i):
-            for source, target, scores, r, c in _reaching(storage, tiles, parts[j], parts.one_group(j), threshold):
+            for source, target, scores, r, c in _find_reaching(storage, tiles, parts[j], parts.one_group(j), threshold):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield source[once], target[once], scores[once]
 
     return [partial(of_chunk, i) for i in range(len(parts))]
 
 
-def pairs_work(storage: Snapshot, made: Conditions) -> float:
+def estimate_pairs_work(storage: Snapshot, conditions: Conditions) -> float:
     """Estimate the number of multiplications of :func:`pair_scans`."""
-    parts = _of_rows(storage, made, made.usable)
+    parts = _cut_rows(storage, conditions, conditions.usable)
     tiles = sum(len(parts.met_by(parts, i, i)) for i in range(len(parts)))
     return min(float(tiles) * exact.TILE, len(parts.rows) ** 2 / 2) * storage.d
 
 
-def _reaching(
+def _find_reaching(
     storage: Snapshot, tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
 ) -> Iterator[tuple[Ints, Ints, Floats, Any, Any]]:
     """Yield the pairs of a tile at or above a threshold: both ids, similarities, and positions in the tile."""

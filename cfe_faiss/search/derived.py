@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.derived import derived, once
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, WORTH_CLUSTERS, Routes
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
@@ -26,21 +26,36 @@ _NAME = "evidence"
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 
 
+class Choice(NamedTuple):
+    """Element types that searches use. They affect the time of a search and never its results.
+
+    Attributes
+    ----------
+    batch
+        Element type of the blocks for batched search.
+    single
+        "byte": single queries use byte blocks; "float": they read the stored vectors.
+    """
+
+    batch: Element
+    single: Element
+
+
 @dataclass(slots=True, eq=False)
 class Carried:
     """Derived data of unchanged lists, carried over a small update of an index with one partition.
 
     Attributes
     ----------
-    choices
-        Choices made by timing, by name.
+    choice
+        Element types chosen by timing; None for a type that was not needed yet.
     blocks, not_in_blocks
         Byte blocks for single queries, and a mask of the lists that have changed since they were built, (nlist,).
     centroids, changed
         The (list, class) centroids, and a mask of the lists that have changed since they were computed, (nlist,).
     """
 
-    choices: dict[str, Any]
+    choice: tuple[Element | None, Element | None]
     blocks: Blocks | None
     not_in_blocks: NDArray[np.bool_]
     centroids: ClassCentroids | None
@@ -58,7 +73,7 @@ class Carried:
             centroids = None
         if blocks is None and centroids is None:
             return None
-        return Carried(self.choices, blocks, not_in_blocks, centroids, changed)
+        return Carried(self.choice, blocks, not_in_blocks, centroids, changed)
 
 
 class Derived:
@@ -74,14 +89,23 @@ class Derived:
         Calibrations of nprobe, by :meth:`calibration_key`; see :mod:`cfe_faiss.search.recall`.
     groups
         Groups of all stored rows as queries, in list order.
+    pinned
+        Element types that the index prescribes; None to choose them by timing.
     """
 
-    def __init__(self, snapshot: Snapshot, class_means: Routes | None = None, carried: Carried | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        class_means: Routes | None = None,
+        carried: Carried | None = None,
+        pinned: Choice | None = None,
+    ) -> None:
         # The snapshot refers to this object. A strong reference back would be a cycle.
         self._snapshot, self.carried = weakref.ref(snapshot), carried
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.groups: dict[str, Groups] = {}
+        self.pinned = pinned
         self._from_file = class_means
         snapshot.cache[_NAME] = self
 
@@ -120,25 +144,30 @@ class Derived:
 
     @derived
     def element(self) -> Element:
-        """Element type of the blocks for batched search, chosen by timing a sample of rows."""
-        kinds = self._usable
+        """Element type of the blocks for batched search: prescribed, or chosen by timing a sample of rows."""
+        kinds, known = self._usable, self._known_choice[0]
         if len(kinds) == 1:
             return kinds[0]
-        if self.carried is not None and "element" in self.carried.choices:
-            known: Element = self.carried.choices["element"]
+        if known is not None:
             return known
         sample = Sample(self.snapshot, self.centroids)
         return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
     @derived
     def alone_by_blocks(self) -> bool:
-        """Whether single queries use byte blocks, chosen by timing a sample (float blocks save too little)."""
-        if self.carried is not None and "alone_by_blocks" in self.carried.choices:
-            return bool(self.carried.choices["alone_by_blocks"])
+        """Whether single queries use byte blocks: prescribed, or chosen by timing (float blocks save too little)."""
         if not self._may_keep or "byte" not in self._usable:
             return False
+        known = self._known_choice[1]
+        if known is not None:
+            return known == "byte"
         sample = Sample(self.snapshot, self.centroids)
-        return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(self._blocks_of(sample, "byte")))
+        blocks = self._blocks_of(sample, "byte", alone=True)
+        return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(blocks))
+
+    @property
+    def _known_choice(self) -> tuple[Element | None, Element | None]:
+        return self.pinned or (self.carried.choice if self.carried is not None else (None, None))
 
     @property
     def _usable(self) -> tuple[Element, ...]:
@@ -152,8 +181,9 @@ class Derived:
         snapshot = self.snapshot
         return snapshot.in_memory and snapshot.pq is None and not len(snapshot.references) and snapshot.codec == FLAT
 
-    def _blocks_of(self, sample: Sample, element: Element) -> Blocks:
-        return blocking.blocks_of(self.snapshot, element, wanted=sample.wanted(len(self.snapshot.list_starts) - 1))
+    def _blocks_of(self, sample: Sample, element: Element, *, alone: bool = False) -> Blocks:
+        wanted = sample.wanted(len(self.snapshot.list_starts) - 1, alone=alone)
+        return blocking.blocks_of(self.snapshot, element, wanted=wanted)
 
     @property
     def blocks(self) -> Blocks | None:
@@ -193,10 +223,17 @@ class Derived:
         """Scanner of given lists."""
         return ListScan(self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts)
 
-    def prepared(self) -> dict[str, Any]:
-        """Compute all derived data now, and return the choices made by timing."""
+    def prepare(self) -> Choice:
+        """Compute all derived data now, and return the chosen element types."""
         _ = self.single, self.blocks, self.snapshot.members
-        return {"element": self.element, "alone_by_blocks": self.alone_by_blocks}
+        return Choice(self.element, "byte" if self.alone_by_blocks else "float")
+
+    def pin(self, choice: Choice | None) -> None:
+        """Prescribe element types, or choose them by timing (None). No other thread may search."""
+        self.pinned = choice
+        self.kept.clear()
+        for name in ("element", "alone_by_blocks", "single"):
+            vars(self).pop(name, None)
 
     # --- calibration ------------------------------------------------------------------------------------------------
 
@@ -217,7 +254,7 @@ class Derived:
     def after(self, lists: NDArray[np.int64]) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""
         nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
-        if self.snapshot.lists > nlist or nlist >= WORTH_CLUSTERS:  # clusters depend on all lists
+        if self.snapshot.lists > nlist:
             return None
         none = np.zeros(nlist, np.bool_)
         blocks, not_in_blocks = self.kept.get("byte"), none
@@ -226,9 +263,9 @@ class Derived:
         centroids, changed = made.get("centroids"), none
         if centroids is None and before is not None:
             centroids, changed = before.centroids, before.changed
-        choices: dict[str, Any] = {name: made[name] for name in ("element", "alone_by_blocks") if name in made}
-        if before is not None:
-            choices = before.choices | choices
-        if choices.get("alone_by_blocks") is False:  # they serve single queries only
+        batch, single = self._known_choice
+        if "alone_by_blocks" in made:
+            single = "byte" if made["alone_by_blocks"] else "float"
+        if single == "float":  # byte blocks serve single queries only
             blocks = None
-        return Carried(choices, blocks, not_in_blocks, centroids, changed).after(lists)
+        return Carried((made.get("element", batch), single), blocks, not_in_blocks, centroids, changed).after(lists)

@@ -40,8 +40,8 @@ class Sample:
         Queries, (nq, d), and their labels, (nq,). A group has one list and one label.
     starts
         First query of each group, followed by the number of queries, (groups + 1,).
-    lists
-        Probed lists of each group, (groups, nprobe).
+    lists, lists_alone
+        Probed lists of each group, (groups, nprobe), and of each query that is searched alone.
     """
 
     def __init__(self, snapshot: Snapshot, centroids: ClassCentroids) -> None:
@@ -56,11 +56,13 @@ class Sample:
         means = as_unit_rows("means of groups", sums)
         nlist, nprobe = len(snapshot.starts) - 1, min(_NPROBE, len(centroids))
         self.lists = ranked(centroids, nlist, means, self.labels[firsts], nprobe)
+        self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
+        self.lists_alone = ranked(centroids, nlist, *self._alone, min(_NPROBE_ALONE, nlist))
 
-    def wanted(self, lists: int) -> NDArray[np.bool_]:
-        """Return a mask, (lists,), of the lists that some group probes."""
-        wanted = np.zeros(lists, np.bool_)
-        wanted[self.lists[self.lists >= 0]] = True
+    def wanted(self, lists: int, *, alone: bool = False) -> NDArray[np.bool_]:
+        """Return a mask, (lists,), of the lists that some group or, with ``alone``, some single query probes."""
+        probed, wanted = self.lists_alone if alone else self.lists, np.zeros(lists, np.bool_)
+        wanted[probed[probed >= 0]] = True
         return wanted
 
     def seconds(self, blocks: Blocks) -> float:
@@ -75,12 +77,12 @@ class Sample:
 
         The index must have one partition.
         """
-        snapshot, nlist = self._snapshot, len(self._snapshot.starts) - 1
-        not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist)
-        searcher = searcher_of(snapshot, self._centroids, blocks, not_in_blocks)
-        X, labels = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
-        options = min(_NPROBE_ALONE, nlist), False, np.empty(0, np.bool_)
-        return _least(partial(searcher.search, X, labels, *options, *_results(len(X)), 1, None))
+        nlist = len(self._snapshot.starts) - 1
+        not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist, alone=True)
+        searcher = searcher_of(self._snapshot, self._centroids, blocks, not_in_blocks)
+        (X, labels), nprobe = self._alone, min(_NPROBE_ALONE, nlist)
+        D, I = _results(len(X))
+        return _least(partial(searcher.search, X, labels, nprobe, False, np.empty(0, np.bool_), D, I, 1, None))
 
 
 def searcher_of(

@@ -17,11 +17,12 @@ from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, make_results
-from cfe_faiss.search.query import Plan, Queries, Results
+from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 CHUNK = 768
 TILE = CHUNK * CHUNK
 _BUFFER = 1 << 18
+_COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 Threshold = Callable[[], float]
@@ -43,10 +44,18 @@ class Chunk:
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
-def chunk_of(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
+def make_chunk(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
     """Return the chunk of some rows, which must be in ascending order of label."""
     X, ids = storage.rows(rows)
     return Chunk(X, ids, storage.labels[rows])
+
+
+def make_chunks(storage: Snapshot, rows: NDArray[np.int64], passes: int) -> Callable[[slice], Chunk]:
+    """Return a function that returns the chunk of a slice of rows, which are read in so many passes."""
+    if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
+        (X, ids), labels = storage.copied(rows), storage.labels[rows]
+        return lambda cut: Chunk(X[cut], ids[cut], labels[cut])
+    return lambda cut: make_chunk(storage, rows[cut])
 
 
 def slices(n: int, size: int) -> list[slice]:
@@ -54,7 +63,7 @@ def slices(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def work_of(storage: Snapshot, nq: int) -> float:
+def estimate_work(storage: Snapshot, nq: int) -> float:
     """Return the number of multiplications to compare ``nq`` queries with all rows."""
     return float(nq) * storage.n * storage.d
 
@@ -66,40 +75,33 @@ def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.floa
 
 
 def _query_tiles(
-    storage: Snapshot, xq: NDArray[np.float32], labels_q: NDArray[np.int32], allowed: NDArray[np.bool_] | None
+    queries: Queries,
 ) -> tuple[list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]]]:
-    """Return blocks of queries, and a function that yields the tiles of a block against all (allowed) rows."""
+    """Return blocks of queries, and a function that yields the tiles of a block against all allowed rows."""
+    storage, allowed, labels, xq = queries.snapshot, queries.allowed, queries.labels, queries.fetch(slice(None))
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
-    queries = np.argsort(labels_q, kind="stable")
-    height = max(1, min(CHUNK, -(-len(queries) // num_threads(work_of(storage, len(queries))))))
-    blocks = [queries[cut] for cut in slices(len(queries), height)]
+    order = np.argsort(labels, kind="stable")
+    height = max(1, min(CHUNK, -(-len(order) // num_threads(estimate_work(storage, len(order))))))
+    blocks = [order[cut] for cut in slices(len(order), height)]
+    chunk = make_chunks(storage, rows, len(blocks))
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
-        x = Chunk(xq[block], block, labels_q[block])
+        x = Chunk(xq[block], block, labels[block])
         buffer = np.empty(max(TILE, len(block)), np.float32)
         for cut in slices(len(rows), TILE // len(block)):
-            y = chunk_of(storage, rows[cut])
+            y = chunk(cut)
             if not x.excludes(y):
                 yield x, y, products(x, y, buffer)
 
     return blocks, tiles
 
 
-def search(
-    storage: Snapshot,
-    xq: NDArray[np.float32],
-    labels_q: NDArray[np.int32],
-    k: int,
-    *,
-    allowed: NDArray[np.bool_] | None = None,
-    progress: str | None = None,
-) -> Results:
-    """Return the exact evidence D, I of unit queries (nq, d) with labels (nq,), among the allowed rows (n,)."""
-    width = min(k, storage.n)
-    D, I = make_results(len(xq), width)
+def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the exact evidence D, I of the queries."""
+    D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if D.size:
-        margin = storage.margin
-        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
+        margin = queries.snapshot.margin
+        blocks, tiles = _query_tiles(queries)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             found = D[block], I[block]
@@ -107,14 +109,8 @@ def search(
                 _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *found, margin)
             D[block], I[block] = found
 
-        run(scan_block, blocks, work=work_of(storage, len(xq)), progress=progress)
-    return padded(D, I, k)
-
-
-def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact evidence D, I of the queries."""
-    X = queries.fetch(slice(None))
-    return search(queries.snapshot, X, queries.labels, queries.k, allowed=queries.allowed, progress=progress)
+        run(scan_block, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
+    return D, I
 
 
 def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
@@ -148,13 +144,13 @@ class BestOfChunks:
 
 
 def _tiles_from(
-    storage: Snapshot, rows: NDArray[np.int64], cuts: list[slice], i: int
+    chunk: Callable[[slice], Chunk], cuts: list[slice], i: int
 ) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
     """Yield j, both chunks and their products, for the tiles of chunk i with itself and all later chunks."""
-    x = chunk_of(storage, rows[cuts[i]])
+    x = chunk(cuts[i])
     buffer = np.empty(TILE, np.float32)
     for j in range(i, len(cuts)):
-        y = chunk_of(storage, rows[cuts[j]])
+        y = chunk(cuts[j])
         if not x.excludes(y):
             yield j, x, y, products(x, y, buffer)
 
@@ -166,19 +162,20 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
     D, I = make_results(len(rows), width)
     if D.size:
         cuts = slices(len(rows), CHUNK)
-        best = BestOfChunks(D, I, cuts, storage.margin)
+        best, chunk = BestOfChunks(D, I, cuts, storage.margin), make_chunks(storage, rows, len(cuts))
 
         def scan_chunk(i: int) -> None:
-            for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+            for j, x, y, S in _tiles_from(chunk, cuts, i):
                 best.take(S, (i, x), (j, y))
 
-        run(scan_chunk, range(len(cuts)), work=work_of(storage, storage.n), progress=progress)
+        work = estimate_work(storage, storage.n)
+        run(scan_chunk, range(len(cuts)), work=work, progress=progress)
     all_D, all_I = make_results(storage.n, width)
     all_D[rows], all_I[rows] = D, I
-    return padded(all_D, all_I, k)
+    return pad_results(all_D, all_I, k)
 
 
-def padded(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
+def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
     """Return D, I widened to k columns with FAISS's padding."""
     nq, width = D.shape
     if width == k:
@@ -203,35 +200,32 @@ def collect(
             yield rows[:count], columns[:count], scores[:count]
 
 
-def range_search(
-    storage: Snapshot,
-    xq: NDArray[np.float32],
-    labels_q: NDArray[np.int32],
-    threshold: float,
-    *,
-    allowed: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    found = [NOTHING]
-    if storage.n and len(xq):
-        margin = storage.margin
-        blocks, tiles = _query_tiles(storage, xq, labels_q, allowed)
+    storage, found = queries.snapshot, [NOTHING]
+    if storage.n and len(queries):
+        blocks, tiles = _query_tiles(queries)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             for x, y, S in tiles(block):
-                for rows, columns, scores in collect(x, y, S, lambda: threshold, margin):
+                for rows, columns, scores in collect(x, y, S, lambda: threshold, storage.margin):
                     found.append((block[rows], y.ids[columns], scores.copy()))
 
-        run(scan_block, blocks, work=work_of(storage, len(xq)))
+        run(scan_block, blocks, work=estimate_work(storage, len(queries)))
+    return make_ranges(found, len(queries))
+
+
+def make_ranges(found: list[Found], nq: int) -> Ranges:
+    """Return lims, D, I of a range search from the query number, id and similarity of each result."""
     query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((ids, -scores, query))
-    lims = np.searchsorted(query, np.arange(len(xq) + 1), sorter=order).astype(np.int64)
+    lims = np.searchsorted(query, np.arange(nq + 1), sorter=order).astype(np.int64)
     return lims, scores[order], ids[order]
 
 
 def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among rows in ascending order of label."""
-    x = chunk_of(storage, rows)
+    x = make_chunk(storage, rows)
     for r, c, scores in collect(x, x, product(x.X, x.X.T), threshold, storage.margin):
         once = np.flatnonzero(r < c)
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
@@ -244,10 +238,10 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
     """
     rows = storage.by_label if rows is None else rows
     cuts = slices(len(rows), CHUNK)
-    margin = storage.margin
+    chunk, margin = make_chunks(storage, rows, len(cuts)), storage.margin
 
     def pairs_of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        for j, x, y, S in _tiles_from(storage, rows, cuts, i):
+        for j, x, y, S in _tiles_from(chunk, cuts, i):
             for r, c, scores in collect(x, y, S, threshold, margin):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield x.ids[r[once]], y.ids[c[once]], scores[once]
@@ -263,10 +257,10 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
     margin = storage.margin
 
     def pairs_of_chunk(cut: slice, threshold: Threshold) -> Iterator[Found]:
-        x = chunk_of(storage, rows[cut])
+        x = make_chunk(storage, rows[cut])
         buffer = np.empty(TILE, np.float32)
         for other in slices(len(others), CHUNK):
-            y = chunk_of(storage, others[other])
+            y = make_chunk(storage, others[other])
             if not x.excludes(y):
                 for r, c, scores in collect(x, y, products(x, y, buffer), threshold, margin):
                     yield x.ids[r], y.ids[c], scores.copy()
@@ -274,7 +268,7 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
     return [partial(pairs_of_chunk, cut) for cut in slices(len(rows), CHUNK)]
 
 
-def until_full(
+def run_until_full(
     pending: list[Iterator[Found]], size: int, work: float = math.inf
 ) -> tuple[Found, list[Iterator[Found]]]:
     """Run scans until they have found ``size`` pairs. Return the pairs, best first, and the unfinished scans."""
@@ -293,11 +287,11 @@ def until_full(
             count += len(pairs[2])  # a race between threads adds at most a few more pairs
 
     run(go_on, range(len(pending)), work=work)
-    pairs = best_pairs(found, max(1, sum(len(part[2]) for part in found)))
+    pairs = select_best(found, max(1, sum(len(part[2]) for part in found)))
     return pairs, [pending[place] for place in np.flatnonzero(~over)]
 
 
-def best_of(
+def find_best(
     scans: list[Scan],
     k: int,
     best: Found = NOTHING,
@@ -315,12 +309,12 @@ def best_of(
 
     def merge() -> None:
         nonlocal best
-        best = best_pairs([best, *waiting], k)
+        best = select_best([best, *waiting], k)
         waiting.clear()
 
     def take(find: Scan) -> None:
         for found in find(threshold):
-            pairs = best_pairs([found], k) if len(found[2]) > k else found
+            pairs = select_best([found], k) if len(found[2]) > k else found
             with lock:
                 waiting.append(pairs)
                 if sum(len(part[2]) for part in waiting) >= k:  # sort each pair only a few times
@@ -333,10 +327,10 @@ def best_of(
 
 def top_pairs(storage: Snapshot, k: int, *, progress: str | None = None) -> Found:
     """Return the k most similar pairs with different labels, best first: source < target, similarity."""
-    return best_of(all_pairs(storage), k, work=work_of(storage, storage.n), progress=progress)
+    return find_best(all_pairs(storage), k, work=estimate_work(storage, storage.n), progress=progress)
 
 
-def best_pairs(found: list[Found], k: int) -> Found:
+def select_best(found: list[Found], k: int) -> Found:
     """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
 
     No unordered pair may occur more than twice.

@@ -10,7 +10,7 @@ from cfe_faiss.base.threads import run
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
 from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import constrained, exact
-from cfe_faiss.search.conditions import Bools, Conditions, Ints
+from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.exact import NOTHING, Found, Scan
 from cfe_faiss.search.query import Plan, Queries, Results
 
@@ -54,7 +54,7 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
         known = chosen[0][again] * size + chosen[1][again]
         new = np.flatnonzero(~np.isin(found[0] * size + found[1], known))
         taken = new[_take(found[0][new], found[1][new], left, wanted - len(chosen[2]))]
-        chosen = _joined(chosen, (found[0][taken], found[1][taken], found[2][taken]))
+        chosen = _join(chosen, (found[0][taken], found[1][taken], found[2][taken]))
         if len(found[2]) < most:
             break
         number = min(2 * number, _MOST)
@@ -76,7 +76,7 @@ def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
     return np.array(taken, np.int64)
 
 
-def _joined(one: Found, other: Found) -> Found:
+def _join(one: Found, other: Found) -> Found:
     return (
         np.concatenate([one[0], other[0]]),
         np.concatenate([one[1], other[1]]),
@@ -84,32 +84,25 @@ def _joined(one: Found, other: Found) -> Found:
     )
 
 
-def search(
-    storage: Snapshot,
-    made: Conditions,
-    queries: Queries,
-    k: int,
-    *,
-    allowed: Bools | None = None,
-    progress: str | None = None,
-) -> Results:
-    """Return the evidence D, I of queries. Each index row is used at most ``made.uses`` times.
+def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the evidence D, I of queries under conditions that limit how often a row is used.
 
     Ties: first query first, then smaller id.
     """
-    nq, n = len(queries.labels), storage.n
+    storage, allowed, conditions = queries.snapshot, queries.allowed, queries.conditions
+    assert conditions is not None  # the engine is for queries under conditions
+    nq, n, k = len(queries), storage.n, queries.k
     rows = rows_by_id(storage.row_ids)
     ids = storage.row_ids[rows]
-    capacity = np.concatenate([np.full(nq, k), np.full(n, made.uses)])
+    capacity = np.concatenate([np.full(nq, k), np.full(n, conditions.uses)])
 
     def find(number: int, free: Bools) -> Found:
         usable = np.zeros(n, bool)
         usable[rows] = free[nq:]
         if allowed is not None:
             usable &= allowed
-        asked = replace(queries, usable=queries.usable & free[:nq])
-        scans = constrained.directed_scans(storage, made, asked, allowed=usable)
-        query, found, scores = _best(scans, number, exact.work_of(storage, nq), progress)
+        scans = constrained.directed_scans(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
+        query, found, scores = _best(scans, number, exact.estimate_work(storage, nq), progress)
         return query, nq + np.searchsorted(ids, found), scores
 
     query, place, scores = greedy(find, capacity, min(nq * k, n * capacity[-1] if n else 0))
@@ -119,12 +112,6 @@ def search(
     rank = np.arange(len(query)) - np.searchsorted(query, query)
     D[query, rank], I[query, rank] = scores[order], ids[place[order] - nq]
     return D, I
-
-
-def search_queries(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the evidence D, I of queries under conditions that limit the uses of a row."""
-    assert queries.conditions is not None
-    return search(queries.snapshot, queries.conditions, queries, queries.k, allowed=queries.allowed, progress=progress)
 
 
 def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found:

@@ -26,7 +26,7 @@ _PER_QUERY = 1 << 12  # overhead of a query beyond its products, in multiplicati
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     """Return the evidence D, I from the lists nearest to each group's mean; complete short rows one by one."""
-    found, memory = queries.places(), plan.effort.memory or MEMORY
+    found, memory = queries.allocate_results(), plan.effort.memory or MEMORY
     if len(queries):
         derived = Derived.of(queries.snapshot)
         blocks = derived.blocks if memory >= MEMORY and queries.allowed is None else None
@@ -34,7 +34,7 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
             _search_kept(queries, plan, blocks, found, progress)
         else:
             _search_in_parts(queries, plan, memory, found, progress)
-        single.go_on(queries, plan, found, progress)
+        single.complete_rows(queries, plan, found, progress)
     return found
 
 

@@ -60,7 +60,7 @@ def group(queries: Queries, routes: Routes) -> Groups:
     known = labels != UNKNOWN
     if not known.all():
         order, labels = order[known], labels[known]
-    homes = queries.homes(order)
+    homes = queries.own_lists(order)
     runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
     sizes, labels, homes = np.diff(np.append(runs, len(order))), labels[runs], homes[runs]
     by = np.where(routes.has_centroids(labels, homes), labels, _MIXED)

@@ -39,6 +39,9 @@ from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
 COARSE = 16
 """Length of a coarse sketch."""
 
+BYTES_PER_ROW = 280
+"""Memory of the sketches of a row, its label and its number, in bytes."""
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
@@ -211,8 +214,8 @@ def blocks_along(storage: Snapshot, rows: Ints, directions: NDArray[np.float64])
     order = _split(coarse, levels)
     coarse, fine, rows = coarse[order], fine[order], rows[order]
     labels, starts = storage.labels[rows], _starts(len(rows), levels)
-    low, high = _folded(np.minimum, coarse, starts), _folded(np.maximum, coarse, starts)
-    lowest, highest = _folded(np.minimum, labels, starts), _folded(np.maximum, labels, starts)
+    low, high = _fold(np.minimum, coarse, starts), _fold(np.maximum, coarse, starts)
+    lowest, highest = _fold(np.minimum, labels, starts), _fold(np.maximum, labels, starts)
     node_labels = np.where(lowest == highest, lowest, UNKNOWN).astype(np.int32)
     return Blocks(storage, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels)
 
@@ -305,7 +308,7 @@ def _split(Z: Floats, levels: int) -> Ints:
     return order
 
 
-def _folded(fold: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[Any]:
+def _fold(fold: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[Any]:
     """Return the fold (minimum or maximum) of the values below each node of the tree."""
     number = len(starts) - 1
     nodes = np.empty((2 * number - 1, *values.shape[1:]), values.dtype)

@@ -12,8 +12,8 @@ from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search.exact import CHUNK, TILE, padded, slices, work_of
-from cfe_faiss.search.query import Results
+from cfe_faiss.search.exact import CHUNK, TILE, estimate_work, slices
+from cfe_faiss.search.query import Plan, Queries, Results
 
 _WORTH_COPYING = 4
 """Below 1/4 selectivity, copy the allowed rows; otherwise scan all rows in place."""
@@ -23,13 +23,13 @@ _WORTH_COPYING_FOR_ONE = 32
 _Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
 
-def search(storage: Snapshot, xq: NDArray[np.float32], k: int, *, allowed: NDArray[np.bool_] | None = None) -> Results:
-    """Return the k nearest D, I of unit queries (nq, d) among the allowed rows (n,). Ties: smaller id first."""
-    width = min(k, storage.n)
-    D, I = make_results(len(xq), width)
+def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+    """Return the nearest D, I of new queries among the allowed rows. Ties: smaller id first."""
+    storage, allowed, xq = queries.snapshot, queries.allowed, queries.X
+    D, I = make_results(len(xq), min(queries.k, storage.n))
     if D.size:
         sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
-        height = max(1, min(CHUNK, -(-len(xq) // num_threads(work_of(storage, len(xq))))))
+        height = max(1, min(CHUNK, -(-len(xq) // num_threads(estimate_work(storage, len(xq))))))
 
         def scan_block(block: slice) -> None:
             X = xq[block]
@@ -42,8 +42,8 @@ def search(storage: Snapshot, xq: NDArray[np.float32], k: int, *, allowed: NDArr
                     S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, D[block], I[block], storage.margin
                 )
 
-        run(scan_block, slices(len(xq), height), work=work_of(storage, len(xq)))
-    return padded(D, I, k)
+        run(scan_block, slices(len(xq), height), work=estimate_work(storage, len(xq)), progress=progress)
+    return D, I
 
 
 def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:

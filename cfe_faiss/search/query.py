@@ -16,7 +16,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_labels, as_num
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.rows.topk import PADDING
-from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, conditions, with_queries
+from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, make_conditions
 from cfe_faiss.search.selection import selected
 
 MEMORY = 1 << 31
@@ -24,12 +24,14 @@ MEMORY = 1 << 31
 
 Floats = NDArray[np.float32]
 Results = tuple[Floats, NDArray[np.int64]]
+Ranges = tuple[NDArray[np.int64], Floats, NDArray[np.int64]]
+Certified = tuple[Floats, NDArray[np.int64], NDArray[np.bool_]]
 NO_VECTORS, NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
 
 
 class Effort(NamedTuple):
-    """How hard to search. None stands for the setting of the index; see :meth:`over`.
+    """How hard to search. None stands for the setting of the index; see :meth:`with_defaults`.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class Effort(NamedTuple):
     ) -> Effort:
         """Check the arguments of a search. A recall of 1 means exact."""
         if nprobe is None and recall is None and memory is None and not exact and not further:
-            return NOT_SAID
+            return UNSET
         if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
             raise ValueError(
                 f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, recall={recall}, "
@@ -72,9 +74,9 @@ class Effort(NamedTuple):
             exact, recall = recall == 1, None if recall == 1 else recall
         return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory), **further)
 
-    def over(self, own: Effort) -> Effort:
+    def with_defaults(self, own: Effort) -> Effort:
         """Return this effort, with unset fields taken from the settings of an index."""
-        if self is NOT_SAID or own.routing is None:
+        if self is UNSET or own.routing is None:
             return own
         nprobe, recall, exact, memory, complete, routing, k_factor = self
         return own._replace(
@@ -93,7 +95,7 @@ class Effort(NamedTuple):
         return self.routing == "evidence"
 
 
-NOT_SAID = Effort()
+UNSET = Effort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Calibration:
         """The smallest number of lists."""
         return min([self.other, *self.nprobe.values()])
 
-    def of(self, labels: NDArray[np.int32]) -> Ints:
+    def look_up(self, labels: NDArray[np.int32]) -> Ints:
         """Return the number of lists for each label, (n,)."""
         classes, places = np.unique(labels, return_inverse=True)
         return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]
@@ -152,22 +154,27 @@ class Plan(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Rules that limit which rows a query may find.
+    """Rules that limit which rows a query may find. A stored query never finds itself.
 
     Attributes
     ----------
-    among
+    neighbors
         Classes that a query may find: "other" than its own (evidence), its "own", or "any", including unknown.
-    but_labels, but_ids
+    excluded_labels, excluded_ids
         Excluded classes and ids of each query, (nq, m) integers, -1 for none.
-    below
-        Largest similarity of a result, for example to exclude near-duplicates.
+    within
+        Smallest and largest similarity of a result, for example to exclude near-duplicates.
     """
 
-    among: Literal["other", "own", "any"] = "other"
-    but_labels: Ints | None = None
-    but_ids: Ints | None = None
-    below: float | None = None
+    neighbors: Literal["other", "own", "any"] = "other"
+    excluded_labels: Ints | None = None
+    excluded_ids: Ints | None = None
+    within: tuple[float, float] | None = None
+
+    @property
+    def are_plain_neighbors(self) -> bool:
+        """Whether every row may be found."""
+        return self.neighbors == "any" and all(rule is None for rule in self[1:])
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
@@ -224,19 +231,19 @@ class Queries:
         """Return the vectors of some queries, (m, d)."""
         return self.snapshot.rows(self.rows[some])[0] if self.stored else self.X[some]
 
-    def homes(self, some: Ints) -> Ints:
+    def own_lists(self, some: Ints) -> Ints:
         """Return the list of each given query in the first partition, or the nearest list of a new vector, (m,)."""
         if self.stored:
             return lists_of(self.rows[some], self.snapshot.starts)
-        homes: Ints = assign(self.X[some], self.snapshot.centroids[:1])[0].astype(np.int64)
-        return homes
+        lists: Ints = assign(self.X[some], self.snapshot.centroids[:1])[0].astype(np.int64)
+        return lists
 
     @property
     def in_order(self) -> Ints:
         """All query numbers, grouped by list if ``order`` is known."""
         return np.arange(len(self)) if self.order is None else self.order
 
-    def places(self) -> Results:
+    def allocate_results(self) -> Results:
         """Allocate D, I for the results. Pad the rows of queries of unknown label, which no engine writes."""
         shape = len(self), min(self.k, self.snapshot.n)
         D, I = np.empty(shape, np.float32), np.empty(shape, np.int64)
@@ -245,11 +252,11 @@ class Queries:
         return D, I
 
     def subset(self, chosen: Ints) -> Queries:
-        """Return the queries with the given numbers."""
+        """Return the queries with the given numbers; for queries without rules and conditions."""
         some = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
         return replace(self, labels=self.labels[chosen], order=None, **some)
 
-    def among(self, allowed: Bools | None) -> Queries:
+    def with_allowed(self, allowed: Bools | None) -> Queries:
         """Return the same queries with another mask of allowed rows."""
         return replace(self, allowed=allowed)
 
@@ -266,7 +273,7 @@ class Queries:
 class Query:
     """A query in the user's terms: vectors or ids, which rows may be evidence, and the number of results.
 
-    A query holds no index and can be pickled. :meth:`on` binds it to a snapshot.
+    A query holds no index and can be pickled. :meth:`bind` binds it to a snapshot.
 
     Attributes
     ----------
@@ -302,21 +309,21 @@ class Query:
     name: str = ""
     rules: Rules | None = None
 
-    def on(self, snapshot: Snapshot) -> Queries:
+    def bind(self, snapshot: Snapshot) -> Queries:
         """Bind the query to a snapshot. Raise the errors of invalid ids, selectors and constraints."""
         if self.X is None or self.labels is None:
-            members = snapshot.members
-            every = self.ids is None
-            rows = members.rows if every else members.find(self.ids)  # type: ignore[arg-type]
-            bound = Queries.of_rows(snapshot, rows, self.k, members.places if every else None)
+            if self.ids is None:
+                bound = Queries.of_rows(snapshot, snapshot.members.rows, self.k, snapshot.members.places)
+            else:
+                bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
         else:
             bound = Queries.of_vectors(snapshot, self.X, self.labels, self.k)
         if self.sel is not None or self.targets is not None:
-            bound = bound.among(self._allowed(snapshot))
+            bound = bound.with_allowed(self._mask_allowed(snapshot))
         bound.rules = self.rules
-        return bound if self.where is None else self._under(bound, self.where)
+        return bound if self.where is None else self._add_conditions(bound, self.where)
 
-    def _allowed(self, snapshot: Snapshot) -> Bools:
+    def _mask_allowed(self, snapshot: Snapshot) -> Bools:
         allowed = np.ones(snapshot.n, bool)
         if self.targets is not None:
             name = f"{self.name}targets"
@@ -326,24 +333,25 @@ class Query:
             allowed &= selected(self.sel, snapshot, f"{self.name}sel")
         return allowed
 
-    def _under(self, bound: Queries, where: Constraints) -> Queries:
+    def _add_conditions(self, bound: Queries, where: Constraints) -> Queries:
         snapshot, nq, name = bound.snapshot, len(bound), f"{self.name}queries"
         ids, labels, about = snapshot.row_ids, snapshot.labels, (self.attributes, self.graph)
         if bound.stored:
-            made = conditions(where, ids, labels, *about)
-            return replace(bound, conditions=made, side=made.rows[bound.rows], usable=made.usable[bound.rows])
+            conditions, _ = make_conditions(where, ids, labels, *about)
+            side, usable = conditions.rows[bound.rows], conditions.usable[bound.rows]
+            return replace(bound, conditions=conditions, side=side, usable=usable)
         if self.queries is None and where.compares:
             raise ValueError(f"{name} must say who the queries are for {where!r}, got None")
         are_ids = np.ndim(self.queries) == 1 and not hasattr(self.queries, "columns")
         table = as_attributes(self.queries, name) if where.compares and not are_ids else None
         if table is not None and where.needs_graph:
             raise ValueError(f"{name} must be stored ids for {where!r}, got a table")
-        made, (side, usable) = with_queries(where, ids, labels, *about, table)
+        conditions, (side, usable) = make_conditions(where, ids, labels, *about, table)
         if not where.compares:
-            side, usable = made.rows[np.zeros(nq if snapshot.n else 0, np.int64)], np.ones(nq, bool)
+            side, usable = conditions.rows[np.zeros(nq if snapshot.n else 0, np.int64)], np.ones(nq, bool)
         elif table is None:
-            rows = snapshot.members.find(self.queries, name=name)
-            side, usable = made.rows[rows], made.usable[rows]
+            rows = snapshot.find(self.queries, name=name)
+            side, usable = conditions.rows[rows], conditions.usable[rows]
         if len(usable) != nq:
             raise ValueError(f"{name} must describe {nq} queries, one per row of x, got {len(usable)}")
-        return replace(bound, conditions=made, side=side, usable=usable)
+        return replace(bound, conditions=conditions, side=side, usable=usable)

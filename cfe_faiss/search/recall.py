@@ -7,8 +7,9 @@ means are computed without the sampled rows.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ _OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
 _CLASS_SLACK = 0.01  # tolerated shortfall of a class's lower bound below the target recall
 _CERTAIN = 2.6  # one-sided 99.5 % quantile of the normal distribution
 _DRAWN_AT_ONCE = 128  # rows per batch; all rows of their lists are read
+Calibrations = dict[tuple[Any, ...], Calibration]
+"""Calibrations by :meth:`Derived.calibration_key`."""
 _Search = Callable[[list[Ints], int], Results]  # arguments: snapshot rows of each search, and nprobe
 
 
@@ -85,6 +88,33 @@ def calibration(
     plan = Plan(grouped.search if batched else single.search, snapshot.lists, effort._replace(memory=MEMORY))
     key = derived.calibration_key(k, effort, batched=batched)
     return once(known, key, lambda: _calibrate(snapshot, k, plan, allowed))
+
+
+def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, NDArray[Any]]:
+    """Return the calibrations for the settings of an index, as arrays for its file.
+
+    A row of "calibrations", (m, 4) float64, holds k, recall, whether queries are searched in groups, and the number of
+    lists for other classes. "calibration_classes", (c, 3) float64, holds class, number of lists and measured recall.
+    """
+    settings = Derived.calibration_key(1, effort, batched=False)[3:]
+    known = {key[:3]: found for key, found in calibrations.items() if key[3:] == settings}
+    classes = [(label, found.nprobe[label], found.recall[label]) for found in known.values() for label in found.nprobe]
+    return {
+        "calibrations": np.array([(*key, found.other) for key, found in known.items()], np.float64).reshape(-1, 4),
+        "calibration_starts": np.cumsum([0, *(len(found.nprobe) for found in known.values())], dtype=np.int64),
+        "calibration_classes": np.array(classes, np.float64).reshape(-1, 3),
+    }
+
+
+def calibrations_from(arrays: Mapping[str, NDArray[Any]], effort: Effort) -> Calibrations:
+    """Return the calibrations from the arrays of :func:`calibration_arrays`, for the settings of the index."""
+    result = {}
+    starts, classes = arrays["calibration_starts"].tolist(), arrays["calibration_classes"].tolist()
+    for number, (k, recall, batched, other) in enumerate(arrays["calibrations"].tolist()):
+        own = [(int(label), int(nprobe), reached) for label, nprobe, reached in classes[slice(*starts[number:][:2])]]
+        key = Derived.calibration_key(int(k), effort._replace(recall=recall), batched=bool(batched))
+        result[key] = Calibration({x[0]: x[1] for x in own}, int(other), {x[0]: x[2] for x in own})
+    return result
 
 
 def _calibrate(snapshot: Snapshot, k: int, plan: Plan, allowed: Bools | None) -> Calibration:
@@ -179,7 +209,8 @@ def _held_out(snapshot: Snapshot, rows: Ints) -> Snapshot:
         class_means=means,
         class_filled=filled,
     )
-    merged = Routes.merged([means_of_all, more], np.zeros(len(means_of_all.means), np.intp))
+    owners = np.zeros(len(means_of_all.means), np.intp)
+    merged = Routes.merged([means_of_all, more], owners, means_of_all.second_level)
     return derived.with_class_means(replace(merged, nlist=means_of_all.nlist))
 
 

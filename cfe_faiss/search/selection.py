@@ -18,7 +18,6 @@ _NATIVE = (
     faiss.IDSelectorRange,
 )
 _COMBINED = faiss.IDSelectorAnd, faiss.IDSelectorNot, faiss.IDSelectorOr, faiss.IDSelectorXOr
-_FEW = 64  # up to this number of ids, compare with all stored ids; above it, use the sorted ids (cached)
 
 
 def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool_]:
@@ -54,7 +53,20 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool
         return values[snapshot.members.places]
     if values.ndim != 1:
         raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
-    return _by_ids(values, snapshot)
+    chosen, rows = np.zeros(snapshot.n, np.bool_), snapshot.rows_of(_as_ids(values))
+    chosen[rows[rows >= 0]] = True
+    return chosen
+
+
+def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.int64]:
+    """Return the selected rows in ascending order; arguments and errors are those of :func:`selected`."""
+    if not isinstance(sel, faiss.IDSelector):
+        values = _as_values(sel, name)
+        if values.dtype.kind != "b" and values.ndim == 1:
+            rows: NDArray[np.int64] = np.sort(snapshot.rows_of(_as_ids(values)))
+            is_new: NDArray[np.bool_] = np.append(True, rows[1:] != rows[:-1])[: len(rows)]
+            return rows[(rows >= 0) & is_new]
+    return np.flatnonzero(selected(sel, snapshot, name))
 
 
 def calls_python(sel: Any) -> bool:
@@ -103,16 +115,8 @@ def _as_values(sel: Any, name: str) -> NDArray[Any]:
     return values.reshape(1) if values.ndim == 0 else values
 
 
-def _by_ids(wanted: NDArray[Any], snapshot: Snapshot) -> NDArray[np.bool_]:
-    wanted = wanted[wanted <= np.iinfo(np.int64).max].astype(np.int64)  # larger ids cannot be stored
-    if len(wanted) <= _FEW:
-        return np.isin(snapshot.row_ids, wanted)
-    members, chosen = snapshot.members, np.zeros(snapshot.n, bool)
-    places = np.searchsorted(members.ids, wanted)
-    within = places < len(members.ids)
-    stored = places[within][members.ids[places[within]] == wanted[within]]
-    chosen[members.rows[stored]] = True
-    return chosen
+def _as_ids(values: NDArray[Any]) -> NDArray[np.int64]:
+    return values[values <= np.iinfo(np.int64).max].astype(np.int64)  # larger ids cannot be stored
 
 
 def _by_selector(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.bool_]:

@@ -18,9 +18,9 @@ _EVERYTHING = np.empty(0, bool)
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     """Return the evidence D, I from the lists nearest to each query."""
-    found, pending = queries.places(), queries.in_order
+    found, pending = queries.allocate_results(), queries.in_order
     if len(pending) and not _search_once(queries, plan, plan.nprobe, pending, found, progress):
-        go_on(queries, plan, found, progress)
+        complete_rows(queries, plan, found, progress)
     return found
 
 
@@ -33,12 +33,12 @@ def scan(queries: Queries, _: Plan, progress: str | None) -> Results:
     return D, I
 
 
-def go_on(queries: Queries, plan: Plan, found: Results, progress: str | None = None) -> None:
+def complete_rows(queries: Queries, plan: Plan, found: Results, progress: str | None = None) -> None:
     """Complete short rows, if the plan requires it, by probing more and more lists."""
     nprobe, pending = plan.nprobe, queries.in_order
     # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
     while plan.effort.complete and nprobe < queries.snapshot.lists:
-        pending, nprobe = _incomplete(queries, pending, found[1]), _WIDER * nprobe
+        pending, nprobe = _find_incomplete(queries, pending, found[1]), _WIDER * nprobe
         if not len(pending) or _search_once(queries, plan, nprobe, pending, found, progress):
             return
 
@@ -59,7 +59,7 @@ def _search_once(
             D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
             searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I, 1, None)
         else:
-            D, I = _scanned(derived, X, labels, nprobe, effort, width, mask)
+            D, I = _rank_and_scan(derived, X, labels, nprobe, effort, width, mask)
         found[0][chosen], found[1][chosen] = D, I
 
     work = float(len(pending)) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
@@ -68,7 +68,7 @@ def _search_once(
     return searcher is not None
 
 
-def _scanned(
+def _rank_and_scan(
     derived: Derived,
     X: NDArray[np.float32],
     labels: NDArray[np.int32],
@@ -79,7 +79,7 @@ def _scanned(
 ) -> Results:
     """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
     snapshot, (D, I) = derived.snapshot, make_results(len(X), width)
-    lists = lists_for(derived, X, labels, nprobe, effort)
+    lists = rank_lists(derived, X, labels, nprobe, effort)
     if snapshot.pq is not None and nprobe < snapshot.lists:
         scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * width))
         derived.scan.scan_codes(snapshot.pq, X, labels, lists, mask, scored, D, I)
@@ -88,7 +88,7 @@ def _scanned(
     return D, I
 
 
-def lists_for(
+def rank_lists(
     derived: Derived, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int, effort: Effort
 ) -> NDArray[np.int64]:
     """Return the lists that each query probes, nearest first, (nq, nprobe)."""
@@ -97,7 +97,7 @@ def lists_for(
     return ranked(derived.centroids, len(derived.snapshot.starts) - 1, X, labels, nprobe)
 
 
-def _incomplete(queries: Queries, pending: NDArray[np.int64], I: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_incomplete(queries: Queries, pending: NDArray[np.int64], I: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
     short_of_any: NDArray[np.bool_] = I[:, -1] < 0
     if not short_of_any.any():

@@ -80,7 +80,7 @@ class Values:
         """Kind of each value, as a position in ``KINDS``, (m,)."""
         new = self.values[len(self._kinds) :]
         if new:
-            self._kinds = appended(self._kinds, np.array(list(map(kind_of, new)), np.uint8))
+            self._kinds = append(self._kinds, np.array(list(map(kind_of, new)), np.uint8))
         return self._kinds
 
     @property
@@ -142,7 +142,7 @@ def _value_at(metadata: Metadata, key: str) -> Any:
     return value
 
 
-def appended(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
+def append(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
     """Return ``array`` followed by ``more``, (n + m,): a view of a larger array with spare room. Amortised O(m).
 
     Views share their memory, so append only to the newest of them. After a failed change the next one overwrites the

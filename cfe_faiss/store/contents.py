@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.faiss_functions import setting
-from cfe_faiss.rows.id_map import relabelled
+from cfe_faiss.rows.id_map import relabelled_rows
 from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.store.results import Metadata
 from cfe_faiss.store.table import Table
@@ -75,8 +74,8 @@ class Contents:
         self._keys.update(by_id)
         steps.append(setting(self, "table", after))
         index = self.index
-        with index.changing():
-            Transaction(index).insert(X, new.labels, keys, steps)
+        with index.changing() as transaction:
+            transaction.insert(X, new.labels, keys, steps)
         if len(gone):
             with suppress(MemoryError):  # the next change removes them
                 index.remove_ids(gone)
@@ -104,9 +103,9 @@ class Contents:
         self._sweep()
         gone, names, index = self.table.keys[rows], self.table.ids[rows].tolist(), self.index
         after, steps = self.table.without(rows)
-        with index.changing():
-            stored = np.isin(index.snapshot().row_ids, gone)
-            Transaction(index).remove(stored, [*steps, setting(self, "table", after)])
+        with index.changing() as transaction:
+            stored = np.sort(transaction.snapshot.find(gone))
+            transaction.remove(stored, [*steps, setting(self, "table", after)])
         for one in names:
             self._keys.pop(one, None)
 
@@ -114,9 +113,9 @@ class Contents:
         """Give rows, (m,), other class numbers; ``table`` is the current one with these classes."""
         self._sweep()
         (after, steps), index = table.with_labels(rows, numbers), self.index
-        with index.changing():
-            labels = relabelled(index.snapshot(), numbers, self.table.keys[rows])
-            Transaction(index).relabel(labels, [*steps, setting(self, "table", after)])
+        with index.changing() as transaction:
+            changed = relabelled_rows(transaction.snapshot, numbers, self.table.keys[rows])
+            transaction.relabel(*changed, [*steps, setting(self, "table", after)])
 
     def describe(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> None:
         """Give rows, (m,), other metadata."""

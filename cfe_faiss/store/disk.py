@@ -22,7 +22,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
@@ -32,7 +32,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.values import DEEPEST, check_distinct, checked_labels, checked_metadata
+from cfe_faiss.store.values import DEEPEST, check_labels, check_metadata
 
 with extra("store"):
     import pyarrow as pa
@@ -74,7 +74,7 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
     if not is_one_of(folder, origins):
         check_not_mapped(folder.iterdir())
     with alone_in(folder):
-        old = {entry.name for entry in folder.iterdir() if _is_part(entry)} | _named_files(folder)
+        old = _read_file_names(folder)
         version = secrets.token_hex(8)
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
@@ -91,11 +91,10 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
             }
             with new_file(folder / _MANIFEST, overwrite=True) as file:
                 file.write(json.dumps(manifest, indent=1).encode())
-        except BaseException:
-            if _named_files(folder) != set(names.values()):  # else the error came after the manifest was replaced
-                _remove(folder, set(names.values()))
-            raise
-        _remove(folder, old)
+        finally:
+            kept = _read_file_names(folder)
+            parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
+            _remove(folder, parts - kept if kept else set(names.values()))
 
 
 def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
@@ -135,7 +134,7 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
 def _write_rows(table: Table, path: Path) -> None:
     names = dict(zip(_SCHEMA.names, ("keys", "ids", "labels", "documents", "metadata"), strict=True))
     columns = {column: getattr(table, name)[table.rows] for column, name in names.items()}
-    columns["metadata"] = _encoded(columns["metadata"].tolist())
+    columns["metadata"] = _encode(columns["metadata"].tolist())
     rows = pa.table(columns, schema=_SCHEMA.with_metadata({"generator": MARK}))
     for how in ({"compression": "zstd", "compression_level": 1}, {"compression": "none"}):
         with new_file(path, overwrite=True) as file:
@@ -149,7 +148,7 @@ def _most_unpacked(size: int) -> int:
     return max(_LEAST_UNPACKED, _MOST_TIMES * size)
 
 
-def _encoded(metadata: list[Any]) -> list[str]:
+def _encode(metadata: list[Any]) -> list[str]:
     """Return the JSON of each mapping. One call for all of them takes a fifth of the time of one call each."""
     if not metadata:
         return []
@@ -166,11 +165,11 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
     with open_regular(path) as file:
         content = file.read()
     try:
-        rows = _unpacked(content, manifest["rows"])
+        rows = _unpack(content, manifest["rows"])
         keys, labels = (rows[name].to_numpy() for name in ("key", "label"))
         ids, documents, encoded = (rows[name].to_pylist() for name in ("id", "document", "metadata"))
-        check_distinct(ids)
-        metadata = _decoded(encoded, ids)
+        check_distinct("ids must be distinct", ids)
+        metadata = _decode(encoded, ids)
     except (pa.ArrowException, OSError, RecursionError, TypeError, ValueError) as error:
         raise _damage(folder, f"{path.name} cannot be read: {error}") from error
     classes = Classes(tuple(manifest["class_names"]))
@@ -182,7 +181,7 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
     return Table.of(classes, keys.copy(), labels.copy(), ids, metadata, documents)
 
 
-def _unpacked(content: bytes, n: int) -> Any:
+def _unpack(content: bytes, n: int) -> Any:
     """Return the n rows in the bytes of a Parquet file; ValueError for a file that :func:`_write_rows` cannot write.
 
     Rows are unpacked in batches, so that the memory used stays in proportion to the size of the file.
@@ -216,13 +215,13 @@ def _check_footer(file: Any, n: int, most: int) -> None:
         raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
 
 
-def _decoded(encoded: list[str], ids: list[str]) -> list[Any]:
-    """Return the mapping in each text; ValueError unless :func:`_encoded` writes the same texts."""
+def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
+    """Return the mapping in each text; ValueError unless :func:`_encode` writes the same texts."""
     metadata: list[Any] = json.loads("[" + ",".join(encoded) + "]")  # one document takes a third less time than many
-    if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encoded(metadata) != encoded:
+    if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
         raise ValueError("its metadata are not one mapping in each row")
     nested = [row for row, one in enumerate(encoded) if one.count("{") + one.count("[") > DEEPEST]
-    checked_metadata([metadata[row] for row in nested], [ids[row] for row in nested])
+    check_metadata([metadata[row] for row in nested], [ids[row] for row in nested])
     return metadata
 
 
@@ -253,7 +252,7 @@ def _is_complete(manifest: dict[str, Any]) -> bool:
     """Return whether a manifest has the entries that :func:`write` writes, of the right types."""
     try:
         names, files = manifest["class_names"], [manifest["files"][part] for part in ("index", "rows")]
-        known = Classes().extended(checked_labels("class_names", names, len(names))).names
+        known = Classes().extend(check_labels("class_names", names, len(names))).names
         numbers = [manifest[key] for key in ("d", "rows", "next_key")]
         return (
             all(type(number) is int and 0 <= number <= _LARGEST_KEY for number in numbers)
@@ -292,7 +291,7 @@ def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
         )
 
 
-def _named_files(folder: Path) -> set[str]:
+def _read_file_names(folder: Path) -> set[str]:
     with contextlib.suppress(OSError, ValueError):
         return {file["name"] for file in _read_manifest(folder)["files"].values()}
     return set()

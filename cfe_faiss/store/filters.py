@@ -34,7 +34,7 @@ from cfe_faiss.store.columns import (
     kind_of,
 )
 from cfe_faiss.store.table import DOCUMENT, ID, LABEL, Table
-from cfe_faiss.store.values import copied, listed, plain_value
+from cfe_faiss.store.values import as_list, copy_metadata, plain_value
 
 Mask = NDArray[np.bool_]
 _FIELDS = (ID, LABEL, DOCUMENT)
@@ -68,7 +68,7 @@ def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.
         return found & (table.labels != GONE) if table.gone else found
     mask = np.zeros(len(table.keys), bool)
     if callable(where):
-        mask[table.rows] = [bool(where(copied(one))) for one in table.metadata[table.rows]]
+        mask[table.rows] = [bool(where(copy_metadata(one))) for one in table.metadata[table.rows]]
     else:
         _choose(where, mask, table, rows_of)
     return mask
@@ -78,7 +78,7 @@ def _choose(where: Any, mask: Mask, table: Table, rows_of: Callable[[list[str]],
     """Set ``mask`` for the rows that a sequence of booleans or ids selects."""
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
         raise TypeError(f"where must be a mapping of conditions, a mask, ids or a function of metadata, got {where!r}")
-    values = listed("where", where)
+    values = as_list("where", where)
     shape = where.shape if isinstance(where, np.ndarray) else (len(values),)
     are_booleans = bool(values) and all(isinstance(one, bool | np.bool_) for one in values)
     if are_booleans or (isinstance(where, np.ndarray) and where.dtype == bool):
@@ -117,13 +117,13 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
     if isinstance(value, Mapping):
         if not value:
             raise ValueError(f"where: {key!r} must have an operator, got an empty mapping")
-        return reduce(np.logical_and, [_compared(key, name, one, column) for name, one in value.items()])
+        return reduce(np.logical_and, [_compare(key, name, one, column) for name, one in value.items()])
     if callable(value):
         values = column.dictionary.values
         return _rows_with(
             column, (code for code in _codes(column.used) if value(deepcopy(values[code]) if code else None))
         )
-    return _compared(
+    return _compare(
         key, "$in" if isinstance(value, list | tuple | set | frozenset | np.ndarray) else "$eq", value, column
     )
 
@@ -137,29 +137,29 @@ def _as_mapping(key: str, value: Any) -> Mapping[Any, Any]:
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
-def _compared(key: str, name: Any, value: Any, column: Column) -> Mask:
+def _compare(key: str, name: Any, value: Any, column: Column) -> Mask:
     """Return the rows whose value satisfies an operator."""
     said = f"where: {key!r} {name}"
     if name in ("$eq", "$ne"):
-        found = _among(said, [value], column)
+        found = _find_values(said, [value], column)
     elif name in ("$in", "$nin"):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise TypeError(f"{said} must have a list of values, got {value!r}")
-        found = _among(said, value.tolist() if isinstance(value, np.ndarray) else list(value), column)
+        found = _find_values(said, value.tolist() if isinstance(value, np.ndarray) else list(value), column)
     elif name == "$exists":
         if not isinstance(value, bool | np.bool_):
             raise TypeError(f"{said} must be True or False, got {value!r}")
         found = (column.codes != 0) == bool(value)
     elif name == "$contains":
-        found = _containing(said, plain_value(said, value), column)
+        found = _find_contents(said, plain_value(said, value), column)
     elif name in _ORDERINGS:
-        found = _ordered(said, _ORDERINGS[name], plain_value(said, value), column)
+        found = _find_ordered(said, _ORDERINGS[name], plain_value(said, value), column)
     else:
         raise ValueError(f"where: unknown operator {name!r} of {key!r}; known are {', '.join(_OPERATORS)}")
     return ~found if name in ("$ne", "$nin") else found
 
 
-def _among(said: str, values: list[Any], column: Column) -> Mask:
+def _find_values(said: str, values: list[Any], column: Column) -> Mask:
     plain = [plain_value(said, value) for value in values]
     _check_kinds(said, {kind_of(value) for value in plain}, column)
     codes = [code for value in plain if (code := column.dictionary.code(value)) is not None]
@@ -168,7 +168,7 @@ def _among(said: str, values: list[Any], column: Column) -> Mask:
     return column.codes == codes[0] if len(codes) == 1 else _rows_with(column, codes)
 
 
-def _containing(said: str, wanted: Any, column: Column) -> Mask:
+def _find_contents(said: str, wanted: Any, column: Column) -> Mask:
     key, kinds, values = key_of(wanted), {LIST}, column.dictionary.values
     if isinstance(wanted, str):
         kinds.add(TEXT)
@@ -181,7 +181,7 @@ def _containing(said: str, wanted: Any, column: Column) -> Mask:
     return _rows_with(column, (code for code in _codes(chosen) if contains(values[code])))
 
 
-def _ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column) -> Mask:
+def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column) -> Mask:
     kind, dictionary = kind_of(bound), column.dictionary
     if kind not in (NUMBER, TEXT):
         raise TypeError(f"{said} must compare with a number or a text, got {bound!r}")
@@ -212,8 +212,8 @@ def _check_kinds(said: str, asked: set[int], column: Column) -> None:
     held = column.kinds - {NO_VALUE, NULL}
     if asked and held and not asked & held:
         hint = "; use $contains to ask for an element" if held == {LIST} else ""
-        raise TypeError(f"{said} compares with {_named(asked)}, but the key holds {_named(held)}{hint}")
+        raise TypeError(f"{said} compares with {_name_kinds(asked)}, but the key holds {_name_kinds(held)}{hint}")
 
 
-def _named(kinds: Iterable[int]) -> str:
+def _name_kinds(kinds: Iterable[int]) -> str:
     return " or ".join(KINDS[kind] for kind in sorted(kinds))

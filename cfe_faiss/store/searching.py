@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search import nearest
-from cfe_faiss.search.exact import padded
-from cfe_faiss.search.query import Effort, Query, Results
+from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
 from cfe_faiss.store.table import Table
 
@@ -19,9 +19,8 @@ def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask 
     """Return the k nearest rows of unit queries, of any class: similarities D and keys I of the table, -1 for none."""
     if mask is None and index.ntotal == len(table) and index.has_lists:
         return _of_lists(index, X, k)
-    with index.reading():
-        snapshot = index.snapshot()
-        return nearest.search(snapshot, X, k, allowed=_allowed(snapshot, table, mask))
+    query = Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any"))
+    return _search_exactly(index, table, query, mask)
 
 
 def evidence(
@@ -38,11 +37,14 @@ def evidence(
         nprobe, recall, exact, memory = effort[:4]
         found: Results = index.search_evidence(X, labels, k, nprobe, recall=recall, exact=exact, memory=memory)
         return found
-    with index.reading():
-        snapshot = index.snapshot()
-        queries = Query(k, X=X, labels=labels).on(snapshot).among(_allowed(snapshot, table, mask))
-        exactly: Results = index.answer_on(snapshot, queries, Effort(exact=True))
-        return exactly
+    return _search_exactly(index, table, Query(k, X=X, labels=labels), mask)
+
+
+def _search_exactly(index: Any, table: Table, query: Query, mask: Mask | None) -> Results:
+    with index.reading() as snapshot:
+        queries = query.bind(snapshot).with_allowed(_allowed(snapshot, table, mask))
+        found: Results = index.answer_on(snapshot, queries, Effort(exact=True))
+        return found
 
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -50,8 +52,7 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
     X, ids = np.empty((len(keys), index.d), np.float32), np.empty(len(keys), np.int64)
     if not len(keys):
         return X
-    with index.reading():
-        snapshot = index.snapshot()
+    with index.reading() as snapshot:
         members = snapshot.members
         places = members.ids.searchsorted(keys)
         rows = members.rows.take(places, mode="clip") if len(members.rows) else places
@@ -63,7 +64,7 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     if not index.ntotal:  # FAISS refuses to search an untrained index
-        return padded(*make_results(len(X), 0), k)
+        return pad_results(*make_results(len(X), 0), k)
     if index.k_factor is None:
         found: Results = index.search(X, k)
         return found

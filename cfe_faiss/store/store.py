@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows, check_distinct
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -24,13 +24,12 @@ from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import Table
 from cfe_faiss.store.values import (
     as_class,
+    as_list,
     as_vectors,
-    check_distinct,
-    checked_documents,
-    checked_ids,
-    checked_labels,
-    checked_metadata,
-    listed,
+    check_documents,
+    check_ids,
+    check_labels,
+    check_metadata,
 )
 
 if TYPE_CHECKING:
@@ -92,8 +91,8 @@ class EvidenceStore:
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
         if index.d != d or index.ntotal:
             raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
-        names = listed("class_names", class_names)
-        names = checked_labels("class_names", names, len(names))
+        names = as_list("class_names", class_names)
+        names = check_labels("class_names", names, len(names))
         self._set_up(Contents(index, Table().with_classes(names), 0))
 
     def _set_up(self, contents: Contents) -> None:
@@ -144,14 +143,14 @@ class EvidenceStore:
     def _mask(self, where: Any) -> Mask | None:
         return mask_of(where, self._contents.table, self._contents.rows_of)
 
-    def _selected(self, ids: Any, where: Any, *, skip_missing: bool) -> NDArray[np.int64]:
+    def _select(self, ids: Any, where: Any, *, skip_missing: bool) -> NDArray[np.int64]:
         """Return the rows of some ids, or the rows that a filter selects."""
         if ids is None:
             mask = self._mask(where)
             return self._contents.table.rows if mask is None else np.flatnonzero(mask)
         if not skip_missing:
-            return self._contents.known_rows_of(checked_ids(ids))
-        rows = self._contents.rows_of(checked_ids(ids))
+            return self._contents.known_rows_of(check_ids(ids))
+        rows = self._contents.rows_of(check_ids(ids))
         return rows[rows >= 0]
 
     # --- changing it ------------------------------------------------------------------------------------------------
@@ -210,13 +209,13 @@ class EvidenceStore:
         self._put(ids, vectors, labels, metadata, documents, replace=True)
 
     def _put(self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool) -> None:
-        names = checked_ids(ids)
-        check_distinct(names)
+        names = check_ids(ids)
+        check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d)
         if len(X) != len(names):
             raise ValueError(f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}")
-        classes = checked_labels("labels", labels, len(names))
-        metadata, documents = checked_metadata(metadata, names), checked_documents(documents, names)
+        classes = check_labels("labels", labels, len(names))
+        metadata, documents = check_metadata(metadata, names), check_documents(documents, names)
         with self._lock.writing():
             old = self._contents.rows_of(names)
             stored = old >= 0
@@ -248,7 +247,7 @@ class EvidenceStore:
         if (ids is None) == (where is None):
             raise TypeError("delete takes either ids or where")
         with self._lock.writing():
-            rows = np.unique(self._selected(ids, where, skip_missing=True))
+            rows = np.unique(self._select(ids, where, skip_missing=True))
             if len(rows):
                 self._contents.remove(rows)
         return len(rows)
@@ -285,7 +284,7 @@ class EvidenceStore:
             ids, labels = list(ids), list(ids.values())
         with self._lock.writing():
             rows = self._distinct_rows(ids)
-            classes = checked_labels("labels", labels, len(rows))
+            classes = check_labels("labels", labels, len(rows))
             if len(rows):
                 table = self._contents.table.with_classes(classes)
                 self._contents.relabel(table, rows, table.classes.numbers(classes))
@@ -318,7 +317,7 @@ class EvidenceStore:
         """
         with self._lock.writing():
             rows, table = self._distinct_rows(ids), self._contents.table
-            new = checked_metadata(metadata, table.ids[rows].tolist())
+            new = check_metadata(metadata, table.ids[rows].tolist())
             if len(rows):
                 old = table.metadata[rows].tolist()
                 self._contents.describe(rows, [one | more for one, more in zip(old, new, strict=True)])
@@ -327,8 +326,8 @@ class EvidenceStore:
         """Return the rows of distinct ids, of all rows for None; UnknownIdError names an unknown id."""
         if ids is None:
             return self._contents.table.rows
-        names = checked_ids(ids)
-        check_distinct(names)
+        names = check_ids(ids)
+        check_distinct("ids must be distinct", names)
         return self._contents.known_rows_of(names)
 
     # --- searching it -----------------------------------------------------------------------------------------------
@@ -448,7 +447,7 @@ class EvidenceStore:
         exact index, with ``store.index.nprobe`` lists for others.
         """
         k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
-        effort = self._contents.index.effort_of(nprobe, recall, exact, memory)
+        effort = self._contents.index.as_effort(nprobe, recall, exact, memory)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
@@ -534,9 +533,9 @@ class EvidenceStore:
         ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
         ['a'] ['b'] [0.8]
         """
-        return map(self._named_pairs, evidence_pairs(self._contents.index, threshold, block=block))
+        return map(self._name_pairs, evidence_pairs(self._contents.index, threshold, block=block))
 
-    def _named_pairs(self, pairs: Pairs) -> Pairs:
+    def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys, without rows that an interrupted change has left in the index."""
         with self._lock.reading():
             table = self._contents.table
@@ -567,7 +566,7 @@ class EvidenceStore:
         if ids is not None and where is not None:
             raise TypeError("get takes either ids or where")
         with self._lock.reading():
-            rows = self._selected(ids, where, skip_missing=skip_missing)
+            rows = self._select(ids, where, skip_missing=skip_missing)
             names, labels, metadata, documents, vectors = self._columns(rows, True)
         return Rows(names, vectors, labels, metadata, documents)
 
@@ -723,9 +722,9 @@ def _as_ids(values: Any) -> list[str] | None:
     if isinstance(values, str):
         return [values]
     if isinstance(values, list | tuple) and values and isinstance(values[0], str):
-        return checked_ids(values)
+        return check_ids(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "UO" and values.ndim == 1:
-        return checked_ids(values)
+        return check_ids(values)
     return None
 
 
@@ -734,4 +733,4 @@ def _given_labels(label: Any, n: int, single: bool) -> list[Label]:
         return [as_class("label", label)] * n
     if single:
         raise TypeError(f"label must be one class for one query, got {label!r}")
-    return checked_labels("label", label, n)
+    return check_labels("label", label, n)

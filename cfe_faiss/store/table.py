@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
 from cfe_faiss.rows.faiss_functions import Step
-from cfe_faiss.store.columns import GONE, Column, Values, appended, objects, values_of
+from cfe_faiss.store.columns import GONE, Column, Values, append, objects, values_of
 from cfe_faiss.store.results import Label, Metadata
-from cfe_faiss.store.values import copied
+from cfe_faiss.store.values import copy_metadata
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
 """Names that filters use for the columns besides metadata."""
@@ -44,7 +44,7 @@ class Classes:
         """Return the number of each class, -1 for None."""
         return np.array(list(map(self.number, labels)), np.int32)
 
-    def extended(self, labels: list[Label]) -> "Classes":
+    def extend(self, labels: list[Label]) -> "Classes":
         """Return these classes followed by the new ones among ``labels``."""
         new = [name for name in dict.fromkeys(labels) if name is not None and name not in self._numbers]
         names = self.names + tuple(new)
@@ -122,7 +122,7 @@ class Table:
 
     def metadata_of(self, rows: NDArray[np.int64]) -> list[Metadata]:
         """Return copies of the metadata of some rows."""
-        return list(map(copied, self.metadata[rows]))
+        return list(map(copy_metadata, self.metadata[rows]))
 
     def column(self, name: str) -> Column:
         """Return the column of a metadata key, or of ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) for a new one."""
@@ -150,14 +150,14 @@ class Table:
 
     def with_classes(self, labels: list[Label]) -> "Table":
         """Return the same rows with the new classes among ``labels``."""
-        return replace(self, classes=self.classes.extended(labels))
+        return replace(self, classes=self.classes.extend(labels))
 
     def with_rows(self, new: "Table") -> "Table":
         """Return a table with the rows of another one at its end, whose keys are higher than all others."""
-        arrays: dict[str, Any] = {name: appended(getattr(self, name), getattr(new, name)) for name in _ARRAYS}
+        arrays: dict[str, Any] = {name: append(getattr(self, name), getattr(new, name)) for name in _ARRAYS}
         columns = self._next_columns()
         for name, column in columns.items():
-            codes = appended(column.codes, column.dictionary.encode(new.values(name)))
+            codes = append(column.codes, column.dictionary.encode(new.values(name)))
             columns[name] = Column(codes, column.dictionary, arrays["labels"])
         return replace(self, columns=columns, **arrays)
 

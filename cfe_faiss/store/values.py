@@ -17,7 +17,7 @@ DEEPEST = 64
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def as_list(name: str, values: Any) -> list[Any]:
     """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}")
@@ -47,34 +47,22 @@ def speaks_arrow(values: Any) -> bool:
     return hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
 
 
-def checked_ids(ids: Any) -> list[str]:
+def check_ids(ids: Any) -> list[str]:
     """Return ids as texts; TypeError for another type, ValueError for invalid Unicode."""
     if isinstance(ids, str):
         raise TypeError(f"ids must be a sequence of texts, got one text: {ids!r}")
-    found = listed("ids", ids)
+    found = as_list("ids", ids)
     if _are_plain(found):
         return found
     for i, value in enumerate(found):
         if not isinstance(value, str):
             raise TypeError(f"ids must be texts, got {type(value).__name__}: {value!r} at place {i}; use str(id)")
-    return [_text(value, ("id {!r}".format, value)) for value in found]
+    return [_text(value, f"id {value!r}") for value in found]
 
 
-def check_distinct(ids: list[str]) -> None:
-    """Raise ValueError that names an id that occurs twice."""
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
-        raise ValueError(f"ids must be distinct, got {twice!r} more than once")
-
-
-def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
+def check_labels(name: str, labels: Any, n: int) -> list[Label]:
     """Return n predicted classes as texts, integers, or None (for None and NaN)."""
-    if labels is None:
-        return [None] * n
-    found = listed(name, labels)
-    if len(found) != n:
-        raise ValueError(f"{name} must hold {n} predicted classes, one for each row, got {len(found)}")
+    found = _one_each(name, "predicted classes, one for each row", labels, n)
     if set(map(type, found)) == {int} or _are_plain(found):
         return found
     return [as_class(name, value) for value in found]
@@ -83,7 +71,7 @@ def checked_labels(name: str, labels: Any, n: int) -> list[Label]:
 def as_class(name: str, value: Any) -> Label:
     """Return one predicted class as a text, an integer, or None."""
     if isinstance(value, str):
-        return _text(value, ("{} {!r}".format, name, value))
+        return _text(value, f"{name} {value!r}")
     if isinstance(value, Integral | np.bool_):
         return int(value)
     if value is None or (isinstance(value, Real) and math.isnan(value)):
@@ -91,23 +79,24 @@ def as_class(name: str, value: Any) -> Label:
     raise TypeError(f"{name} must be texts, integers or None, got {type(value).__name__}: {value!r}")
 
 
-def checked_documents(documents: Any, ids: list[str]) -> list[str | None]:
+def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
     """Return n texts, or None for a row without one."""
-    found = _one_each("documents", "texts", documents, ids)
+    found = _one_each("documents", "texts, one for each id", documents, len(ids))
     if _are_plain(found):
         return found
     for text, id_ in zip(found, ids, strict=True):
         if not (text is None or isinstance(text, str)):
             raise TypeError(f"documents must hold texts or None, got {type(text).__name__} for {id_!r}")
-    named = "the document of {!r}".format
-    return [None if text is None else _text(text, (named, id_)) for text, id_ in zip(found, ids, strict=True)]
+    return [
+        None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in zip(found, ids, strict=True)
+    ]
 
 
-def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
+def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     """Return copies of n mappings from keys to JSON values."""
     if isinstance(metadata, Mapping):
         raise TypeError("metadata must be a sequence of mappings, one for each id, got one mapping")
-    found = _one_each("metadata", "mappings", metadata, ids)
+    found = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
     if _are_valid(found):
         return [one.copy() for one in found]
     return [
@@ -115,26 +104,26 @@ def checked_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     ]
 
 
-def _one_each(name: str, kind: str, values: Any, ids: list[str]) -> list[Any]:
-    found = [None] * len(ids) if values is None else listed(name, values)
-    if len(found) != len(ids):
-        raise ValueError(f"{name} must hold {len(ids)} {kind}, one for each id, got {len(found)}")
+def _one_each(name: str, kind: str, values: Any, n: int) -> list[Any]:
+    found = [None] * n if values is None else as_list(name, values)
+    if len(found) != n:
+        raise ValueError(f"{name} must hold {n} {kind}, got {len(found)}")
     return found
 
 
-def copied(metadata: Metadata) -> Metadata:
+def copy_metadata(metadata: Metadata) -> Metadata:
     """Return a deep copy of stored metadata."""
     copy = metadata.copy()
     for key, value in metadata.items():
         if type(value) in (list, dict):
-            copy[key] = _copied(value)
+            copy[key] = _copy_value(value)
     return copy
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if type(value) is list:
-        return [_copied(item) for item in value]
-    return copied(value) if type(value) is dict else value
+        return [_copy_value(item) for item in value]
+    return copy_metadata(value) if type(value) is dict else value
 
 
 def plain_value(name: str, value: Any) -> Any:
@@ -178,13 +167,13 @@ def _are_valid(metadata: list[Any]) -> bool:
 
 def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"{_named(*where)} must be a mapping, got {type(metadata).__name__}")
+        raise TypeError(f"{_name_place(*where)} must be a mapping, got {type(metadata).__name__}")
     result: Metadata = {}
     for key, value in metadata.items():
         if not isinstance(key, str):
-            raise TypeError(f"{_named(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
-        key = _text(key, (lambda *place: f"{_named(*place[:-1])}: the key {place[-1]!r}", *where, key))
-        result[key] = _value(value, (*where, key))
+            raise TypeError(f"{_name_place(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
+        plain = key if type(key) is str and key.isascii() else _text(key, f"{_name_place(*where)}: the key {key!r}")
+        result[plain] = _value(value, (*where, plain))
     return result
 
 
@@ -193,40 +182,41 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     if plain is None or type(plain) is bool:
         return plain
     if isinstance(plain, str):
-        return _text(plain, (_named, *where))
+        return _text(plain, *where)
     if isinstance(plain, Integral):
         bits = int(plain).bit_length()
         if bits > 1024:
-            raise ValueError(f"{_named(*where)} must be below 2**1024, got an integer of {bits} bits")
+            raise ValueError(f"{_name_place(*where)} must be below 2**1024, got an integer of {bits} bits")
         return int(plain)
     if isinstance(plain, float):
         if not math.isfinite(plain):
-            raise ValueError(f"{_named(*where)} must be a finite number, got {plain}; None stands for a missing one")
+            raise ValueError(
+                f"{_name_place(*where)} must be a finite number, got {plain}; None stands for a missing one"
+            )
         return float(plain)
     if len(where) > DEEPEST:
-        raise ValueError(f"{_named(*where[:2])} must be nested {DEEPEST} deep at most")
+        raise ValueError(f"{_name_place(*where[:2])} must be nested {DEEPEST} deep at most")
     if isinstance(plain, Mapping):
         return _mapping(plain, where)
     if type(plain) in (list, tuple):
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
-        f"{_named(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
+        f"{_name_place(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
         f"got {type(value).__name__}: {str(value)[:60]}"
     )
 
 
-def _text(text: str, where: tuple[Any, ...]) -> str:
-    """Return a text as ``str``; ValueError for invalid Unicode, named by ``where``: a function and its arguments."""
+def _text(text: str, *where: Any) -> str:
+    """Return a text as ``str``; ValueError for invalid Unicode."""
     try:
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError as error:
-        name, *arguments = where
-        raise ValueError(f"{name(*arguments)} must be valid Unicode, got {error.object[error.start]!r}") from error
+        raise ValueError(f"{_name_place(*where)} must be valid Unicode, got {error.object[error.start]!r}") from error
     return str.__str__(text)
 
 
-def _named(first: Any, *path: Any) -> str:
+def _name_place(first: Any, *path: Any) -> str:
     """Return the place of a value in metadata, as in ``metadata of 'a': 'k.l[1]'``."""
     if not path:
         return str(first)

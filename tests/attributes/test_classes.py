@@ -93,7 +93,7 @@ def test_probabilities_and_logits(values: Any) -> None:
     assert found.class_names == ("a", "b", "c")
 
 
-def test_columns_without_class_names_are_classes_as_they_come() -> None:
+def test_columns_without_class_names_are_classes_in_their_order() -> None:
     found = as_predictions(pd.DataFrame(SHARES, columns=["z", "y", "x"]), 4)
     assert_array_equal(found.labels, CLASSES)
     assert found.class_names is None

@@ -157,7 +157,7 @@ def test_nested_columns_are_one_attribute() -> None:
     assert removed(data, "balance").columns == ("balance_geq_0", "balance_geq_200")
 
 
-def test_columns_that_only_begin_alike_are_apart() -> None:
+def test_columns_that_only_begin_equally_are_separate() -> None:
     data = table(has_car=FEMALE, has_boat=NOISE > 0, year_a=AGE, year_b=NOISE)
     assert removed(data, "has_car").columns == ("has_car",)
     for name in ("has", "year"):
@@ -286,7 +286,7 @@ def test_bail(data_root: Path) -> None:
 
 
 @given(st.integers(0, 10**6), st.sets(st.integers(0, 4), min_size=1, max_size=3))
-def test_vectors_are_those_of_data_without_the_columns(seed: int, out: set[int]) -> None:
+def test_vectors_match_data_without_the_columns(seed: int, out: set[int]) -> None:
     rng = np.random.default_rng(seed)
     data = SimpleNamespace(
         x=rng.normal(size=(40, 5)).astype(np.float32),

@@ -45,7 +45,7 @@ def test_no_more_pairs_than_people_on_the_smaller_side() -> None:
     assert len(test.pairs) == 20
 
 
-@pytest.mark.parametrize("tracks", [0.0, 2.0])
+@pytest.mark.parametrize("tracks", [pytest.param(0.0, marks=pytest.mark.slow), 2.0])
 def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     verdicts: dict[float, list[str]] = {0.0: [], 0.5: []}
     for harm, found in verdicts.items():
@@ -176,5 +176,5 @@ def test_errors() -> None:
         with pytest.raises(ValueError, match=message):
             audit.direction_test(finder, **given | changes)
     bare = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1])
-    with pytest.raises(ValueError, match="finder must know the attributes"):
+    with pytest.raises(ValueError, match="finder must know attributes"):
         audit.direction_test(bare, **given)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.exact_pairs import _combined
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.datasets import load
 
@@ -138,13 +137,16 @@ def test_on_german(data_root: Any) -> None:
     assert found.different == np.triu(same & (predicted[:, None] != predicted)).sum()
 
 
-def test_many_values_are_combined_exactly() -> None:
+def test_attributes_of_many_values_are_compared_exactly() -> None:
     rng = np.random.default_rng(2)
     columns = rng.integers(0, 10**6, (12, 200))
     columns[:, 100:] = columns[:, :100]
-    keys = _combined(columns, 200)
-    assert (keys[:100] == keys[100:]).all()
-    assert len(np.unique(keys)) == keys.max() + 1 == 100
+    table = dict(zip("abcdefghijkl", columns, strict=True)) | {"sex": np.arange(200) // 100}
+    found = only_in(table, ["sex"], np.arange(200) % 3)
+    equal = found.table.iloc[1]
+    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == (100, 100, 100, 0)
+    source, target = next(found.blocks())
+    assert sorted(zip(source, target, strict=True)) == [(i, i + 100) for i in range(100)]
 
 
 def test_what_is_refused() -> None:

@@ -15,7 +15,7 @@ import cfe_faiss as cfe
 from cfe_faiss import audit, models
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.intervals import wilson
-from cfe_faiss.audit.reach import adjacency, independent_batches, measured_hops
+from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.datasets import load
 
 SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}  # of models that do not predict one class only
@@ -296,9 +296,9 @@ def test_batches_hold_no_two_nodes_within_reach() -> None:
 def test_a_reach_that_the_graph_ends_first_is_the_whole_component() -> None:
     triangle = adjacency(np.array([[0, 1, 2], [1, 2, 0]]), 4)
     everything = np.array([True, True, True, False])
-    assert measured_hops(lambda node: everything if node < 3 else np.arange(4) == 3, triangle) == 4
-    assert measured_hops(lambda node: np.ones(4, bool), triangle) is None
-    assert measured_hops(lambda node: np.zeros(4, bool), triangle) is None
+    assert measure_hops(lambda node: everything if node < 3 else np.arange(4) == 3, triangle) == 4
+    assert measure_hops(lambda node: np.ones(4, bool), triangle) is None
+    assert measure_hops(lambda node: np.zeros(4, bool), triangle) is None
 
 
 def test_what_is_refused() -> None:

@@ -45,7 +45,7 @@ def test_the_table_is_that_of_brute_force(k: int) -> None:
     assert test.share_others == pytest.approx((people["labels"][groups["rest"]] != 1).mean())
 
 
-@pytest.mark.parametrize("tracks", [0.0, 2.0])
+@pytest.mark.parametrize("tracks", [pytest.param(0.0, marks=pytest.mark.slow), 2.0])
 def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     verdicts: dict[float, list[str]] = {0.0: [], 0.3: []}
     for harm, found in verdicts.items():

@@ -15,7 +15,7 @@ MATRICES = hnp.arrays(
 
 
 @given(MATRICES)
-def test_unit_rows_are_unit_and_stay_as_they_are(matrix: np.ndarray) -> None:
+def test_unit_rows_are_unit_and_stay_unchanged(matrix: np.ndarray) -> None:
     before = matrix.copy()
     rows = checks.as_unit_rows("x", matrix)
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)

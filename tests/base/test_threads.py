@@ -1,4 +1,9 @@
+import sys
 import threading
+import time
+from itertools import count
+from types import FrameType
+from typing import Any
 
 import faiss
 import numpy as np
@@ -60,6 +65,41 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
     with pytest.raises(ZeroDivisionError), threads.single_threaded_blas():
         raise ZeroDivisionError
     assert blas_threads() == before
+
+
+def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
+    before = blas_threads()
+    limit, functions = threads._Limit, (threads.single_threaded_blas.__wrapped__, threads._apply_limits)
+    codes = {function.__code__ for function in (*functions, limit.start, limit.end)}
+
+    def interrupt(number: int) -> bool:
+        """Use BLAS with an interrupt at a line; return whether there is such a line."""
+        lines = count(1)
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code not in codes:
+                return None
+            if event == "line" and next(lines) == number:
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            with threads.single_threaded_blas():
+                pass
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    number = 1
+    while interrupt(number):
+        deadline = time.monotonic() + 60  # after an interrupt, nothing waits for the thread that restores the number
+        while blas_threads() != before:
+            assert time.monotonic() < deadline
+        number += 1
+    assert number > 10
 
 
 def test_blas_stays_as_it_is_where_no_task_calls_it() -> None:

@@ -252,7 +252,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     names = ["ours", "IVFFlat, bitmap"]
-    command = ["short", "--graphs", "tiny", "--budget", "2", "--peers", *names]
+    command = ["short", "--graphs", "tiny", "--budget", "0.5", "--peers", *names]
     command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
     engine("run").main(command)
     result = json.loads((tmp_path / "engine_short.json").read_text())
@@ -328,7 +328,7 @@ def test_an_index_per_class_is_not_tried_where_its_copies_are_too_large(engine: 
     assert engine("others").infeasible({"classes": 4, "nodes": 22_470, "dimension": 128}) is None
 
 
-def test_what_is_not_tried_stands_on_the_page(
+def test_settings_not_tried_are_on_the_page(
     engine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
@@ -360,7 +360,7 @@ def test_few_queries_are_padded_as_faiss_pads(engine: Any) -> None:
     assert (D[:, 3:] < -3e38).all()
 
 
-def test_codes_of_pyglass_are_computed_anew(engine: Any, folder: Path) -> None:
+def test_codes_of_pyglass_are_recomputed(engine: Any, folder: Path) -> None:
     peer = peer_named(engine, "pyglass HNSW per other classes")
     graph = engine("graphs").load(folder)
     index = peer.build(graph, {"R": 16, "L": 100, "codes": 1})

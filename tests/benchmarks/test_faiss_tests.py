@@ -53,7 +53,12 @@ class TestSome(unittest.TestCase):
         self.assertEqual(faiss.IndexFlatIP(8).d, 9)
 
     def test_refused(self):
-        faiss.IndexIVFFlat(faiss.IndexFlatIP(8), 8, 4).train(get_dataset(50)[0])
+        one, other = (faiss.index_factory(8, "IVF4,Flat", IP) for _ in range(2))
+        for index in (one, other):
+            index.train(get_dataset(100)[0])
+            index.add(get_dataset(100)[0])
+        one.merge_from(other, 0)
+        self.assertEqual(one.ntotal, 200)
 
     def test_without_a_reason(self):
         self.assertNotIn("Evidence", type(faiss.IndexFlatIP(8)).__name__)
@@ -97,7 +102,7 @@ def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
     page = run.page(rows, "1.2.3", ["test_some"])
     assert "| all | 8 |" in page
     assert "| `test_some.TestSome.test_ends_the_process` | IndexFlatIP |" in page
-    assert "| `test_some.TestSome.test_refused` | the exact index is an id map" in page
+    assert "| `test_some.TestSome.test_refused` | an id is stored once" in page
     assert "- `test_some.TestSome.test_passes`" in page
 
 

@@ -31,7 +31,7 @@ def read(folder, *names):
     return [np.load(folder / f"{name}.npy") for name in names]
 
 
-def test_ks_vectors_are_those_in_memory(folder):
+def test_ks_vectors_match_those_in_memory(folder):
     x, indptr, indices, X = read(folder, "x", "indptr", "indices", "X")
     np.testing.assert_array_equal(X, cfe.ks_vectors(x, Graph(indptr, indices), 3))
 

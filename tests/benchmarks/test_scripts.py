@@ -61,6 +61,14 @@ def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pyt
     assert min(found["ivf"]["us_per_add_and_search"].values()) > 0
 
 
+def test_changes_give_the_results_of_a_copy(script: Any) -> None:
+    found = script("changes").measure(1200, 8, 1.0, 5)
+    assert found["same_results_as_a_copy"]
+    assert set(found["changes"]) == {"relabel", "remove", "add", "upsert"}
+    for row in found["changes"].values():
+        assert 0 < row["change"]["median_us"] <= row["change_and_search"]["max_us"]
+
+
 def test_a_store_returns_what_its_index_does(script: Any) -> None:
     pytest.importorskip("pyarrow", reason='needs pip install "cfe-faiss[store]"')
     found = script("store").measure(1200, 8, 6, 10, 1)
@@ -93,7 +101,7 @@ def test_levels_that_the_machine_lacks_are_left_out(script: Any, monkeypatch: py
     assert setting["same_bits"]
 
 
-def test_a_level_is_a_process_of_its_own(script: Any, vectors: Any, tmp_path: Path) -> None:
+def test_each_level_has_its_process(script: Any, vectors: Any, tmp_path: Path) -> None:
     levels = script("levels")
     np.savez(tmp_path / "graph.npz", X=vectors[0], labels=vectors[1])
     (row,) = levels.run("generic", tmp_path / "graph.npz", [(20, 4)])
@@ -101,13 +109,13 @@ def test_a_level_is_a_process_of_its_own(script: Any, vectors: Any, tmp_path: Pa
     assert row["digest"] == again["digest"]
 
 
-def test_the_papers_preset_is_timed_beside_kmeans(script: Any, vectors: Any) -> None:
+def test_the_papers_preset_is_timed_with_kmeans(script: Any, vectors: Any) -> None:
     found = script("paper_preset").compare(*vectors, 3, 1)
     assert set(found["threads"]) == {"1", "2"}
     assert set(found["threads"]["1"]["ours_takes"]) == {"kmeans", "kmeans, assigned", "kmeans, sampled"}
 
 
-def test_memory_is_told_for_each_index_and_step(
+def test_memory_is_reported_for_each_index_and_step(
     script: Any, vectors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = script("memory")

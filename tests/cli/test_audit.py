@@ -128,5 +128,5 @@ def test_fine_tune_notes_another_model(patients: Path, capsys: pytest.CaptureFix
     )
 
 
-def test_models_are_those_of_the_package() -> None:
+def test_models_match_the_package() -> None:
     assert tuple(models.NAMES) == MODELS

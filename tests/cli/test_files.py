@@ -147,7 +147,7 @@ def test_files_of_a_data_set_are_inputs(tmp_path: Path, capsys: pytest.CaptureFi
     assert (folder / "bail.csv").read_text() == "mine"
 
 
-def test_a_picture_of_others_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_picture_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "evidence.png").write_bytes(b"mine")
     assert main(["demo", "--out", str(tmp_path)]) == 2
     assert "evidence.png is a file that cfe_faiss has not written" in capsys.readouterr().err

@@ -1,15 +1,14 @@
+import io
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
-from commands import command, read_terminal
+from commands import command, run_on_terminal
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
@@ -168,14 +167,9 @@ def test_demo_shows_progress_on_a_terminal_only(tmp_path: Path, output) -> None:
     quiet = output("demo", "--pairs", 1, "--out", tmp_path)
     assert "Pair 1, similarity" in quiet
 
-    terminal, side = pty.openpty()
-    termios.tcsetwinsize(side, (24, 80))
-    arguments = [sys.executable, "-m", "cfe_faiss", "demo", "--pairs", "1", "--out", tmp_path]
-    with (tmp_path / "text").open("w") as text, subprocess.Popen(arguments, stdout=text, stderr=side) as process:
-        os.close(side)
-        shown = "".join(iter(lambda: read_terminal(terminal), ""))
-    os.close(terminal)
-    assert process.returncode == 0
-    assert (tmp_path / "text").read_text() == quiet
+    text = io.StringIO()
+    shown, status = run_on_terminal(80, "demo", "--pairs", 1, "--out", tmp_path, output=text)
+    assert status == 0
+    assert text.getvalue() == quiet
     assert shown.startswith("Loading patients")
     assert "Training" in shown

@@ -9,6 +9,8 @@ import cfe_faiss as cfe
 from cfe_faiss.cli import main, scale
 from cfe_faiss.scale import Job
 
+pytestmark = pytest.mark.usefixtures("shared_workers")
+
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> list[str]:

@@ -43,7 +43,7 @@ def test_local_without_nodes_searches_all(folder: Path, output) -> None:
     assert_similarities(rows, "csv", index, np.repeat(np.arange(N) * 10, 2), I.ravel())
 
 
-def test_local_notes_what_is_missing(folder: Path, output) -> None:
+def test_local_notes_missing_evidence(folder: Path, output) -> None:
     eligible = int((np.load(folder / "y.npy") != np.load(folder / "y.npy")[3]).sum())
     note = f"cfe-faiss: note: fewer than {N} found for 1 of 1 nodes\n"
     text = output("local", folder / "ivf.cfe", "--nodes", 3, "-k", N, "--json", notes=note)
@@ -99,7 +99,7 @@ def test_info(folder: Path, output) -> None:
     assert facts == {
         "file": str(folder / "ivf.cfe"),
         "bytes": (folder / "ivf.cfe").stat().st_size,
-        "version": 3,
+        "version": 4,
         "kind": "EvidenceIVF",
         "ntotal": N,
         "d": D,

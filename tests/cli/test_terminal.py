@@ -1,14 +1,9 @@
-import os
-import pty
 import re
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import read_terminal
+from commands import run_on_terminal
 
 from cfe_faiss.cli import output as written
 from cfe_faiss.cli.terminal import print_table
@@ -16,29 +11,11 @@ from cfe_faiss.cli.terminal import print_table
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def on_terminal(width: int, *arguments: object, **environment: str) -> tuple[str, int]:
-    """What a command shows on a terminal of so many columns, and its status."""
-    terminal, side = pty.openpty()
-    termios.tcsetwinsize(side, (24, width))
-    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "cfe_faiss", *map(str, arguments)],
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        env=inherited | {"TERM": "xterm"} | environment,
-    ) as process:
-        os.close(side)
-        shown = "".join(iter(lambda: read_terminal(terminal), ""))
-    os.close(terminal)
-    return shown.replace("\r\n", "\n"), process.returncode
-
-
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_tables_fit_a_real_terminal(folder: Path, people, width: int) -> None:
     for command in ("local", "global", "discrimination"):
         extra = ["--features", folder / "people.csv"] if command == "discrimination" else []
-        shown, status = on_terminal(width, command, folder / "flat.cfe", "-k", 3, *extra)
+        shown, status = run_on_terminal(width, command, folder / "flat.cfe", "-k", 3, *extra)
         assert status == 0
         lines = [STYLE.sub("", line) for line in shown.splitlines() if "note:" not in line]
         assert max(map(len, lines)) <= width
@@ -47,12 +24,12 @@ def test_tables_fit_a_real_terminal(folder: Path, people, width: int) -> None:
 
 
 def test_no_colour(folder: Path) -> None:
-    shown, _ = on_terminal(80, "global", folder / "flat.cfe", "-k", 2, NO_COLOR="1")
+    shown, _ = run_on_terminal(80, "global", folder / "flat.cfe", "-k", 2, NO_COLOR="1")
     assert not re.search(r"\x1b\[(3|9)\d", shown)
 
 
 def test_dumb_terminals_get_plain_text(folder: Path) -> None:
-    shown, _ = on_terminal(80, "global", folder / "flat.cfe", "-k", 2, TERM="dumb")
+    shown, _ = run_on_terminal(80, "global", folder / "flat.cfe", "-k", 2, TERM="dumb")
     assert "\x1b" not in shown
 
 

@@ -84,7 +84,7 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
     st.sampled_from([1, 3, 16, 50, 128, 129, 199]),
     st.integers(0, 2**32 - 1),
 )
-def test_routes_are_those_of_a_plain_ranking(
+def test_routes_match_a_plain_ranking(
     lists: int, partitions: int, classes: int, nq: int, nprobe: int, seed: int
 ) -> None:
     rng, total = np.random.default_rng(seed), lists * partitions
@@ -99,7 +99,7 @@ def test_routes_are_those_of_a_plain_ranking(
 
 
 @pytest.mark.parametrize("nprobe", [1, 10, 128, 129])
-def test_lists_without_a_label_are_ranked_by_what_is_left_of_them(nprobe: int) -> None:
+def test_lists_without_a_label_are_ranked_by_their_other_members(nprobe: int) -> None:
     X, labels = clustered(3000, 24, 4)
     labels[::50] = -1
     index = built(Stored(X, labels, np.arange(3000), X, labels, 1), 90, 2)

@@ -37,7 +37,7 @@ def test_nearest_is_the_greatest_similarity(n: int, nlist: int, d: int) -> None:
 
 
 @given(st.integers(1, 90), st.integers(1, 70), st.integers(1, 40), st.sampled_from([0, 1e-8, 1e-6]), st.integers(0, 99))
-def test_centroids_that_hardly_differ_are_told_apart(n: int, nlist: int, d: int, spread: float, seed: int) -> None:
+def test_centroids_that_hardly_differ_are_distinguished(n: int, nlist: int, d: int, spread: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     centroids = unit(rng.normal(size=(1, d)) + spread * rng.normal(size=(nlist, d)))
     check(unit(rng.normal(size=(n, d))), centroids)

@@ -42,7 +42,7 @@ def test_a_supplementary_partition_is_weighted_kmeans_with_the_weights_of_the_on
 
 @pytest.mark.parametrize("d", [6, 40])
 @pytest.mark.parametrize(("points", "nredo"), [(1 << 30, 1), (40, 1), (1 << 30, 4)])
-def test_sample_start_and_runs_are_those_of_stock_kmeans(d: int, points: int, nredo: int) -> None:
+def test_sample_start_and_runs_match_stock_kmeans(d: int, points: int, nredo: int) -> None:
     X = unit(np.random.default_rng(0).normal(size=(2000, d)))  # no cluster becomes empty
     cp = parameters(4)
     cp.max_points_per_centroid, cp.nredo, cp.seed = points, nredo, 7

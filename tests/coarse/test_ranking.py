@@ -72,7 +72,7 @@ def considered(routes: Routes, x: NDArray[np.float32], nprobe: int) -> NDArray[n
     st.sampled_from([1, 2, 3, 16, 130]),
     seeds,
 )
-def test_ranks_are_those_of_a_plain_ranking_in_the_nearest_clusters(
+def test_ranks_match_a_plain_ranking_in_the_nearest_clusters(
     lists: int, classes: int, d: int, clusters: int, nprobe: int, seed: int
 ) -> None:
     rng, nprobe = np.random.default_rng(seed), min(lists, nprobe)
@@ -101,7 +101,7 @@ def test_ranks_are_those_of_a_plain_ranking_in_the_nearest_clusters(
     st.sampled_from([1, 3]),
     seeds,
 )
-def test_all_lists_are_those_of_one_query_after_the_other(
+def test_all_lists_match_one_query_after_the_other(
     lists: int, classes: int, clusters: int, nq: int, threads: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def test_a_query_among_others_goes_where_it_goes_alone(
 
 
 @pytest.mark.parametrize("spread", [1e-30, 1e-3, 1.0])
-def test_lists_that_hardly_differ_are_told_apart(spread: float) -> None:
+def test_lists_that_hardly_differ_are_distinguished(spread: float) -> None:
     rng = np.random.default_rng(0)
     lists, d = 400, 64
     means = unit(np.ones((lists, d)) + spread * rng.normal(size=(lists, d)))

@@ -16,6 +16,7 @@ from cfe_faiss.files.pictures import write_picture
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 pytest.importorskip("jinja2")
+pytestmark = pytest.mark.usefixtures("without_sync")
 FOREIGN = b"mine\n"
 N, D = 60, 6
 linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells which files are mapped")
@@ -68,6 +69,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.usefixtures("shared_workers")
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
     name: str, graph: tuple[np.ndarray, ...], tmp_path: Path

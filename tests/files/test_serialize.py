@@ -43,7 +43,7 @@ def assert_same(one: EvidenceIndex, two: EvidenceIndex) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_are_those_of_the_file_and_give_the_index_back(kind: str, tmp_path: Path) -> None:
+def test_bytes_equal_the_file_and_give_the_index_back(kind: str, tmp_path: Path) -> None:
     index = built(kind)
     cfe.write_index(index, tmp_path / "a.index")
     data = cfe.serialize_index(index)
@@ -52,12 +52,12 @@ def test_bytes_are_those_of_the_file_and_give_the_index_back(kind: str, tmp_path
     for given in (data, data.tobytes(), bytearray(data), memoryview(data.tobytes())):
         assert_same(cfe.deserialize_index(given), index)
     stock = faiss.deserialize_index(data)
-    assert type(stock) is type(index)._stock
+    assert type(stock) is type(faiss.downcast_index(index))
     assert_array_equal(stock.search(RAW[:5], 3)[1], faiss.downcast_index(index).search(RAW[:5], 3)[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_read_from_bytes_is_its_own(kind: str) -> None:
+def test_an_index_from_bytes_shares_no_memory_with_them(kind: str) -> None:
     index = built(kind)
     data = cfe.serialize_index(index)
     again = cfe.deserialize_index(data)
@@ -148,12 +148,12 @@ def test_every_cut_and_changed_byte_is_the_error_of_a_file(kind: str, tmp_path: 
     ("data", "got"),
     [("text", "str"), (np.zeros(9), "float64 of shape"), (np.zeros((3, 3), np.uint8), "uint8 of shape")],
 )
-def test_what_is_not_bytes_is_refused(data: Any, got: str) -> None:
+def test_other_objects_than_bytes_are_refused(data: Any, got: str) -> None:
     with pytest.raises(TypeError, match=f"data must be bytes or a uint8 array.*got {got}"):
         cfe.deserialize_index(data)
 
 
-def test_what_is_no_evidence_index_is_refused() -> None:
+def test_other_objects_than_evidence_indexes_are_refused() -> None:
     stock = faiss.IndexFlatIP(4)
     for use in (cfe.serialize_index, cfe.clone_index):
         with pytest.raises(TypeError, match="index must be an evidence index, got IndexFlatIP"):

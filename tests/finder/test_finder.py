@@ -150,16 +150,18 @@ def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None
 
 def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
-    asked: list[object] = []
-    search = type(finder.index).search_stored
+    expected = finder.index.search_stored(k=5, exact=True)[1]
+    grouped: list[bool] = []
+    answer_on = type(finder.index).answer_on
 
-    def spy(index: Any, ids: Any = None, *args: Any, **options: Any) -> Any:
-        asked.append(ids)
-        return search(index, ids, *args, **options)
+    def spy(index: Any, snapshot: Any, queries: Any, *args: Any) -> Any:
+        grouped.append(queries.order is not None)
+        return answer_on(index, snapshot, queries, *args)
 
-    monkeypatch.setattr(type(finder.index), "search_stored", spy)
-    finder.local(k=5)
-    assert asked == [None]  # explicit ids would be looked up, and searched one by one
+    monkeypatch.setattr(type(finder.index), "answer_on", spy)
+    found = finder.local(k=5)
+    assert grouped == [True]  # explicit ids would be looked up, and searched one by one
+    np.testing.assert_array_equal(found.evidence, expected)
 
 
 def test_ways_to_search_do_not_mix(data: Data, model: GCN) -> None:

@@ -132,7 +132,7 @@ edge_lists = st.integers(2, 12).flatmap(
 
 
 @given(edge_lists, st.booleans())
-def test_neighbors_are_those_of_the_edge_list(edges, directed):
+def test_neighbors_match_the_edge_list(edges, directed):
     n, pairs = edges
     expected = [set() for _ in range(n)]
     for source, target in pairs:
@@ -344,7 +344,7 @@ def test_weights_that_graphs_hold_count_when_they_are_asked_for(directed):
 
 
 @given(edge_lists, st.booleans(), st.integers(0, 2**32 - 1))
-def test_weights_are_those_of_the_edge_list(edges, directed, seed):
+def test_weights_match_the_edge_list(edges, directed, seed):
     n, pairs = edges
     ends = np.array(pairs).T
     rng = np.random.default_rng(seed)

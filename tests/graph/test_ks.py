@@ -32,14 +32,13 @@ def reference(x, edge_index, num_layers=3, alpha=0.5, directed=False):
             neighbors[target].add(source)
             if not directed:
                 neighbors[source].add(target)
+    around = {v: np.array(sorted(nodes)) for v, nodes in enumerate(neighbors) if nodes}
     total = x.copy()
     for _ in range(num_layers):
         unit = unit_rows(x)
         new = alpha * x
-        for v, around in enumerate(neighbors):
-            if around:
-                u = sorted(around)
-                new[v] += (1 - alpha) / len(u) * ((unit[u] @ unit[v]) @ x[u])
+        for v, u in around.items():
+            new[v] += (1 - alpha) / len(u) * ((unit[u] @ unit[v]) @ x[u])
         x = new
         total += x
     return unit_rows(total)

@@ -100,7 +100,7 @@ def test_the_same_as_pyg(seed, weighted, with_weights):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of torch, in their transform
-def test_the_same_as_pyg_on_its_own_data():
+def test_the_same_as_pyg_on_pyg_data():
     seed_everything(0)
     data = FakeHeteroDataset(num_node_types=2, num_edge_types=4, edge_dim=0)[0]
     there = next(one for one in data.edge_types if one[0] == "v0" and one[2] == "v1")

@@ -167,7 +167,7 @@ def test_removing_equals_never_having_added(kind: str, stored: Stored, random: R
 def test_a_change_behind_our_back_is_noticed() -> None:
     index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
-    faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(10, 14))
+    faiss.IndexFlatIP.add(index, np.eye(4, dtype=np.float32))
     with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
         index.search_stored(k=1)
 
@@ -209,7 +209,7 @@ def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Except
 
 @settings(max_examples=20)
 @given(st.integers(1, 40))
-def test_k_larger_than_what_is_eligible_pads(k: int) -> None:
+def test_k_larger_than_the_eligible_rows_pads(k: int) -> None:
     index = cfe.IndexEvidenceFlat(3)
     index.add_with_labels(np.eye(3), [0, 1, 1])
     D, I = index.search_evidence(np.eye(3)[:1], [0], k)

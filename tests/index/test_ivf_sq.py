@@ -158,7 +158,7 @@ def test_other_codecs_are_an_error(qtype: object) -> None:
         cfe.IndexEvidenceIVFScalarQuantizer(4, 2, qtype=qtype)  # type: ignore[arg-type]
 
 
-def test_vectors_that_are_all_alike() -> None:
+def test_vectors_that_are_all_equal() -> None:
     """With ranges of width 0, each component decodes to the same value for every code."""
     index = cfe.IndexEvidenceIVFScalarQuantizer(3, 2)
     index.train(np.ones((5, 3)))

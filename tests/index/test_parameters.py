@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import faiss
 import numpy as np
 import pytest
@@ -36,7 +38,9 @@ def test_selectors_and_targets_combine_with_the_exclusion(
         D, I = index.search(stored.xq, stored.k, params=params)
         assert_array_equal(I, expected_I)
         assert_array_equal(D, expected_D)
-        lims, D, I = index.range_search(stored.xq, threshold, params=params)
+        with pytest.raises(ValueError, match=r"params\.nprobe must be left out in a range search"):
+            index.range_search(stored.xq, threshold, params=replace(params, nprobe=8))
+        lims, D, I = index.range_search(stored.xq, threshold, params=replace(params, nprobe=None))
         assert_array_equal(np.diff(lims), reaches.sum(axis=1))
         assert_array_equal(I, all_I[reaches])
 
@@ -82,7 +86,7 @@ class TestExcluding:
             assert_array_equal(view.reconstruct(3), index.reconstruct(3))
             assert repr(view) == f"{index!r}.excluding(2)"
 
-    def test_settings_are_those_of_the_index(self) -> None:
+    def test_settings_match_the_index(self) -> None:
         X, labels = clustered(200, 6, 3)
         ivf = indexes(Stored(X, labels, np.arange(200), X, labels, 5))[1]
         view = ivf.excluding(2)

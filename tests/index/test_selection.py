@@ -149,7 +149,7 @@ def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_search_is_exact_among_what_is_selected(kind: str) -> None:
+def test_every_search_is_exact_among_selected_rows(kind: str) -> None:
     index, only = filled(kind), filled(kind)
     only.relabel(np.full(N - len(CHOSEN), -1), np.setdiff1d(IDS, CHOSEN))  # no longer evidence
     by_selector = searches(index, faiss.IDSelectorBatch(CHOSEN))
@@ -193,7 +193,7 @@ def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> No
     assert certified.all()  # rows with all eligible vectors
 
 
-def test_a_recall_is_reached_among_what_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     from cfe_faiss.search import recall
 
     monkeypatch.setattr(recall, "SAMPLE", 100)  # makes a measurement worthwhile for 400 queries
@@ -207,7 +207,7 @@ def test_a_recall_is_reached_among_what_is_selected(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_and_ids_say_what_is_removed(kind: str) -> None:
+def test_masks_and_ids_select_removed_rows(kind: str) -> None:
     index = filled(kind)
     assert index.remove_ids(MASK) == MASK.sum()
     assert_array_equal(index.members().ids, np.setdiff1d(IDS, CHOSEN))

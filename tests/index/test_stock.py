@@ -188,10 +188,16 @@ def test_codes_of_a_product_quantizer_do_not_tell_the_vectors() -> None:
     assert index.ntotal == N
 
 
+def flat_stock() -> faiss.IndexFlatIP:
+    stock = faiss.IndexFlatIP(D)
+    stock.add(X[:7])
+    return stock
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_can_be_merged_is_said_before(kind: str) -> None:
     index = filled(kind)
-    for other in (filled("EvidenceIVF8,Flat"), filled(kind), filled("EvidenceIVF8,SQ8").to_stock()):
+    for other in (filled("EvidenceIVF8,Flat"), filled(kind), filled("EvidenceIVF8,SQ8").to_stock(), flat_stock()):
         index.check_compatible_for_merge(other)
         index.merge_from(other, 10 * index.ntotal)
         assert other.ntotal == 0
@@ -199,7 +205,7 @@ def test_what_can_be_merged_is_said_before(kind: str) -> None:
         (index, ValueError),
         (cfe.IndexEvidenceFlat(D + 1), ValueError),
         (filled("EvidenceIVF8,PQ4,RFlat").to_stock(), TypeError),
-        (faiss.IndexFlatIP(D), TypeError),
+        (faiss.IndexHNSWFlat(D, 4), TypeError),
     ):
         for use in (index.check_compatible_for_merge, index.merge_from):
             with pytest.raises(error, match="otherIndex must be"):

@@ -105,6 +105,6 @@ for kind in here["KINDS"]:
 """
 
 
-def test_what_an_index_has_handed_out_outlives_it() -> None:
+def test_arrays_that_an_index_has_returned_outlive_it() -> None:
     done = subprocess.run([sys.executable, "-c", AFTER], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

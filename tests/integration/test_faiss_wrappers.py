@@ -104,10 +104,6 @@ def test_refinement_of_a_filled_index(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_id_map_may_fill_an_index_of_which_only_plain_searches_are_then_asked(kind: str) -> None:
     index, ids = empty(kind), np.random.default_rng(2).permutation(10**6)[:N]
-    if kind == "EvidenceFlat":  # an id map itself: FAISS's has no add without ids
-        with pytest.raises(RuntimeError, match="add_with_ids"):
-            faiss.IndexIDMap2(index).add_with_ids(X, ids)
-        return
     mapped = faiss.IndexIDMap2(index)
     mapped.add_with_ids(X, ids)
     assert_array_equal(mapped.search(X[:30], 3)[1], ids[filled(kind).search(X[:30], 3)[1]])

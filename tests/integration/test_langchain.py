@@ -159,7 +159,7 @@ def test_saving_and_loading(kind: str, tmp_path: Path) -> None:
         allow_dangerous_deserialization=True,
         distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT,
     )
-    assert type(loaded.index) is type(store.index)._stock  # LangChain reads by faiss.read_index
+    assert type(loaded.index) is type(faiss.downcast_index(store.index))  # LangChain reads by faiss.read_index
     assert texts_of(loaded.similarity_search(NEW[0], 4)) == nearest(TEXTS, NEW[0], 4)
     loaded.index = cfe.read_index(tmp_path / "index.faiss")
     assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(of_other_class(1), NEW[0], 3)
@@ -228,12 +228,15 @@ def test_deleting_in_langchain_renumbers_as_if_ids_were_places(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_adding_after_deleting_without_renumbering_is_refused(kind: str) -> None:
+def test_vectors_added_after_a_deletion_follow_the_largest_id_and_can_be_renumbered(kind: str) -> None:
     store = filled(kind)
     store.delete(NAMES[:3])
-    with pytest.raises(ValueError, match="ids must not be in the index yet, got 11"):
-        store.add_texts(NEW)
-    assert store.index.ntotal == len(store.index_to_docstore_id) == len(TEXTS) - 3
+    store.add_texts(NEW)
+    assert store.index.members().ids.tolist() == list(range(3, len(TEXTS) + len(NEW)))
+    renumber(store.index)
+    everything = TEXTS[3:] + NEW
+    for query in everything:
+        assert texts_of(store.similarity_search(query, 4)) == nearest(everything, query, 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

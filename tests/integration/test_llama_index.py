@@ -113,7 +113,7 @@ def test_persisting_and_loading(kind: str, tmp_path: Path) -> None:
     store.client.relabel(LABELS)
     store.persist(str(tmp_path / FILE))
     loaded = FaissVectorStore.from_persist_dir(str(tmp_path))
-    assert type(loaded.client) is type(store.client)._stock  # LlamaIndex reads by faiss.read_index
+    assert type(loaded.client) is type(faiss.downcast_index(store.client))  # LlamaIndex reads by faiss.read_index
     assert query(loaded, NEW[0], 4).ids == query(store, NEW[0], 4).ids
 
     cfe.write_index(store.client, tmp_path / FILE, overwrite=True)  # the same file, with the labels behind it

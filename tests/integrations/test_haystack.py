@@ -117,7 +117,7 @@ def test_rows_that_haystack_did_not_write_are_documents_too() -> None:
     assert found.embedding == pytest.approx([0.6, 0.8])
 
 
-def test_it_is_a_document_store_of_haystack() -> None:
+def test_the_document_store_has_the_interface_of_haystack() -> None:
     store: DocumentStore = EvidenceDocumentStore()
     assert store.count_documents() == 0
 
@@ -156,7 +156,7 @@ def test_skipping_and_overwriting() -> None:
         (Document(id="b", meta={"label": 3}), "labels must all be texts or all be integers"),
     ],
 )
-def test_what_cannot_be_stored_is_named_and_nothing_is_written(document: Document, message: str) -> None:
+def test_errors_name_values_that_cannot_be_stored_and_nothing_is_written(document: Document, message: str) -> None:
     for policy in DuplicatePolicy:
         store = filled()
         with pytest.raises((TypeError, ValueError), match=message):
@@ -177,7 +177,7 @@ def test_deleting() -> None:
     assert store.filter_documents() == store.embedding_retrieval(XQ.tolist()) == []
 
 
-def test_updating_keeps_embeddings_and_gives_classes_anew() -> None:
+def test_an_update_keeps_embeddings_and_sets_classes() -> None:
     store = filled()
     before = store.embedding_retrieval(XQ.tolist(), ODD, top_k=99, return_embedding=True)
     assert store.update_by_filter(ODD, {"label": "other", "seen": True}) == len(before)
@@ -253,7 +253,7 @@ def is_error(leaf: dict[str, Any], document: Document) -> bool:
 
 
 @given(st.lists(METAS, min_size=1, max_size=5), filters_of())
-def test_filters_mean_what_they_mean_in_haystack(metas: list[dict[str, Any]], filters: dict[str, Any]) -> None:
+def test_filters_have_the_meaning_of_haystack(metas: list[dict[str, Any]], filters: dict[str, Any]) -> None:
     documents = [
         Document(id=str(i), content="xyz"[i % 3], meta={**meta, "label": None}) for i, meta in enumerate(metas)
     ]

@@ -134,7 +134,7 @@ def test_evidence_of_a_document_that_is_not_stored() -> None:
     assert ids_of(vs.evidence_search(new, k=4)) == nearest(NEW, 4)
 
 
-def test_what_is_stored_counts_rather_than_the_copy() -> None:
+def test_the_stored_document_counts_rather_than_the_copy() -> None:
     vs = filled()
     (old,) = vs.get_by_ids([IDS[0]])
     vs.relabel({IDS[0]: "request"})
@@ -306,7 +306,7 @@ def test_a_retriever_of_evidence() -> None:
     assert RunnableLambda(vs.evidence_search).batch(IDS[:3]) == [vs.evidence_search(id_) for id_ in IDS[:3]]
 
 
-def test_retrievers_refuse_what_they_would_ignore() -> None:
+def test_retrievers_refuse_arguments_without_effect() -> None:
     vs = filled()
     with pytest.raises(ValueError, match=r"classifier.*evidence"):
         vs.as_retriever(classifier=classifier)
@@ -475,7 +475,7 @@ def test_many_threads_may_add_to_an_empty_store() -> None:
         (lambda vs: vs.evidence_search_by_vector([0.5] * D), "label"),
     ],
 )
-def test_errors_name_what_is_wrong_and_change_nothing(change: Any, message: str) -> None:
+def test_errors_name_the_fault_and_change_nothing(change: Any, message: str) -> None:
     vs = filled()
     before = vs.get_by_ids(IDS), vs.similarity_search(NEW, 20)
     with pytest.raises((ValueError, TypeError, KeyError), match=message):
@@ -515,7 +515,7 @@ def test_an_empty_store_is_saved_too(tmp_path: Path) -> None:
     assert ids_of(loaded.evidence_search(IDS[0], 3)) == nearest(TEXTS[0], 3, of_other_class(LABELS[0]))
 
 
-def test_loading_what_is_not_there(tmp_path: Path) -> None:
+def test_loading_a_missing_store(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing"):
         EvidenceVectorStore.load_local(tmp_path / "nothing", TextEmbeddings())
 

@@ -156,7 +156,7 @@ def test_a_plain_row_of_the_store_below_is_a_text_node() -> None:
         (TextNode(id_="a", text="twice", embedding=[1.0] * D), "'a' more than once"),
     ],
 )
-def test_what_cannot_be_stored_is_named_and_nothing_is_added(node: TextNode, message: str) -> None:
+def test_errors_name_values_that_cannot_be_stored_and_nothing_is_added(node: TextNode, message: str) -> None:
     store = filled()
     with pytest.raises((TypeError, ValueError), match=message):
         store.add([TextNode(id_="a", text="good", embedding=[1.0] * D), node])
@@ -204,7 +204,7 @@ def test_deleting_everything_needs_clear(filters: MetadataFilters | None) -> Non
 
 
 @pytest.mark.parametrize("index", [None, "EvidenceIVF2,Flat"])
-def test_a_query_finds_what_is_most_similar(index: str | None) -> None:
+def test_a_query_finds_the_most_similar_nodes(index: str | None) -> None:
     below = EvidenceStore(D, index)
     if index:
         below.train(np.tile(X, (6, 1)))
@@ -301,7 +301,7 @@ def single_filters(draw: st.DrawFn) -> MetadataFilter:
     st.lists(single_filters(), max_size=3),
     st.sampled_from([None, *FilterCondition]),
 )
-def test_filters_mean_what_they_mean_in_llama_index(
+def test_filters_have_the_meaning_of_llama_index(
     held: list[dict[str, Any]], parts: list[MetadataFilter], condition: FilterCondition | None
 ) -> None:
     filters = MetadataFilters(filters=parts, condition=condition)

@@ -170,7 +170,7 @@ def test_other_masks_and_models(patients, kind):
         assert [part.training for part in model.modules()] == mode
 
 
-def test_weights_of_edges_are_handed_over(patients):
+def test_weights_of_edges_reach_the_explainer(patients):
     weighted = patients.clone()
     weighted.edge_weight = torch.linspace(0.5, 2, patients.num_edges)
     torch.manual_seed(0)
@@ -192,7 +192,7 @@ def test_a_threshold_leaves_few_features(patients, model, finder, node):
     assert len(explained.features(top=30)) == (importance > 0).any(axis=0).sum()
 
 
-def test_what_explain_beside_refuses(patients, model, finder, node):
+def test_errors_of_explain_beside(patients, model, finder, node):
     with pytest.raises(TypeError, match="explainer must be an Explainer of PyG, got GNNExplainer"):
         explain_beside(GNNExplainer(), finder, patients, node)
     with pytest.raises(TypeError, match="finder must be an EvidenceFinder, got IndexEvidenceFlat"):
@@ -262,7 +262,7 @@ def test_pygs_own_tools_take_it(patients, model, finder, node, tmp_path):
     assert repr(algorithm).startswith("EvidenceExplainer(EvidenceFinder(569 nodes")
 
 
-def test_evidence_under_constraints_and_none_at_all(patients, model, finder, node):
+def test_evidence_under_constraints_and_no_evidence(patients, model, finder, node):
     apart = cfe.Constraints(min_hops=3)
     explanation = of_evidence(model, finder, where=apart)(patients.x, patients.edge_index, index=node)
     expected = finder.local([node], k=4, where=apart)
@@ -273,7 +273,7 @@ def test_evidence_under_constraints_and_none_at_all(patients, model, finder, nod
     assert not alone.node_mask.any()
 
 
-def test_what_the_algorithm_refuses(patients, model, finder, node, caplog):
+def test_errors_of_the_algorithm(patients, model, finder, node, caplog):
     with pytest.raises(TypeError, match="finder must be an EvidenceFinder, got int"):
         EvidenceExplainer(3)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):

@@ -38,7 +38,7 @@ def network(kind):
     [(GraphSAGE, 2), (GAT, 2), (GIN, 2), (GCN, 3)],
 )
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_with_all_neighbours_predictions_are_those_of_the_whole_graph(graph, kind, hops, shuffle):
+def test_with_all_neighbours_predictions_match_the_whole_graph(graph, kind, hops, shuffle):
     model = network(kind)
     loader = all_neighbors(graph, hops, batch_size=17, shuffle=shuffle)
     whole = predict(model, graph)

@@ -77,7 +77,7 @@ def test_what_a_signature_asks_for(data, model, args, kwargs):
         (torch.compile(GCN(4, 8, 2, 2), backend="eager"), {"edge_weight": "edge_weight"}),
     ],
 )
-def test_weights_are_handed_over(weighted, model, kwargs):
+def test_weights_are_passed(weighted, model, kwargs):
     assert taken(model, weighted) == (["x", "edge_index"], kwargs)
 
 
@@ -100,7 +100,7 @@ def test_adj_t_in_place_of_edge_index(data, model, args, kwargs):
     assert taken(model, only) == (args, kwargs)
 
 
-def test_adj_t_beside_edge_index(data):
+def test_adj_t_and_edge_index(data):
     data.adj_t = torch.eye(4).to_sparse()
     assert taken(lambda x, adj_t: x, data) == (["x", "adj_t"], {})
     assert taken(lambda x, edge_index: x, data) == (["x", "edge_index"], {})

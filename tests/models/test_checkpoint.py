@@ -90,7 +90,7 @@ def test_missing_files_and_folders(patients, tmp_path):
         save(gcn(patients), tmp_path / "none" / "weights")
 
 
-def test_files_of_others_are_replaced_only_when_asked(patients, tmp_path):
+def test_foreign_files_are_replaced_only_when_asked(patients, tmp_path):
     path = tmp_path / "weights"
     path.write_bytes(b"mine")
     model = gcn(patients)

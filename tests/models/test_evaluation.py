@@ -82,7 +82,7 @@ def test_what_cannot_be_said_is_nan():
     assert math.isnan(no_positives.opportunity_difference)
 
 
-def test_a_model_and_its_output_are_judged_alike(patients, trained):
+def test_a_model_and_its_output_get_equal_measures(patients, trained):
     model, report = trained
     found = evaluate(model, patients)
     with torch.no_grad():

@@ -129,7 +129,7 @@ def test_what_a_signature_asks_for(data):
         call(lambda x_dict, edge_index_dict, batch_dict: x_dict, data)
 
 
-def test_values_of_edges_are_handed_over_or_refused(data):
+def test_values_of_edges_are_passed_or_refused(data):
     data[WRITES].edge_attr = torch.rand(60, 2)
     assert call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
     assert call(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict

@@ -38,7 +38,7 @@ def test_the_matrix_gives_what_the_edges_give(patients, name, seed):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_gradients_are_those_of_the_edges(patients, name):
+def test_gradients_match_the_edges(patients, name):
     edges = patients.edge_index[:, ::3].contiguous()
     model = KINDS[name][0](patients).eval()
     other = stock(name, model, patients).eval()

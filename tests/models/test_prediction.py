@@ -151,7 +151,7 @@ def test_outputs_that_are_refused(patients, output, error, message):
         predict(lambda x, edge_index: output, patients)
 
 
-def test_predict_names_what_is_wrong_with_its_arguments(patients):
+def test_predict_names_wrong_arguments(patients):
     with pytest.raises(TypeError, match="model must be a model, got the class Linear"):
         predict(torch.nn.Linear, patients)
     with pytest.raises(ValueError, match=r"model \(the predictions\) must be .* got shape \(2,\)"):
@@ -162,7 +162,7 @@ def test_predict_names_what_is_wrong_with_its_arguments(patients):
         predict(gcn(patients), data)
 
 
-def test_outputs_as_they_are(patients):
+def test_outputs_unchanged(patients):
     nan = torch.full((569, 2), math.nan, dtype=torch.bfloat16)
     found = outputs(lambda x, edge_index: nan, patients)
     assert found.dtype == np.float32

@@ -62,7 +62,7 @@ def test_an_estimator_wherever_predictions_are_asked_for() -> None:
     assert evaluate(model, PATIENTS, features=frame).auc > 0.9
 
 
-def test_no_torch_object_is_needed_for_what_is_not_called() -> None:
+def test_no_torch_object_is_needed_without_a_call() -> None:
     x = np.eye(4)
     data = SimpleNamespace(x=x, edge_index=[[0, 1], [1, 2]], class_names=["no", "yes"])
     assert_array_equal(predictions_of(["yes", "no", "no", "yes"], data).labels, [1, 0, 0, 1])

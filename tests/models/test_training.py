@@ -64,7 +64,7 @@ def test_the_graph_is_left_as_it_was(patients):
     assert equal(before, {key: patients[key] for key in before})
 
 
-def test_class_weights_make_classes_count_alike(patients):
+def test_class_weights_make_classes_count_equally(patients):
     """A model of one constant: weighted, its best guess is even odds; unweighted, the share in the training set."""
 
     class Constant(torch.nn.Module):
@@ -159,7 +159,7 @@ def test_wrong_arguments_of_train(patients, arguments, error):
         train(gcn(patients), patients, **arguments)
 
 
-def test_training_refuses_what_is_no_classifier_of_these_classes(patients):
+def test_training_refuses_a_classifier_of_other_classes(patients):
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):
         train(lambda x, edge_index: x, patients)
     with pytest.raises(ValueError, match=r"logits of shape \(569, C\) with C >= 2, got \(569, 1\)"):

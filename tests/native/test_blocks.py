@@ -340,7 +340,7 @@ def test_the_first_blocks_may_end_wherever_lists_end(
 
 @elements
 @pytest.mark.parametrize("size", [1, 2, 5, 17])
-def test_rows_that_are_tied_with_the_last_are_told_apart_by_their_ids(element: str, size: int) -> None:
+def test_rows_that_are_tied_with_the_last_are_distinguished_by_their_ids(element: str, size: int) -> None:
     rng = np.random.default_rng(size)
     for k in (1, 10, 128, 140):
         case = case_of(rng, grid, 12, k, [32 * k + 50, 100], [size], mixed=True)
@@ -352,7 +352,7 @@ def test_rows_that_are_tied_with_the_last_are_told_apart_by_their_ids(element: s
 @elements
 @pytest.mark.parametrize("noise", [0, 1e-7, 1e-6, 1e-5, 1e-3, 0.1])
 @pytest.mark.parametrize("d", [1, 3, 18, 33, 200, 600])
-def test_screening_loses_nothing_where_rows_are_nearly_alike(element: str, d: int, noise: float) -> None:
+def test_screening_loses_nothing_where_rows_are_nearly_equal(element: str, d: int, noise: float) -> None:
     rng = np.random.default_rng(d)
     base = rng.random(d)
 
@@ -378,7 +378,7 @@ def test_nothing_is_found_where_all_rows_have_the_label_of_the_queries(element: 
 
 
 @elements
-def test_rows_are_scored_as_they_are_kept(element: str) -> None:
+def test_rows_are_scored_as_stored(element: str) -> None:
     case = case_of(np.random.default_rng(0), close, 20, 5, [200] * 6, [8, 8, 1], mixed=False)
     halves = case.Y.astype(np.float16)
     case = case._replace(Y=halves.astype(np.float32))
@@ -386,7 +386,7 @@ def test_rows_are_scored_as_they_are_kept(element: str) -> None:
 
 
 @elements
-def test_rows_may_lie_at_odd_addresses(element: str) -> None:
+def test_rows_may_have_odd_addresses(element: str) -> None:
     case = case_of(np.random.default_rng(0), close, 10, 5, [50, 60], [8, 3], mixed=False)
     room = np.empty(case.Y.nbytes + 1, np.uint8)
     odd = room[1 - room.ctypes.data % 2 :][: case.Y.nbytes].reshape(len(case.Y), -1)
@@ -396,7 +396,7 @@ def test_rows_may_lie_at_odd_addresses(element: str) -> None:
 
 
 @elements
-def test_memory_is_told(element: str) -> None:
+def test_memory_is_reported(element: str) -> None:
     case = case_of(np.random.default_rng(0), close, 40, 5, [160] * 5, [8], mixed=False)
     case = case._replace(labels=np.zeros(800, np.int32))
     blocks = blocks_of(case, element)

@@ -77,7 +77,7 @@ def test_one_call_gives_what_its_steps_give(element: str, partitions: int, nprob
         assert_array_equal(found[1], I)
 
 
-def test_rows_of_queries_that_are_in_no_group_stay_as_they_are() -> None:
+def test_rows_of_queries_that_are_in_no_group_stay_unchanged() -> None:
     made = Made()
     D, I = made.search(3)
     assert (made.queries.labels == -1).any()
@@ -85,7 +85,7 @@ def test_rows_of_queries_that_are_in_no_group_stay_as_they_are() -> None:
     assert_array_equal((I == 7).all(axis=1), made.queries.labels == -1)
 
 
-def test_progress_is_told_and_what_it_raises_ends_the_search() -> None:
+def test_progress_is_reported_and_an_error_of_it_ends_the_search() -> None:
     made, told = Made(), []
     # Progress is told a few times a second: runs of no group at all make the search long enough.
     tasks = np.append(np.zeros(5_000_000, np.int64), len(made.groups))

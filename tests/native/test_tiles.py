@@ -28,10 +28,10 @@ class Sides:
 
     def best(self, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the evidence of the rows of X among those of Y."""
-        return best_of(np.where(self.eligible, self.scores, -np.inf), self.ids_y, k)
+        return find_best(np.where(self.eligible, self.scores, -np.inf), self.ids_y, k)
 
 
-def best_of(
+def find_best(
     scores: NDArray[np.float32], ids: NDArray[np.int64], k: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     D, I = np.full((len(scores), k), PADDING, np.float32), np.full((len(scores), k), -1, np.int64)
@@ -61,7 +61,7 @@ def test_rows_are_pushed_to_each_other(nx: int, ny: int, k: int, seed: int) -> N
     of_x, of_y = make_results(nx, k), make_results(ny, k)
     sides = t.X, t.labels_x, t.ids_x, t.Y, t.labels_y, t.ids_y
     _native.scan_tile_both(t.S, *sides, *of_x, *of_y, t.margin)
-    back = best_of(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
+    back = find_best(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
     for results, wanted in ((of_x, t.best(k)), (of_y, back)):
         for found, expected in zip(results, wanted, strict=True):
             assert_array_equal(found, expected)

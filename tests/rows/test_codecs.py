@@ -85,7 +85,7 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
         assert_array_equal(D[q], scores[best])
 
 
-def test_bounds_of_unit_rows_are_those_of_float32() -> None:
+def test_bounds_of_unit_rows_match_float32() -> None:
     assert (
         codecs.norm_bound(codecs.FLAT, codecs.NO_LEVELS) == codecs.screening_factor(codecs.FLAT, codecs.NO_LEVELS) == 1
     )

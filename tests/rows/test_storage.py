@@ -17,7 +17,7 @@ def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.I
 
 
 @given(stored_vectors(least=8))
-def test_rows_and_ids_lie_where_they_are_said_to(stored: Stored) -> None:
+def test_rows_and_ids_are_at_their_addresses(stored: Stored) -> None:
     index = ivf(stored.X, stored.labels, stored.ids, 8)
     storage = index.storage()
     ids = storage.ids()
@@ -60,11 +60,12 @@ def test_consecutive_rows_of_one_list_are_a_view() -> None:
     X, labels = clustered(100, 4, 2)
     index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(X, labels)
-    view, _ = index.snapshot().rows(np.arange(10, 20))
+    with index.reading() as snapshot:
+        view, _ = snapshot.rows(np.arange(10, 20))
+        copy, _ = snapshot.rows(np.array([3, 5]))
     assert not view.flags.writeable
-    stored = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), 100 * 4).reshape(100, 4)
+    stored = faiss.rev_swig_ptr(index.get_xb(), 100 * 4).reshape(100, 4)
     assert np.shares_memory(view, stored[10:20])
-    copy, _ = index.snapshot().rows(np.array([3, 5]))
     assert copy.base is None
 
 

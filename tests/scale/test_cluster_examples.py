@@ -67,7 +67,7 @@ def run(script: str, inputs: dict[str, Path], folder: Path, **environment: str) 
     )
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
-    waited(lambda: in_session(process.pid) == [], 20)
+    waited(lambda: in_session(process.pid) == [], 120)
 
 
 def assert_as_local(inputs: dict[str, Path], folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_shell_takes_the_scripts() -> None:
         subprocess.run(["bash", "-n", script], check=True)
 
 
-def test_what_slurm_is_asked_for() -> None:
+def test_the_requests_to_slurm() -> None:
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (EXAMPLES / "slurm.sh").read_text(), re.MULTILINE))
     assert asked["ntasks-per-node"] == "1"
     assert {"nodes", "cpus-per-task", "mem", "time"} <= asked.keys()

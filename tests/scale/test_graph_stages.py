@@ -16,6 +16,8 @@ from cfe_faiss.scale import Job
 from cfe_faiss.scale.graph_stages import edge_blocks, neighbors_of, stages
 from cfe_faiss.scale.inputs import Task
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N = 60
 
 
@@ -41,7 +43,7 @@ def run(folder: Path, *names: str, memory: int = 1 << 20) -> Task:
     weighted=st.booleans(),
 )
 @example(seed=0, count=300, directed=False, block_rows=1, memory=1, weighted=True)
-def test_neighbours_are_those_of_a_graph_in_memory(
+def test_neighbours_equal_a_graph_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
     count: int,
@@ -130,7 +132,7 @@ def test_weights_that_are_too_large_together_are_refused(tmp_path: Path) -> None
     weighted=st.booleans(),
     directed=st.booleans(),
 )
-def test_vectors_are_those_of_ks_vectors(
+def test_vectors_equal_ks_vectors(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
     block_rows: int,

@@ -23,6 +23,8 @@ from sharded_indexes import FIRST, LABELS, X, assert_same, assert_tidy, results,
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N, MORE = len(FIRST), slice(100, 160)
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "add": lambda index: index.add_with_labels(X[MORE], LABELS[MORE]),
@@ -80,7 +82,7 @@ unclosed = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 
 @unclosed
-@pytest.mark.parametrize(("where", "step"), [("scale", 13), ("files/new_file", 9), ("files/lock", 1)])
+@pytest.mark.parametrize(("where", "step"), [("scale", 29), ("files/new_file", 9), ("files/lock", 1)])
 def test_adding_is_interrupted(where: str, step: int, tmp_path: Path) -> None:
     assert assert_survives("add", KeyboardInterrupt, tmp_path, where, step) > (250 if where == "scale" else 20)
 
@@ -109,13 +111,14 @@ def test_adding_runs_out_of_memory_anywhere_in_the_package(tmp_path: Path) -> No
 
 KILLED = """
 import os, signal, sys
+from pathlib import Path
 from cfe_faiss.scale import ShardedEvidenceIndex, sharded, shards
 from sharded_indexes import LABELS, X
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def blocks():
+def blocks(moment):
     yield X[100:150], LABELS[100:150]
     if moment == "blocks":
         die()
@@ -125,16 +128,24 @@ def write_second(index, path, write=shards.write_index):
     write(index, path) if not written else die()
     written.append(path)
 
-index, moment, written = ShardedEvidenceIndex.open(sys.argv[1]), sys.argv[2], []
-if moment == "shards":
-    shards.write_index = write_second
-elif moment == "names":  # the first file has another name than it should
-    os.replace = die
-elif moment == "before":
-    os.replace = lambda old, new, replace=os.replace: die() if new.name == "shards.json" else replace(old, new)
-elif moment == "after":
-    sharded.sync_folder = die
-index.add_blocks(blocks())
+def add(folder, moment):
+    index = ShardedEvidenceIndex.open(folder)
+    if moment == "shards":
+        shards.write_index = write_second
+    elif moment == "names":  # the first file has another name than it should
+        os.replace = die
+    elif moment == "before":
+        os.replace = lambda old, new, replace=os.replace: die() if new.name == "shards.json" else replace(old, new)
+    elif moment == "after":
+        sharded.sync_folder = die
+    index.add_blocks(blocks(moment))
+
+written = []
+for folder in map(Path, sys.argv[1:]):
+    pid = os.fork()
+    if pid == 0:
+        add(folder, folder.name)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 TESTS = Path(__file__).parents[1]
 
@@ -146,21 +157,22 @@ def python(code: str, *arguments: Any, **how: Any) -> Any:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, **how)
 
 
-@pytest.mark.parametrize("moment", ["blocks", "shards", "names", "before", "after"])
-def test_who_is_killed_leaves_the_index_before_or_after(moment: str, tmp_path: Path) -> None:
-    index, _ = started(tmp_path)
-    files = names(tmp_path)
-    with python(KILLED, tmp_path, moment) as process:
-        assert process.wait() == -signal.SIGKILL
-    assert (names(tmp_path) == files) == (moment == "blocks")
-    opened = ShardedEvidenceIndex.open(tmp_path)
-    if moment != "after":
+def test_killed_writers_leave_the_index_before_or_after_their_change(tmp_path: Path) -> None:
+    folders = [tmp_path / moment for moment in ("blocks", "shards", "names", "before", "after")]
+    indexes = [started(folder)[0] for folder in folders]
+    files = names(folders[0])
+    with python(KILLED, *folders) as process:
+        assert process.communicate()[0].split() == [str(-signal.SIGKILL)] * len(folders)
+    for folder, index in zip(folders, indexes, strict=True):
+        assert (names(folder) == files) == (folder.name == "blocks"), folder
+        opened = ShardedEvidenceIndex.open(folder)
+        if folder.name != "after":
+            assert_same(index, opened)
+            opened.add_with_labels(X[MORE], LABELS[MORE])
+        index.add_with_labels(X[MORE], LABELS[MORE])
         assert_same(index, opened)
-        opened.add_with_labels(X[MORE], LABELS[MORE])
-    index.add_with_labels(X[MORE], LABELS[MORE])
-    assert_same(index, opened)
-    opened.relabel([3], [1])  # removes the files of the killed process
-    assert_tidy(tmp_path, opened)
+        opened.relabel([3], [1])  # removes the files of the killed process
+        assert_tidy(folder, opened)
 
 
 FULL = """
@@ -168,32 +180,35 @@ import resource, sys
 from cfe_faiss.scale import ShardedEvidenceIndex
 from sharded_indexes import LABELS, X
 
-index, count = ShardedEvidenceIndex.open(sys.argv[1]), int(sys.argv[2])
 most = resource.RLIM_INFINITY
-for limit in (int(sys.argv[3]), most):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
-    try:
-        index.add_blocks([(X[:count], LABELS[:count])])
-    except OSError:
-        print("refused")
-    print(index.ntotal)
+for folder, count, limit in zip(sys.argv[1::3], map(int, sys.argv[2::3]), map(int, sys.argv[3::3])):
+    index = ShardedEvidenceIndex.open(folder)
+    for now in (limit, most):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (now, most))
+        try:
+            index.add_blocks([(X[:count], LABELS[:count])])
+        except OSError:
+            print("refused")
+        print(index.ntotal)
 """
 
 
-# The new vectors do not fit into a file; a shard does not.
-@pytest.mark.parametrize(("count", "limit"), [(len(X), 12_000), (30, 4_000)])
-def test_a_full_disk_leaves_the_index_as_it_was(count: int, limit: int, tmp_path: Path) -> None:
-    index, sharded = started(tmp_path)
-    for one in (index, sharded):
+def test_a_full_disk_leaves_the_index_as_it_was(tmp_path: Path) -> None:
+    # The new vectors do not fit into a file; a shard does not.
+    cases = [(tmp_path / "vectors", len(X), 12_000), (tmp_path / "shard", 30, 4_000)]
+    pairs = [started(folder) for folder, *_ in cases]
+    for one in itertools.chain(*pairs):
         one.add_with_labels(X[N:], LABELS[N:])
-    before = results(sharded)
-    with python(FULL, tmp_path, count, limit) as process:
-        assert process.communicate()[0].split() == ["refused", f"{len(X)}", f"{len(X) + count}"]
-    assert same(results(sharded), before)  # which has the old files mapped
-    index.add_with_labels(X[:count], LABELS[:count])
-    sharded = ShardedEvidenceIndex.open(tmp_path)
-    assert_same(index, sharded)
-    assert_tidy(tmp_path, sharded)
+    before = [results(sharded) for _, sharded in pairs]
+    with python(FULL, *itertools.chain(*cases)) as process:
+        lines = process.communicate()[0].split()
+    for (folder, count, _), (index, old), known in zip(cases, pairs, before, strict=True):
+        assert [lines.pop(0) for _ in range(3)] == ["refused", f"{len(X)}", f"{len(X) + count}"]
+        assert same(results(old), known)  # which has the old files mapped
+        index.add_with_labels(X[:count], LABELS[:count])
+        sharded = ShardedEvidenceIndex.open(folder)
+        assert_same(index, sharded)
+        assert_tidy(folder, sharded)
 
 
 ADDING = """
@@ -202,7 +217,7 @@ from cfe_faiss.scale import ShardedEvidenceIndex
 from sharded_indexes import LABELS, X
 
 sharded, first = ShardedEvidenceIndex.open(sys.argv[1]), int(sys.argv[2])
-for row in range(first, first + 7):
+for row in range(first, first + 4):
     sharded.add_with_labels(X[row : row + 1], LABELS[row : row + 1], [1000 + row])
 """
 
@@ -212,7 +227,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
     processes = [python(ADDING, tmp_path, first) for first in (200, 220)]
 
     def add(first: int) -> None:
-        for row in range(first, first + 7):
+        for row in range(first, first + 4):
             sharded.add_with_labels(X[row : row + 1], LABELS[row : row + 1], [1000 + row])
 
     threads = [threading.Thread(target=add, args=(first,)) for first in (240, 260)]
@@ -225,7 +240,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
     for process in processes:
         with process:
             assert process.wait() == 0
-    rows = np.concatenate([np.arange(first, first + 7) for first in (200, 220, 240, 260)])
+    rows = np.concatenate([np.arange(first, first + 4) for first in (200, 220, 240, 260)])
     sharded.relabel([3], [1])  # opens the shards of the other processes
     assert_array_equal(np.setdiff1d(sharded.members().ids, np.arange(N)), 1000 + rows)
     assert_tidy(tmp_path, sharded)
@@ -234,7 +249,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
     assert_array_equal(index.search_stored(k=3, exact=True)[1], sharded.search_stored(k=3, exact=True)[1])
 
 
-def test_who_has_the_old_shards_open_reads_them_until_it_opens_them_again(tmp_path: Path) -> None:
+def test_open_shards_stay_readable_until_they_are_opened_again(tmp_path: Path) -> None:
     index, sharded = started(tmp_path)
     old, copy = ShardedEvidenceIndex.open(tmp_path), pickle.dumps(sharded)
     expected = results(old)
@@ -253,7 +268,7 @@ import sys
 import numpy as np
 from cfe_faiss.scale import ShardedEvidenceIndex
 
-for _ in range(20):
+for _ in range(12):
     sharded = ShardedEvidenceIndex.open(sys.argv[1])
     labels = sharded.members().labels
     assert (labels == labels[0]).all(), labels

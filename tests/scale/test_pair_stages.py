@@ -22,10 +22,13 @@ import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import Job, pair_stages, tables, write_shards
 from cfe_faiss.scale.inputs import Input, Settings, Task
+from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.shards import INDEX
 from cfe_faiss.search import exact, join
 
 pq = pytest.importorskip("pyarrow.parquet")
+
+pytestmark = pytest.mark.usefixtures("without_sync")
 
 K = 3  # evidence of a node that the files hold
 COLUMNS = (("source", np.int64), ("target", np.int64), ("similarity", np.float32))
@@ -107,7 +110,7 @@ def take_over(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
     st.integers(1, 4),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_pairs_are_those_of_one_index(
+def test_pairs_equal_one_index(
     tmp_path_factory: pytest.TempPathFactory,
     stored: Stored,
     sizes: dict[str, int],
@@ -159,7 +162,7 @@ def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
     assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
 
 
-def test_what_the_evidence_holds_is_where_the_best_pairs_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With enough pairs among the evidence, tasks write few other pairs than the best."""
     take_over(monkeypatch, {"group": 100, "block": 16, "price": 1, "chunk": 32})
     X, labels = clustered(1000, 12, 3, seed=5)
@@ -200,9 +203,10 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, shared_executor: type) -> Path:
     folder = tmp_path_factory.mktemp("pairs") / "job"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)
         patch.setattr(pair_stages, "GROUP_ROWS", ROWS)
         job = Job(folder, FEATURES, EDGES, LABELS, k=3, block_rows=600, shards=2, pairs=40, threshold=0.9)
         job.run(workers=1)
@@ -259,36 +263,73 @@ def test_a_result_that_is_lost_is_made_again(job: Job, expected: tuple[Pairs, Pa
     assert_results(job, expected)
 
 
-KILLS = (("sketch", None), ("pairs", "sketch/000002.coarse.npy"), ("above", "groups/000000.lists.npy"))
+ENDS = (("sketch", None), ("pairs", "sketch/000002.coarse.npy"), ("above", "groups/000000.lists.npy"))
+"""Stages in which a driver ends after two tasks, and a file of an earlier stage that is damaged then."""
 
 
-@pytest.mark.parametrize("kills", [KILLS[1:2], pytest.param(KILLS, marks=pytest.mark.slow)], ids=["one", "all"])
-def test_a_job_that_is_killed_between_its_groups_goes_on(
-    kills: Any, job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
-) -> None:
-    """The driver is killed after some tasks of a stage; a file of the stage before is damaged then."""
-    script, done = tmp_path / "driver.py", job.directory / "done.jsonl"
-    stages = ("groups", "sketch", "pairs", "top", "above")
+class EndedError(Exception):
+    """Ends a driver."""
+
+
+def forget_pairs(folder: Path) -> None:
+    """Remove what the stages of pairs have written."""
+    stages, done = ("groups", "sketch", "pairs", "top", "above"), folder / "done.jsonl"
     lines = [line for line in done.read_text().splitlines() if json.loads(line)["stage"] not in stages]
     done.write_text("\n".join(lines) + "\n")
     for name in stages:
-        shutil.rmtree(job.directory / name)
+        shutil.rmtree(folder / name)
+
+
+def damage(folder: Path, name: str | None) -> None:
+    if name is not None and (folder / name).exists():
+        (folder / name).write_bytes(b"")
+
+
+def assert_goes_on(job: Job, expected: tuple[Pairs, Pairs]) -> None:
+    job.run(workers=2)
+    tasks = tasks_in(job.directory)
+    assert len(tasks) == len(set(tasks))
+    assert_results(job, expected)
+
+
+def test_a_job_that_ends_between_its_groups_goes_on(
+    job: Job, expected: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter = Manifest.enter
+    forget_pairs(job.directory)
+    for stage, damaged in ENDS:
+
+        def enter_and_end(manifest: Manifest, finished: Finished, stage: str = stage) -> None:
+            enter(manifest, finished)
+            if len(manifest.of_stage(stage)) == 2:
+                raise EndedError
+
+        monkeypatch.setattr(Manifest, "enter", enter_and_end)
+        with pytest.raises(EndedError):
+            job.run(workers=2)
+        damage(job.directory, damaged)
+    monkeypatch.setattr(Manifest, "enter", enter)
+    assert_goes_on(job, expected)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_between_its_groups_goes_on(
+    job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
+) -> None:
+    script, done = tmp_path / "driver.py", job.directory / "done.jsonl"
+    forget_pairs(job.directory)
     script.write_text(DRIVER)
-    for stage, damaged in kills:
+    for stage, damaged in ENDS:
         driver = subprocess.Popen([sys.executable, script, job.directory])
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while time.monotonic() < deadline and driver.poll() is None:
             if done.exists() and sum(name == stage for name, _ in tasks_in(job.directory)) >= 2:
                 break
             time.sleep(0.01)
         driver.kill()
         driver.wait()
-        if damaged is not None and (job.directory / damaged).exists():
-            (job.directory / damaged).write_bytes(b"")
-    job.run(workers=2)
-    tasks = tasks_in(job.directory)
-    assert len(tasks) == len(set(tasks))
-    assert_results(job, expected)
+        damage(job.directory, damaged)
+    assert_goes_on(job, expected)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -328,7 +369,7 @@ index.search_stored([0], k=1, nprobe=1)  # what is loaded once is not counted
 def task(stage, block):
     return Task(folder, settings, {}, 8 << 20, stage, block)
 
-pair_stages.opened(task("groups", 0))
+pair_stages.open_index(task("groups", 0))
 for stage in pair_stages.stages(settings, shards):
     print(stage.name, max(peak_of(lambda: stage.run(task(stage.name, block))) for block in range(stage.blocks)))
 one = peak_of(lambda: cfe.global_evidence(index, 1000))

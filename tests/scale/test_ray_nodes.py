@@ -20,7 +20,7 @@ from ray_nodes import Cluster, cluster, command_of, free_port, in_session, proce
 from cfe_faiss.scale import Job
 
 pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
-pytestmark = pytest.mark.slow  # test_ray_executor.py kills workers on one node in the default run
+pytestmark = pytest.mark.slow  # test_ray.py kills workers on one node in the default run
 
 N, D = 20_000, 16
 OPTIONS = {"k": 5, "recall": 0.9, "block_rows": 1000, "shards": 5, "pairs": 50, "nlist": 100}
@@ -80,7 +80,7 @@ class Driver:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
 
     def ended(self) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=ENDED)
@@ -205,7 +205,7 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
             waited(lambda: "graph" in stages_in(folder), ENDED)
         finally:
             driver.kill()
-            driver.wait(10)
+            driver.wait(60)
         name = place.encode()
         waited(lambda: not [pid for pid, *_ in processes() if pid not in before and name in command_of(pid)], 60)
     # Ray's agents try for a minute to tell the head, which has gone, that they end.

@@ -22,6 +22,8 @@ import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, shards, write_shards
 from cfe_faiss.scale.shards import owners_of
 
+pytestmark = pytest.mark.usefixtures("without_sync")
+
 N, D, NLIST, CLASSES, SHARDS = 3000, 16, 60, 3, 4
 X, LABELS = clustered(N, D, CLASSES)
 IDS = np.random.default_rng(1).permutation(10**6)[:N].astype(np.int64)
@@ -83,7 +85,7 @@ def test_vectors_are_searched_alike(index: cfe.IndexEvidenceIVF, sharded: Sharde
     assert_same(sharded.range_search_evidence(*queries, 0.8), index.range_search_evidence(*queries, 0.8))
 
 
-def test_certificates_pairs_selectors_and_plain_searches_are_those_of_the_index(
+def test_certificates_pairs_selectors_and_plain_searches_equal_the_index(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex
 ) -> None:
     assert_same(sharded.search_certified(k=5, nprobe=20), index.search_certified(k=5, nprobe=20))
@@ -114,7 +116,7 @@ def test_a_shard_is_an_ordinary_file(folder: Path, sharded: ShardedEvidenceIndex
         cfe.verify_index(path)
 
 
-def test_it_is_written_into_one_file_and_pickled_as_a_path(
+def test_an_index_in_shards_is_written_into_one_file_and_pickled_as_a_path(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path
 ) -> None:
     cfe.write_index(sharded, tmp_path / "one.index")
@@ -125,7 +127,7 @@ def test_it_is_written_into_one_file_and_pickled_as_a_path(
     assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=16, ntotal={N})"
 
 
-def test_what_would_change_all_shards_is_refused(sharded: ShardedEvidenceIndex) -> None:
+def test_changes_of_all_shards_are_refused(sharded: ShardedEvidenceIndex) -> None:
     for change in (lambda: sharded.train(X), lambda: sharded.merge_from(cfe.IndexEvidenceIVF(D, 4)), sharded.reset):
         with pytest.raises(RuntimeError, match=r"mapped from the shards in .* neither trained, reset nor merged into"):
             change()
@@ -165,7 +167,7 @@ def signed(content: dict[str, Any]) -> str:
     return json.dumps(content | {"crc32": zlib.crc32(json.dumps(content, sort_keys=True).encode())})
 
 
-def test_what_is_wrong_with_the_files_is_named(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
+def test_errors_name_the_fault_of_the_files(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ShardedEvidenceIndex.open(tmp_path)
     write_shards(index, tmp_path, 2)

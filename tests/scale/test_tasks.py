@@ -46,9 +46,7 @@ def test_a_task_that_kills_every_worker_ends_the_job(executor: LocalExecutor, tm
     assert begun(tmp_path, 1) == 4
 
 
-def test_an_error_ends_the_job_with_its_cause_and_keeps_what_runs_beside(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
+def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
         run_stage("failing", partial(scale_calls.failing, folder=tmp_path), range(1, 60), executor, done.append)
@@ -65,7 +63,7 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     finally:
         start = time.monotonic()
         executor.close()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # of the ten minutes that the task takes
     assert sorted(one.block for one in done) == [0, 1, 2, 3]
     assert begun(tmp_path, 3) == 2
 
@@ -131,7 +129,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     finally:
         driver.kill()
         driver.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     with pytest.raises(ProcessLookupError):
@@ -139,7 +137,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 
 
 def waited_for(path: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if path.exists() and path.read_text():
             return path.read_text()

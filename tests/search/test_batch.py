@@ -43,7 +43,7 @@ def grouped(
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     plan = Plan(engine.search, nprobe, Effort(complete=complete, routing="evidence"))
-    return exact.padded(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
+    return exact.pad_results(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
@@ -81,7 +81,7 @@ def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
 @pytest.mark.parametrize("d", [1, 3, 18, 200])
-def test_screening_loses_nothing_where_vectors_are_nearly_alike(element: str, noise: float, d: int) -> None:
+def test_screening_loses_nothing_where_vectors_are_nearly_equal(element: str, noise: float, d: int) -> None:
     X, labels = near_twins(400, d, noise)
     index = cfe.IndexEvidenceIVF(d, 10)
     index.train(X)

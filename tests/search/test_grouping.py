@@ -85,7 +85,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         arranged(X, order + 1, np.array([0, 4]))
 
 
-def test_small_groups_stay_as_they_are() -> None:
+def test_small_groups_stay_unchanged() -> None:
     X = unit(np.random.default_rng(0).normal(size=(12, 3)))
     order, starts, of_group = halve(X, np.array([0, 5, 6, 12]), 6)
     assert_array_equal(order, np.arange(12))
@@ -130,7 +130,7 @@ class QueriesOfLists:
     def fetch(self, some: Any) -> Any:
         return self.X[some]
 
-    def homes(self, some: Any) -> Any:
+    def own_lists(self, some: Any) -> Any:
         return self._homes[some]
 
     def __len__(self) -> int:
@@ -244,6 +244,6 @@ def test_some_of_the_queries_are_queries() -> None:
         for whole in (queries, chosen):
             every = np.arange(len(whole))
             assert_array_equal(np.sort(every if whole.order is None else whole.order), every)
-        assert_array_equal(chosen.homes(np.array([3, 1, 0])), queries.homes(np.arange(90))[[41, 3, 80]])
-        assert_array_equal(queries.homes(np.arange(90)), homes)
+        assert_array_equal(chosen.own_lists(np.array([3, 1, 0])), queries.own_lists(np.arange(90))[[41, 3, 80]])
+        assert_array_equal(queries.own_lists(np.arange(90)), homes)
         assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])

@@ -24,7 +24,7 @@ def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 
 def stored(index: cfe.IndexEvidenceFlat) -> NDArray[np.float32]:
     """Return a view of the vectors in FAISS's storage, (n, d)."""
-    numbers = faiss.rev_swig_ptr(faiss.downcast_index(index.index).get_xb(), index.ntotal * index.d)
+    numbers = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return numbers.reshape(index.ntotal, index.d)
 
 
@@ -239,7 +239,7 @@ def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
     assert small_blocks(damaged) is None
 
 
-def test_cost_counts_what_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_counts_compared_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(400, 6, 3)
     index = labelled(X, labels)
     blocks = small_blocks(index, rows=200)

@@ -1,10 +1,20 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from reference import PADDING, clustered, similarity, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.search import nearest
+from cfe_faiss.search import masked, nearest
+from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search.query import Effort, Plan, Queries, Rules
+
+
+def searched(storage: Any, X: Any, k: int, allowed: Any = None, engine: Any = nearest) -> Any:
+    queries = Queries.of_vectors(storage, X, np.zeros(len(X), np.int32), k).with_allowed(allowed)
+    queries.rules = Rules("any")
+    return pad_results(*engine.search(queries, Plan(engine.search, 0, Effort()), None), k)
 
 
 @pytest.mark.parametrize("description", ["EvidenceFlat", "EvidenceIVF7,Flat", "EvidenceIVF7x2,SQ8"])
@@ -25,7 +35,9 @@ def test_the_best_allowed_rows_are_found(
     rows, ids = storage.rows(np.arange(storage.n))
     allowed = None if share is None else np.random.default_rng(0).random(500) < share
     queries = unit(clustered(500, 12, 3)[0][3 : 3 + nq])
-    D, I = nearest.search(storage, queries, 8, allowed=allowed)
+    D, I = searched(storage, queries, 8, allowed)
+    for one, other in zip((D, I), searched(storage, queries, 8, allowed, masked), strict=True):
+        assert_array_equal(one, other)
     chosen = np.ones(500, bool) if allowed is None else allowed
     for q in range(nq):
         scores = np.array([similarity(queries[q], row) for row in rows])
@@ -36,8 +48,8 @@ def test_the_best_allowed_rows_are_found(
 
 def test_more_than_there_are() -> None:
     index = cfe.IndexEvidenceFlat(4)
-    assert nearest.search(index.storage(), np.eye(2, 4, dtype=np.float32), 3)[1].tolist() == [[-1] * 3] * 2
+    assert searched(index.storage(), np.eye(2, 4, dtype=np.float32), 3)[1].tolist() == [[-1] * 3] * 2
     index.add_with_labels(np.eye(2, 4), [0, 1])
-    D, I = nearest.search(index.storage(), np.eye(1, 4, dtype=np.float32), 3)
+    D, I = searched(index.storage(), np.eye(1, 4, dtype=np.float32), 3)
     assert I.tolist() == [[0, 1, -1]]
     assert D.tolist() == [[1, 0, PADDING]]

@@ -9,14 +9,14 @@ import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer, exact, grouped, recall, single
-from cfe_faiss.search.answer import is_batched, known_nprobe
+from cfe_faiss.search.answer import is_batched, look_up_nprobe
 from cfe_faiss.search.query import Effort, Plan
 
 OWN = Effort(16, complete=True, routing="evidence")
 
 
 def plan(snapshot: Snapshot, nq: int, effort: Effort, *, every: bool = False, stored: bool = True) -> Plan:
-    return answer.plan(snapshot, nq, 10, effort.over(OWN), every=every, stored=stored)
+    return answer.choose_by_size(snapshot, nq, 10, effort.with_defaults(OWN), every=every, stored=stored)
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +56,16 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     snapshot = index.storage()
     assert plan(snapshot, 1, arguments()).nprobe == 16
     assert plan(snapshot, 1, arguments(exact=True)).nprobe == 20
-    effort = arguments(recall=0.9).over(OWN)
-    assert known_nprobe(snapshot, 10, 0.9, 0, complete=True) is None
+    effort = arguments(recall=0.9).with_defaults(OWN)
+    assert look_up_nprobe(snapshot, 10, 0.9, 0, complete=True) is None
     found = plan(snapshot, 1, effort).calibration
     assert found is recall.calibration(snapshot, 10, effort, batched=False)
-    assert [known_nprobe(snapshot, 10, 0.9, label, complete=True) for label in range(3)] == list(found.nprobe.values())
-    assert known_nprobe(snapshot, 10, 0.9, 7, complete=True) == found.other == found.most  # class without a calibration
+    assert [look_up_nprobe(snapshot, 10, 0.9, label, complete=True) for label in range(3)] == list(
+        found.nprobe.values()
+    )
+    assert (
+        look_up_nprobe(snapshot, 10, 0.9, 7, complete=True) == found.other == found.most
+    )  # class without a calibration
 
 
 def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:
@@ -100,6 +104,6 @@ def test_nearest_lists_are_never_searched_in_groups() -> None:
     index = cfe.IndexEvidenceIVF(12, 20, routing="nearest")
     index.train(X)
     index.add_with_labels(X, labels)
-    effort = arguments(exact=True).over(index.own_effort())
-    assert answer.plan(index.storage(), 900, 10, effort, every=True).engine is single.search
+    effort = arguments(exact=True).with_defaults(index.default_effort())
+    assert answer.choose_by_size(index.storage(), 900, 10, effort, every=True).engine is single.search
     assert np.array_equal(index.search_stored(k=3, exact=True)[1], index.search_stored(k=3, nprobe=20)[1])

@@ -86,7 +86,7 @@ def test_long_lists_are_not_taken_as_a_whole() -> None:
         assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
 
 
-def test_standard_errors_are_those_of_clusters() -> None:
+def test_standard_errors_match_clusters() -> None:
     values = np.random.default_rng(0).random(400)
     error = values.std(ddof=1) / 20
     assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
@@ -174,7 +174,7 @@ def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -
     assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
     assert of_few != of_all
     assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}
-    effort = Effort(recall=0.95).over(skewed.own_effort())
+    effort = Effort(recall=0.95).with_defaults(skewed.default_effort())
     calibration = recall.calibration(skewed.storage(), 10, effort, batched=True)
     assert skewed.nprobe_for(0.95) == max(calibration.nprobe.values())
     with pytest.raises(ValueError, match="recall"):

@@ -118,7 +118,7 @@ def test_any_form_of_a_query_will_do(form: Callable[..., Any]) -> None:
         ({"recall": 0.9}, ValueError, "only one of nprobe, recall and exact"),
     ],
 )
-def test_errors_are_those_of_the_long_way(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_errors_match_the_long_way(change: dict[str, Any], error: type[Exception], message: str) -> None:
     index, X, labels = filled()
     asked = {"xq": X[:1], "labels_q": labels[:1], "k": K, "nprobe": NPROBE} | change
     with pytest.raises(error, match=message):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, Stored, clustered, evidence_of_rows, stored_vectors, unit
+from reference import PADDING, Stored, clustered, evidence_of_units, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss._native import ListScan, has_bytes
@@ -45,7 +45,7 @@ def plain_search(
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
         rows = rows[allowed[rows]] if len(allowed) else rows
         stored = Stored(vectors[rows], storage.labels[rows], ids[rows], X[q : q + 1], labels[q : q + 1], k)
-        D[q : q + 1], I[q : q + 1] = evidence_of_rows(stored)
+        D[q : q + 1], I[q : q + 1] = evidence_of_units(stored)
     return D, I
 
 
@@ -113,7 +113,7 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
 
 @pytest.mark.parametrize("many", [NLIST, NLIST + 1])
 @pytest.mark.parametrize("d", [9, 16, 40, 160])
-def test_a_query_as_it_was_handed_in_is_searched_as_its_unit_vector(
+def test_an_unnormalised_query_is_searched_as_its_unit_vector(
     d: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routing, "WORTH_CLUSTERS", many)

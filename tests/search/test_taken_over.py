@@ -47,7 +47,7 @@ def taken_over(index: cfe.IndexEvidenceIVF) -> Carried | None:
 
 @pytest.mark.parametrize("element", ["byte", "float"])
 @pytest.mark.parametrize("d", [9, 40])
-def test_results_are_those_of_an_index_made_anew(d: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_match_a_new_index(d: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
     index, rng = index_of(d, element, monkeypatch), np.random.default_rng(d)
     new, labels = clustered(40, d, 5)
     for i in range(4):
@@ -79,7 +79,7 @@ def test_a_list_may_become_empty_and_be_filled_again(monkeypatch: pytest.MonkeyP
     assert_as_made_anew(index, rng)
 
 
-def test_little_is_made_anew_after_a_small_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_is_rebuilt_after_a_small_change(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     X, labels = clustered(20, 40, 4)
 
@@ -93,7 +93,7 @@ def test_little_is_made_anew_after_a_small_change(monkeypatch: pytest.MonkeyPatc
         index.search_evidence(X[i : i + 1], labels[i : i + 1], K)
 
 
-def test_all_is_made_anew_after_a_large_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_rebuilt_after_a_large_change(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     index.remove_ids(np.arange(0, N, 7))
     assert taken_over(index) is None
@@ -169,7 +169,7 @@ def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
             index.search_stored(k=K, nprobe=10)
 
 
-def test_an_index_of_several_partitions_makes_all_anew() -> None:
+def test_an_index_of_several_partitions_rebuilds_all() -> None:
     X, labels = clustered(600, 8, 3)
     index = cfe.IndexEvidenceIVF(8, 20, partitions=2)
     index.train(X)

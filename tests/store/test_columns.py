@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.store.columns import appended
+from cfe_faiss.store.columns import append
 
 VALUES = ["a", 1, None, ..., ["x"], {"k": 1}, "a", 1.0, True]
 
@@ -57,7 +57,7 @@ def test_functions_of_a_value_as_conditions_of_a_store() -> None:
 def test_an_array_that_grows_leaves_earlier_versions_unchanged() -> None:
     versions = [np.arange(3)]
     for i in range(200):
-        versions.append(appended(versions[-1], np.arange(i % 4)))
+        versions.append(append(versions[-1], np.arange(i % 4)))
     expected = np.arange(3)
     for i, version in enumerate(versions[1:]):
         expected = np.concatenate([expected, np.arange(i % 4)])
@@ -70,7 +70,7 @@ def test_an_array_that_grows_leaves_earlier_versions_unchanged() -> None:
 def test_an_array_that_grows_is_copied_rarely() -> None:
     array, rooms = np.empty(0, np.int64), set()
     for i in range(10_000):
-        array = appended(array, np.array([i]))
+        array = append(array, np.array([i]))
         rooms.add(array.ctypes.data)
     assert_array_equal(array, np.arange(10_000))
     assert len(rooms) < 40
@@ -80,5 +80,5 @@ def test_views_of_other_arrays_are_not_written_over() -> None:
     whole = np.arange(10)
     for part in (whole[2:5], whole[::-1][:3], whole[::2][:3]):
         kept = part.copy()
-        assert_array_equal(appended(part, np.array([7])), [*kept, 7])
+        assert_array_equal(append(part, np.array([7])), [*kept, 7])
     assert_array_equal(whole, np.arange(10))

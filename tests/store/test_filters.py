@@ -197,11 +197,11 @@ def test_columns_follow_changes() -> None:
     wheres += [{"author.name": {"$exists": True}}, {"$id": "doc-3"}, {"$document": {"$contains": "7"}}, {"new": "x"}]
 
     def compare() -> None:
-        anew = cfe.EvidenceStore(8)
+        other = cfe.EvidenceStore(8)
         rows = store.get()
-        anew.add(rows.ids, rows.vectors, rows.labels, rows.metadata, rows.documents)
+        other.add(rows.ids, rows.vectors, rows.labels, rows.metadata, rows.documents)
         for where in wheres:
-            assert store.get(where=where).ids == anew.get(where=where).ids
+            assert store.get(where=where).ids == other.get(where=where).ids
 
     compare()
     store.upsert(["doc-3", "x"], np.ones((2, 8)), ["ham", "other"], [{"new": "x", "lang": "de"}, {"year": 2030}])

@@ -25,7 +25,7 @@ def small() -> cfe.EvidenceStore:
     return store
 
 
-def test_what_is_stored_comes_back() -> None:
+def test_stored_rows_come_back() -> None:
     store = small()
     assert (len(store), list(store), store.ids) == (4, ["a", "b", "c", "d"], ["a", "b", "c", "d"])
     assert "a" in store
@@ -40,7 +40,7 @@ def test_what_is_stored_comes_back() -> None:
     assert_array_equal(rows.vectors, np.array([[0, 1], [1, 0]], np.float32))
 
 
-def test_what_is_stored_is_not_the_callers() -> None:
+def test_stored_rows_are_copies() -> None:
     store = cfe.EvidenceStore(2)
     vectors, metadata = np.array([[3.0, 4.0]], np.float32), [{"tags": ["x"], "at": {"k": 1}, "n": 1}]
     store.add(["a"], vectors, ["x"], metadata)
@@ -52,7 +52,7 @@ def test_what_is_stored_is_not_the_callers() -> None:
         found.metadata[0]["at"]["k"] = found.metadata[0]["n"] = 5
 
 
-def test_search_finds_all_rows_and_evidence_those_with_another_class() -> None:
+def test_search_finds_all_rows_and_evidence_rows_with_another_class() -> None:
     store = small()
     found = store.search([0, 5], 10)
     assert isinstance(found, Hits)

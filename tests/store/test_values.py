@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfe_faiss.store.values import as_class, checked_documents, checked_ids, checked_labels, checked_metadata, copied
+from cfe_faiss.store.values import as_class, check_documents, check_ids, check_labels, check_metadata, copy_metadata
 
 
 class Colour(StrEnum):
@@ -14,10 +14,10 @@ class Colour(StrEnum):
 
 
 def only(metadata: Any) -> Any:
-    return checked_metadata([metadata], ["a"])[0]
+    return check_metadata([metadata], ["a"])[0]
 
 
-def test_what_json_can_say_is_stored() -> None:
+def test_json_values_are_stored() -> None:
     value = {"t": "ä", "i": 3, "big": 2**80, "f": 0.5, "b": True, "n": None, "l": [1, ["x", {"y": None}]], "m": {}}
     found = only(value)
     assert found == value
@@ -48,7 +48,7 @@ def test_what_json_can_say_is_stored() -> None:
         ([("k", 1)], TypeError, "metadata of 'a' must be a mapping, got list"),
     ],
 )
-def test_what_cannot_be_stored_is_named(metadata: Any, error: type[Exception], message: str) -> None:
+def test_errors_name_values_that_cannot_be_stored(metadata: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         only(metadata)
 
@@ -62,29 +62,29 @@ def test_nesting_has_an_end() -> None:
 
 def test_classes() -> None:
     nan = float("nan")
-    assert checked_labels("labels", None, 2) == [None, None]
-    assert checked_labels("labels", [1, None, nan, np.int32(2), np.True_], 5) == [1, None, None, 2, 1]
-    assert checked_labels("labels", np.array(["x", "y"]), 2) == ["x", "y"]
-    assert checked_labels("labels", torch.tensor([3, 4]), 2) == [3, 4]
-    assert checked_labels("labels", (one for one in "ab"), 2) == ["a", "b"]
+    assert check_labels("labels", None, 2) == [None, None]
+    assert check_labels("labels", [1, None, nan, np.int32(2), np.True_], 5) == [1, None, None, 2, 1]
+    assert check_labels("labels", np.array(["x", "y"]), 2) == ["x", "y"]
+    assert check_labels("labels", torch.tensor([3, 4]), 2) == [3, 4]
+    assert check_labels("labels", (one for one in "ab"), 2) == ["a", "b"]
     assert type(as_class("label", np.str_("x"))) is str
-    assert checked_labels("labels", [True], 1) == [1]
-    assert type(checked_labels("labels", [True], 1)[0]) is int
+    assert check_labels("labels", [True], 1) == [1]
+    assert type(check_labels("labels", [True], 1)[0]) is int
     for wrong in (b"x", 0.5, ["x"]):
         with pytest.raises(TypeError, match="labels must be texts, integers or None"):
-            checked_labels("labels", [wrong], 1)
+            check_labels("labels", [wrong], 1)
 
 
 def test_ids_and_documents() -> None:
-    found = checked_ids(np.array(["a", "ä"]))
+    found = check_ids(np.array(["a", "ä"]))
     assert [(one, type(one)) for one in found] == [("a", str), ("ä", str)]
-    assert type(checked_ids([np.str_("a")])[0]) is str
-    assert checked_documents(np.array(["x", None], object), ["a", "b"]) == ["x", None]
-    assert checked_documents(None, ["a"]) == [None]
+    assert type(check_ids([np.str_("a")])[0]) is str
+    assert check_documents(np.array(["x", None], object), ["a", "b"]) == ["x", None]
+    assert check_documents(None, ["a"]) == [None]
 
 
 def test_copies_are_deep() -> None:
     value = {"a": [{"b": [1]}], "c": 1}
-    found = copied(value)
+    found = copy_metadata(value)
     found["a"][0]["b"].append(2)
     assert value == {"a": [{"b": [1]}], "c": 1}

@@ -9,7 +9,7 @@ from typing import Any
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
-from cfe_faiss.audit.reporting.inputs import Settings, Subject, checked
+from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
@@ -134,7 +134,7 @@ def report(  # noqa: PLR0913
     inputs_read = [*finder.files, *map(Path, subject.files)]
     check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
     settings = Settings(k, pairs, cases, bins, confidence, where)
-    inputs = checked(finder, sensitive, favourable, settings, subject)
+    inputs = check_inputs(finder, sensitive, favourable, settings, subject)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)

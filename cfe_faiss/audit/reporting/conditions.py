@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
-from cfe_faiss.audit.reporting.document import Measure
-from cfe_faiss.audit.reporting.formats import listed
+from cfe_faiss.audit.reporting.document import Measure, texts
+from cfe_faiss.audit.reporting.formats import join_words
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.base.checks import as_count, as_number
 
@@ -20,31 +20,10 @@ OUTCOMES: tuple[Outcome, ...] = ("fail", "cannot tell", "pass")
 FEWEST_CASES = 30
 """Groups of fewer cases are not judged, unless the user says otherwise."""
 
-METRICS = {
-    "selection_rate": "share of a group that is predicted the favourable class",
-    "impact_ratio": "selection rate of a group over that of the group selected most often",
-    "selection_rate_difference": "selection rate of a group minus that of the group selected most often",
-    "accuracy": "share of right predictions in a group",
-    "false_positive_rate": "false positive rate of a group",
-    "false_negative_rate": "false negative rate of a group",
-    "overall_accuracy": "share of right predictions over all nodes",
-    "consistency": "share of nodes that are decided differently from their nearest neighbour",
-    "equalised_odds_difference": "largest difference of true or of false positive rates between two groups",
-    "only_in": "share, among pairs that differ in an attribute only, that is predicted differently",
-    "flipped": "share of predictions that change when an attribute is flipped",
-}
+METRICS: dict[str, str] = {name: metric["text"] for name, metric in texts()["metrics"].items()}
 """The metrics that conditions can be about."""
 
 _TRUTH = "true classes (data.y)"
-_NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(METRICS, ("favourable", "sensitive", "truth"))
-_NEEDS |= dict.fromkeys(("selection_rate", "impact_ratio", "selection_rate_difference"), ("favourable", "sensitive"))
-_NEEDS |= {
-    "overall_accuracy": ("truth",),
-    "consistency": (),
-    "only_in": ("sensitive",),
-    "flipped": ("model", "sensitive"),
-}
-
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>[-+.\deE]+)\s*")
 
 
@@ -220,12 +199,12 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
         if condition.attribute is not None and condition.attribute not in known:
             raise ValueError(
                 "require must be about sensitive attributes or two of them crossed "
-                f"({listed(known) if known else 'none'}), got {condition.attribute!r}"
+                f"({join_words(known) if known else 'none'}), got {condition.attribute!r}"
             )
-        needs = (need for need in _NEEDS[condition.metric] if not inputs.has(need))
+        needs = (need for need in texts()["metrics"][condition.metric]["needs"] if not inputs.has(need))
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
-            raise ValueError(f"a condition on {condition.metric} must come with {listed(lacking)}, got none")
+            raise ValueError(f"a condition on {condition.metric} must come with {join_words(lacking)}, got none")
 
 
 def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bool:

@@ -1,20 +1,20 @@
 """A report as plain data, and its texts and tables from sections.toml, filled with the numbers of one audit.
 
-The page, report.json and report.csv write the same data in three ways.
+The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class has its fields in JSON.
 """
 
 import math
 import string
 import tomllib
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from cfe_faiss.audit.reporting.formats import number, plural, shown
+from cfe_faiss.audit.reporting.formats import number, plural, show
 
 Kind: TypeAlias = Literal[
     "text", "long", "side", "count", "share", "score", "signed", "points", "number", "p-value", "similarity", "flag"
@@ -82,6 +82,8 @@ class Column:
         Chart of its values and intervals, in the next cell.
     """
 
+    in_files: ClassVar = "key", "title", "kind"
+
     key: str
     title: str
     kind: Kind = "text"
@@ -119,6 +121,8 @@ class Table:
         Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
     """
 
+    in_files: ClassVar = "id", "caption", "columns", "rows"
+
     id: str
     caption: str
     reading: str
@@ -137,6 +141,8 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Neighbour:
     """Neighbour of a node: its name, the number of its predicted class, and whether the other node has it, too."""
+
+    in_files: ClassVar = "name", "style", "shared"
 
     name: str
     style: int
@@ -169,12 +175,19 @@ class Side:
     ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
     """
 
-    node: int
+    in_files: ClassVar = "name", "predicted", "true", "surroundings", "row", "neighbours"
+
+    row: int
     name: str
     predicted: str
     true: str | None
     surroundings: str = ""
     neighbourhood: Neighbourhood | None = None
+
+    @property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Its drawn neighbours."""
+        return () if self.neighbourhood is None else self.neighbourhood.neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,8 @@ class Case:
     legend
         Number and name of every class that is drawn; empty without drawings.
     """
+
+    in_files: ClassVar = "place", "similarity", "rank", "agreement", "sides", "differences"
 
     place: int
     similarity: str
@@ -223,15 +238,6 @@ class Measure:
     low: float | None = None
     high: float | None = None
     unjudged: str = ""
-
-    @classmethod
-    def of(
-        cls, metric: str, place: tuple[str | None, str], row: Mapping[str, Any], key: str, n: str, unjudged: str = ""
-    ) -> Self:
-        """Return the number of a row under ``key``, with its interval; ``place`` is its attribute and group."""
-        bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
-        value = math.nan if row[key] is None else float(row[key])
-        return cls(metric, *place, value, row[n], row.get(bounds[0]), row.get(bounds[1]), unjudged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +272,8 @@ class Section:
         Whether it is shown in full on the screen, above the details.
     """
 
+    in_files: ClassVar = "id", "title", "findings", "limits", "missing", "tables", "cases"
+
     id: str
     title: str
     purpose: str
@@ -283,6 +291,7 @@ class Section:
 
 
 _Values = Mapping[str, Any]
+_SENTENCES = "named", "described", "undetermined", "findings", "limits"
 _NONE: _Values = MappingProxyType({})
 
 
@@ -298,10 +307,14 @@ class Wording:
         """Return whether the audit has something that a text or a section needs."""
         raise NotImplementedError
 
+    def place_of(self, row: _Values) -> tuple[str | None, str]:
+        """Return attribute and group of a row as conditions name them."""
+        raise NotImplementedError
+
     def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
         """Return a sentence of sections.toml, ``says.<key>``, filled with values."""
         part, _, name = key.partition(".")
-        return self._filled(texts()["says"][part][name], {**values, **more})
+        return self._fill(texts()["says"][part][name], {**values, **more})
 
     def table(
         self, name: str, rows: Iterable[_Values], values: _Values = _NONE, columns: Iterable[Column] = ()
@@ -310,9 +323,9 @@ class Wording:
         text, rows = texts()["tables"][name], tuple(rows)
         kept = [column for column in text["columns"] if self._holds(column, values)]
         return Table(
-            id=self._filled(text.get("id", name), values),
-            caption=self._filled(text["caption"], values),
-            reading=self._filled(text["reading"], values),
+            id=self._fill(text.get("id", name), values),
+            caption=self._fill(text["caption"], values),
+            reading=self._fill(text["reading"], values),
             columns=(*(self._column(column, rows, values) for column in kept), *columns),
             rows=rows,
             limit=text.get("limit", 60),
@@ -327,9 +340,9 @@ class Wording:
         *,
         missing: str = "",
         tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
-        findings: Iterable[str] = (),
-        limits: Iterable[str] = (),
-        **parts: Any,
+        cases: Iterable[Case] = (),
+        measured: Iterable[_Values] = (),
+        **sentences: Iterable[str],
     ) -> Section:
         """Return a section of sections.toml.
 
@@ -341,31 +354,46 @@ class Wording:
             Name of the reason why it is empty, see ``missing`` in sections.toml.
         tables
             Rows of tables by name, or tables.
-        findings, limits
-            Sentences behind the sentences of sections.toml.
-        parts
-            Further fields of :class:`Section`.
+        cases
+            Case files.
+        measured
+            Rows with the numbers that conditions can be about.
+        sentences
+            Sentences behind the sentences of sections.toml, by the field of :class:`Section`.
         """
         text = texts()["sections"][name]
-        empty = Section(name, text["title"], self._filled(text["purpose"], values), is_open=text.get("is_open", False))
+        empty = Section(name, text["title"], self._fill(text["purpose"], values), is_open=text.get("is_open", False))
         if missing:
-            return replace(empty, missing=self._filled(texts()["missing"][missing], values))
+            return replace(empty, missing=self._fill(texts()["missing"][missing], values))
         if isinstance(tables, Mapping):
             tables = [self.table(name, rows, values) for name, rows in tables.items()]
-        return replace(
-            empty,
-            tables=tuple(tables),
-            headline=self._filled(text.get("headline", ""), values),
-            findings=(*self.sentences(text.get("findings", ()), values), *findings),
-            limits=(*self.sentences(text.get("limits", ()), values), *limits),
-            **parts,
-        )
+        parts: dict[str, Any] = {
+            part: (*self.sentences(text.get(part, ()), values), *sentences.get(part, ()))
+            for part in {*_SENTENCES, *sentences}
+        }
+        measures = tuple(measure for row in measured for measure in self._measures(name, row))
+        headline = self._fill(text.get("headline", ""), values)
+        return replace(empty, headline=headline, tables=tuple(tables), cases=tuple(cases), measures=measures, **parts)
 
-    def lacking(self, name: str) -> str:
+    def _measures(self, section: str, row: _Values) -> Iterator[Measure]:
+        """Yield the numbers of a row that conditions can be about."""
+        attribute, group = self.place_of(row)
+        for metric, text in texts()["metrics"].items():
+            key, of_ranked = text["key"], text.get("ranked", False)
+            undecided = "favourable" in text["needs"] and not self.has("favourable")
+            if text["section"] != section or undecided or (of_ranked and attribute is None):
+                continue
+            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
+            value = math.nan if row[key] is None else float(row[key])
+            unjudged = "the group is not ranked" if of_ranked and not row["ranked"] else ""
+            low, high = (row.get(bound) for bound in bounds)
+            yield Measure(metric, attribute, group, value, row[text["n"]], low, high, unjudged)
+
+    def missing_need(self, name: str) -> str:
         """Return the first need of a section that the audit does not meet; empty if it meets all."""
         return next((need for need in texts()["sections"][name].get("needs", ()) if not self.has(need)), "")
 
-    def _filled(self, text: str, values: _Values) -> str:
+    def _fill(self, text: str, values: _Values) -> str:
         words = ChainMap(dict(values), dict(self.words))
         return _Formatter(words["person"], words["people"]).vformat(text, (), words)
 
@@ -377,14 +405,15 @@ class Wording:
 
     def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
         """Return the sentences of sections.toml that apply, filled with values."""
-        kept = (entry for entry in entries if self._holds(entry, values))
-        return tuple(self._filled(entry if isinstance(entry, str) else entry["text"], values) for entry in kept)
+        kept = ({"text": entry} if isinstance(entry, str) else entry for entry in entries if self._holds(entry, values))
+        rows = ((entry["text"], row) for entry in kept for row in (values[entry["each"]] if "each" in entry else ({},)))
+        return tuple(self._fill(text, {**values, **row}) for text, row in rows)
 
     def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
         fields = {name: part for name, part in text.items() if name != "when"}
         if "plot" in fields:
             fields["plot"] = _plot(fields["plot"], rows, values)
-        return Column(**fields | {"title": self._filled(text["title"], values)})
+        return Column(**fields | {"title": self._fill(text["title"], values)})
 
 
 MAKERS: dict[str, Callable[[Any], Section]] = {}
@@ -397,12 +426,12 @@ def section_of(name: str) -> Callable[[Callable[[_Audit], Section]], Callable[[_
 
     def decorate(make: Callable[[_Audit], Section]) -> Callable[[_Audit], Section]:
         @wraps(make)
-        def made(audit: _Audit) -> Section:
-            missing = audit.lacking(name)
+        def make_or_tell(audit: _Audit) -> Section:
+            missing = audit.missing_need(name)
             return audit.section(name, missing=missing) if missing else make(audit)
 
-        MAKERS[name] = made
-        return made
+        MAKERS[name] = make_or_tell
+        return make_or_tell
 
     return decorate
 
@@ -416,7 +445,7 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         if format_spec.startswith("#"):
             return plural(value, *((format_spec[1:],) if format_spec[1:] else self._nouns))
-        return shown(value) if not format_spec else str(value) if format_spec == "raw" else number(value, format_spec)
+        return show(value) if not format_spec else str(value) if format_spec == "raw" else number(value, format_spec)
 
 
 @cache

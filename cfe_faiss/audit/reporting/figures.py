@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from cfe_faiss.audit.reporting.document import STYLES, Column, Neighbourhood, Plot, Table
-from cfe_faiss.audit.reporting.formats import MINUS, interval, shown, undefined, written
+from cfe_faiss.audit.reporting.formats import MINUS, interval, is_undefined, show, show_value
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.outputs import MARK
 
@@ -30,12 +30,12 @@ def strip(column: Column, row: Mapping[str, Any]) -> Markup:
     plot = _plot(column)
     parts = [_line(plot, guide, guide, 0, 100, "guide") for guide in plot.guides]
     value, (low, high) = row[column.key], column.bounds(row)
-    if not undefined(value) and low is not None and high is not None:
+    if not is_undefined(value) and low is not None and high is not None:
         parts.append(_line(plot, low, high, 50, 50, "interval"))
     for key, style, top in ((plot.expected, "expected", 20), (plot.before, "before", 34)):
-        if not undefined(row.get(key)):
+        if not is_undefined(row.get(key)):
             parts.append(_line(plot, row[key], row[key], top, 100 - top, style))
-    if not undefined(value):
+    if not is_undefined(value):
         parts.append(_element("circle", class_="value", cx=_at(plot, value), cy="50%", r=4))
     return _chart(parts, "100%")
 
@@ -53,18 +53,18 @@ def axis(column: Column) -> Markup:
 def standalone_chart(table: Table, column: Column) -> str:
     """Return a chart of a table as an SVG file."""
     label = next(name.key for name in table.columns if name.key != table.group)
-    parts = [_placed(0, _AXIS, axis(column))]
+    parts = [_place_chart(0, _AXIS, axis(column))]
     for y, row in enumerate(table.rows):
         y = _AXIS + _ROW * y
-        name = shown(row[label], 300)
+        name = show(row[label], 300)
         name = name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2]}…{name[-(_LETTERS // 2) :]}"
-        number = f"{written(row[column.key], column.kind)} {interval(column.bounds(row), column.kind)}"
+        number = f"{show_value(row[column.key], column.kind)} {interval(column.bounds(row), column.kind)}"
         parts += [
             _text(_LABEL - 8, y + 14, name, "label", "end"),
-            _placed(y, _ROW, strip(column, row)),
+            _place_chart(y, _ROW, strip(column, row)),
             _text(_LABEL + _CHART + 8, y + 14, number, "label", "start"),
         ]
-    return as_file(_framed(table.caption, _AXIS + _ROW * len(table.rows) + 4, parts, _LABEL + _CHART + _NUMBER))
+    return as_file(_frame(table.caption, _AXIS + _ROW * len(table.rows) + 4, parts, _LABEL + _CHART + _NUMBER))
 
 
 def mark(style: int) -> Markup:
@@ -88,9 +88,9 @@ def neighbourhood(drawing: Neighbourhood, name: str) -> Markup:
         parts.append(_mark(x, y, 8, neighbour.style, neighbour.shared))
         across, down = math.cos(angle), math.sin(angle)
         anchor = "middle" if abs(across) < 0.3 else "start" if across > 0 else "end"
-        parts.append(_text(x + 14 * across, y + 16 * down + 4, shown(neighbour.name, 9), "tick", anchor))
+        parts.append(_text(x + 14 * across, y + 16 * down + 4, show(neighbour.name, 9), "tick", anchor))
     parts.append(_mark(centre, centre, 17, drawing.style, False))
-    return _framed(name, side, parts, side)
+    return _frame(name, side, parts, side)
 
 
 def _element(tag: str, content: Markup | str = "", **attributes: Any) -> Markup:
@@ -106,7 +106,7 @@ def _plot(column: Column) -> Plot:
     return column.plot
 
 
-def _placed(y: int, height: int, chart: Markup) -> Markup:
+def _place_chart(y: int, height: int, chart: Markup) -> Markup:
     return _element("svg", chart, x=_LABEL, y=y, width=_CHART, height=height)
 
 
@@ -119,8 +119,8 @@ def as_file(drawing: Markup) -> str:
     return f"{head}{inline[:start]}<style>{style}</style>{inline[start:]}\n"
 
 
-def _framed(name: str, height: int, parts: Iterable[Markup], width: int) -> Markup:
-    content = _element("title", shown(name, 300)) + Markup("").join(parts)
+def _frame(name: str, height: int, parts: Iterable[Markup], width: int) -> Markup:
+    content = _element("title", show(name, 300)) + Markup("").join(parts)
     size = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
     return _element("svg", content, class_="figure", role="img", **size)
 

@@ -8,9 +8,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from xml.etree import ElementTree as ET
 
 from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
-from cfe_faiss.audit.reporting.document import Case, Section, Side, Table
-from cfe_faiss.audit.reporting.formats import interval, shown, undefined, written
+from cfe_faiss.audit.reporting.document import Table
+from cfe_faiss.audit.reporting.formats import interval, is_undefined, show, show_value
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
@@ -29,7 +28,7 @@ with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-_FILTERS = shown, written, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
+_FILTERS = show, show_value, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
 """Functions that the templates call by their names."""
 
 
@@ -83,43 +82,23 @@ def numbers(content: Content) -> dict[str, Any]:
     return {
         "format": "cfe-faiss report",
         "format_version": FORMAT,
-        **_fields(content, "id", "title", "date", "version", "confidence"),
+        **{name: getattr(content, name) for name in ("id", "title", "date", "version", "confidence")},
         "subject": content.facts,
-        **_fields(content, "scope", "named", "described", "undetermined"),
-        "conditions": {"outcome": content.outcome, **_table(content.checks)},
-        "sections": [_section(section) for section in content.sections],
+        **{name: [*getattr(content, name)] for name in ("scope", "named", "described", "undetermined")},
+        "conditions": {"outcome": content.outcome, **_plain(content.checks)},
+        "sections": [_plain(section) | {"missing": section.missing or None} for section in content.sections],
     }
 
 
-def _fields(record: Any, *names: str) -> dict[str, Any]:
-    values = ((name, getattr(record, name)) for name in names)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
-
-
-def _section(section: Section) -> dict[str, Any]:
-    return _fields(section, "id", "title", "findings", "limits") | {
-        "missing": section.missing or None,
-        "tables": [_table(table) for table in section.tables],
-        "cases": [_case(case) for case in section.cases],
-    }
-
-
-def _table(table: Table) -> dict[str, Any]:
-    rows = [{key: None if undefined(value) else value for key, value in row.items()} for row in table.rows]
-    columns = [_fields(column, "key", "title", "kind") for column in table.columns]
-    return _fields(table, "id", "caption") | {"columns": columns, "rows": rows}
-
-
-def _case(case: Case) -> dict[str, Any]:
-    sides, differences = [_side(side) for side in case.sides], _table(case.differences)
-    texts = _fields(case, "place", "similarity", "rank", "agreement")
-    return texts | {"sides": sides, "differences": differences}
-
-
-def _side(side: Side) -> dict[str, Any]:
-    near = () if side.neighbourhood is None else side.neighbourhood.neighbours
-    texts = _fields(side, "name", "predicted", "true", "surroundings")
-    return texts | {"row": side.node, "neighbours": [asdict(neighbour) for neighbour in near]}
+def _plain(value: Any) -> Any:
+    """Return a record of the report as JSON has it: the fields that its class names in ``in_files``."""
+    if hasattr(value, "in_files"):
+        return {name: _plain(getattr(value, name)) for name in value.in_files}
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return None if is_undefined(value) else value
 
 
 def junit(content: Content) -> str:
@@ -131,15 +110,15 @@ def junit(content: Content) -> str:
     counts = Counter(check.outcome for check in content.results)
     skipped = counts["cannot tell"] if content.results else 1
     totals = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
-    attributes = {"name": shown(content.title, 200)} | {name: str(count) for name, count in totals.items()}
+    attributes = {"name": show(content.title, 200)} | {name: str(count) for name, count in totals.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
     if not content.results:
         case = ET.SubElement(suite, "testcase", {"classname": "conditions", "name": "no conditions"})
         ET.SubElement(case, "skipped", {"message": content.outcome})
     for check in content.results:
-        name = {"classname": shown(check.condition, 200), "name": shown(check.name, 200)}
-        case, message = ET.SubElement(suite, "testcase", name), {"message": shown(check, 500)}
+        name = {"classname": show(check.condition, 200), "name": show(check.name, 200)}
+        case, message = ET.SubElement(suite, "testcase", name), {"message": show(check, 500)}
         if check.outcome == "cannot tell":
             ET.SubElement(case, "skipped", message)
         elif check.outcome == "fail":

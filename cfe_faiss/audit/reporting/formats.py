@@ -15,24 +15,24 @@ LONGEST = 120
 MINUS = "\N{MINUS SIGN}"
 
 
-def shown(value: object, longest: int = LONGEST) -> str:
+def show(value: object, longest: int = LONGEST) -> str:
     r"""Return a text for the page: shortened in the middle, without invisible characters.
 
     Examples
     --------
-    >>> shown("a" * 100 + "b", 10)
+    >>> show("a" * 100 + "b", 10)
     'aaaaa…aaaab (101 characters)'
-    >>> shown("tab\tnul\x00 \ufffe")
+    >>> show("tab\tnul\x00 \ufffe")
     'tab nul� �'
     """
     text = str(value)
     if len(text) > longest:
         tail = longest // 2
         text = f"{text[: longest - tail]}…{text[len(text) - tail :]} ({len(text):,} characters)"
-    return "".join(_visible(character) for character in text)
+    return "".join(_show_character(character) for character in text)
 
 
-def _visible(character: str) -> str:
+def _show_character(character: str) -> str:
     if character in "\t\n\r":
         return " "
     # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters can reverse a text.
@@ -51,7 +51,7 @@ def group_name(attribute: object, value: object) -> str:
     names, values = str(attribute).split(" & "), str(value).split(" & ")
     if len(names) != len(values):
         names, values = [str(attribute)], [str(value)]
-    return ", ".join(f"{shown(name)} = {shown(one)}" for name, one in zip(names, values, strict=True))
+    return ", ".join(f"{show(name)} = {show(one)}" for name, one in zip(names, values, strict=True))
 
 
 def number(value: float | None, kind: str) -> str:
@@ -91,7 +91,7 @@ def _similarity(value: float) -> str:
     return "1" if value == 1 else f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
 
 
-def _in_its_unit(value: float) -> str:
+def _format_in_unit(value: float) -> str:
     is_whole = math.isfinite(value) and value == round(value) and abs(value) < 1e12
     return f"{value:,.0f}" if is_whole else f"{value:,.4g}"
 
@@ -104,21 +104,21 @@ _KINDS: dict[str, Callable[[float], str]] = {
     "points": lambda value: f"{100 * value:+.1f} points",
     "+points": lambda value: f"{100 * value:+.1f}",
     "gap": lambda value: f"{100 * value:.1f} points",
-    "number": _in_its_unit,
-    "side": _in_its_unit,
+    "number": _format_in_unit,
+    "side": _format_in_unit,
     "p-value": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
     "q": lambda value: "q < 0.001" if value < 0.001 else f"q = {value:.3f}",
     "similarity": _similarity,
 }
 
 
-def written(value: Any, kind: str) -> str:
+def show_value(value: Any, kind: str) -> str:
     """Return a value of a table as the page shows it."""
     if kind == "flag":
         return "not known" if value is None else "yes" if value else "no"
     if kind in ("text", "long") or isinstance(value, str):
-        return "" if value is None else shown(value, 300 if kind == "long" else LONGEST)
-    return "–" if undefined(value) else number(value, kind)
+        return "" if value is None else show(value, 300 if kind == "long" else LONGEST)
+    return "–" if is_undefined(value) else number(value, kind)
 
 
 def interval(bounds: tuple[float | None, float | None], kind: str) -> str:
@@ -129,35 +129,35 @@ def interval(bounds: tuple[float | None, float | None], kind: str) -> str:
     >>> interval((0.1, 0.25), "share"), interval((-0.02, 0.04), "points")
     ('10.0%–25.0%', '−2.0 to +4.0 points')
     """
-    if undefined(bounds[0]) or undefined(bounds[1]):
+    if is_undefined(bounds[0]) or is_undefined(bounds[1]):
         return ""
-    low, high = (written(bound, kind) for bound in bounds)
+    low, high = (show_value(bound, kind) for bound in bounds)
     return f"{low.removesuffix(' points')} to {high}" if kind in ("signed", "points") else f"{low}–{high}"
 
 
-def undefined(value: object) -> bool:
+def is_undefined(value: object) -> bool:
     """Return whether there is no number."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def listed(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """Return words as a sentence lists them.
 
     Examples
     --------
-    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    >>> join_words(["a"]), join_words(["a", "b"]), join_words(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
     """
-    *some, last = words
-    return f"{', '.join(some)} and {last}" if some else last
+    names = list(words)
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def first_of(words: Iterable[str], most: int, separator: str = ", ") -> str:
+def list_first(words: Iterable[str], most: int, separator: str = ", ") -> str:
     """Return the first words, and the number of the others.
 
     Examples
     --------
-    >>> first_of("abcd", 2)
+    >>> list_first("abcd", 2)
     'a, b and 2 more'
     """
     names = list(words)
@@ -177,10 +177,10 @@ def plural(n: int, noun: str, nouns: str = "") -> str:
 
 def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """Return one mapping of plain Python values per line; None for missing values."""
-    return [{str(name): plain(value) for name, value in line.items()} for line in frame.to_dict("records")]
+    return [{str(name): to_python(value) for name, value in line.items()} for line in frame.to_dict("records")]
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """Return a scalar of NumPy or pandas as one of Python; None for NaN and other missing values."""
     if isinstance(value, np.generic):
         value = value.item()

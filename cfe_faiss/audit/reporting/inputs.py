@@ -20,7 +20,7 @@ from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.reporting.document import Wording, texts
-from cfe_faiss.audit.reporting.formats import first_of, group_name, listed, plural, shown
+from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, plural, show
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph import Graph
@@ -137,7 +137,7 @@ class Inputs(Wording):
     def words(self) -> Mapping[str, Any]:
         """Words of the report: nouns for the rows, the confidence, and the favourable class in quotes."""
         people = self.subject.people
-        selected = "each class" if self.favourable is None else f"“{shown(self.class_names[self.favourable])}”"
+        selected = "each class" if self.favourable is None else f"“{show(self.class_names[self.favourable])}”"
         return {
             "people": people,
             "People": people.capitalize(),
@@ -160,11 +160,13 @@ class Inputs(Wording):
 
     def place_of(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
         """Return attribute and group of a row as conditions name them."""
+        if "place" in row:
+            return row["attribute"], row["place"]
         return (None, self.everyone) if row["feature"] == "all" else (row["feature"], row["value"])
 
     def node_name(self, node: int) -> str:
         """Return the user's id of a row, or its number."""
-        return shown(self.finder.names([node]).tolist()[0])
+        return show(self.finder.names([node]).tolist()[0])
 
     def positions(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of audited rows in :attr:`nodes`."""
@@ -188,7 +190,7 @@ class Inputs(Wording):
         others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, self.favourable)]
         return [] if self.favourable is None else others
 
-    def worded(self, text: str) -> str:
+    def reword(self, text: str) -> str:
         """Return a sentence of an audit, which says "nodes", in the words of the report."""
         people, person = self.words["people"], self.words["person"]
         return re.sub(r"\bnodes\b", people, re.sub(r"\bnode\b", person, text))
@@ -204,7 +206,7 @@ class Inputs(Wording):
         return [*self.sensitive, *(" & ".join(names) for names in self.crossed)]
 
 
-def checked(
+def check_inputs(
     finder: EvidenceFinder,
     sensitive: Sequence[str] | None,
     favourable: int | str | None,
@@ -242,11 +244,11 @@ def checked(
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected[0],
         settings,
-        _named(subject, finder),
+        _complete(subject, finder),
     )
 
 
-def _named(subject: Subject, finder: EvidenceFinder) -> Subject:
+def _complete(subject: Subject, finder: EvidenceFinder) -> Subject:
     """Return the subject with the names that the user has not given."""
     name = getattr(finder.data, "name", None)  # may be a column of a table
     data = subject.data or (name if isinstance(name, str) and name else "data without a name")
@@ -276,10 +278,10 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         "data": inputs.subject.data,
         "model": inputs.subject.model,
         "part": part,
-        "names": listed(map(shown, inputs.sensitive)) if inputs.sensitive else "",
+        "names": join_words(map(show, inputs.sensitive)) if inputs.sensitive else "",
         "features": finder.vectors.shape[1],
         "graph": "" if finder.graph is None else " and the connections",
-        "without": "" if removed is None else f", without {listed(map(shown, removed.attributes))}",
+        "without": "" if removed is None else f", without {join_words(map(show, removed.attributes))}",
     }
     shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
     if inputs.truth is not None:
@@ -295,10 +297,10 @@ def facts(inputs: Inputs) -> dict[str, str]:
     """Return the known facts about the subject by name."""
     finder, subject, graph, removed = inputs.finder, inputs.subject, inputs.finder.graph, inputs.finder.removed
     sizes = np.bincount(inputs.labels[inputs.labels >= 0], minlength=len(inputs.class_names))
-    classes = [f"{shown(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
+    classes = [f"{show(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
-    favourable = None if inputs.favourable is None else shown(inputs.class_names[inputs.favourable], _NAMES)
+    favourable = None if inputs.favourable is None else show(inputs.class_names[inputs.favourable], _NAMES)
     found = {
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,
@@ -307,12 +309,12 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
         "True classes": f"known for {plural(known, person, people)}" if known else "not known",
-        f"Attributes ({len(inputs.attributes):,})": first_of(_short(inputs.attributes), _NAMES),
-        "Sensitive attributes": listed(_short(inputs.sensitive)) if inputs.sensitive else "none named",
-        "Left out of the similarity": "" if removed is None else listed(_short(removed.attributes)),
+        f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
+        "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
+        "Left out of the similarity": "" if removed is None else join_words(_shorten(removed.attributes)),
         "Correlated columns that remain in it": ""
         if removed is None
-        else ", ".join(f"{shown(proxy.column, _NAMES)} ({proxy.strength:.2f})" for proxy in removed.proxies[:8]),
+        else ", ".join(f"{show(proxy.column, _NAMES)} ({proxy.strength:.2f})" for proxy in removed.proxies[:8]),
         "Seed": "not given" if subject.seed is None else str(subject.seed),
         COMMAND: subject.command or "not given",
         "Versions": ", ".join(f"{name} {text}" for name, text in versions().items()),
@@ -322,12 +324,12 @@ def facts(inputs: Inputs) -> dict[str, str]:
     if graph is not None:
         weights = [] if graph.weights is None else [graph.weights]
         found["SHA-256 of the connections"] = digest(graph.indptr, graph.indices, *weights)
-    found |= {f"SHA-256 of {shown(name, 60)}": text for name, text in subject.files.items()}
+    found |= {f"SHA-256 of {show(name, 60)}": text for name, text in subject.files.items()}
     return {name: text for name, text in found.items() if text}
 
 
-def _short(names: "Sequence[str] | Attributes") -> list[str]:
-    return [shown(name, _NAMES) for name in names]
+def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
+    return [show(name, _NAMES) for name in names]
 
 
 def _connections(finder: EvidenceFinder, graph: Graph) -> str:

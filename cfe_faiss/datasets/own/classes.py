@@ -81,8 +81,8 @@ def read_classes(predictions: Source | None, truth: Source | None, ids: Ids) -> 
             raise ValueError(f"{origin} must hold classes that are predicted ({', '.join(names)}), got {strange!r}")
         return Classes(names, shares, _codes(true, names))
     # Predicted classes come first, so that their numbers do not depend on the true ones.
-    first = ordered_names(set(predicted or ()))
-    names = first + ordered_names(given - {*first})
+    first = sort_names(set(predicted or ()))
+    names = first + sort_names(given - {*first})
     codes = _codes(predicted, names)
     return Classes(names, None if codes is None else codes.astype(np.int32), _codes(true, names))
 
@@ -92,7 +92,7 @@ def _codes(texts: Iterable[str] | None, names: Sequence[str]) -> NDArray[np.int6
     return None if texts is None else np.array([places[text] for text in texts], np.int64)
 
 
-def ordered_names(names: set[str]) -> tuple[str, ...]:
+def sort_names(names: set[str]) -> tuple[str, ...]:
     """Return class names in ascending order, as numbers if all of them are whole numbers."""
     try:
         return tuple(sorted(names, key=int))
@@ -111,7 +111,7 @@ def _read(source: Source, ids: Ids | None, *, unknown: bool = False) -> list[str
     texts = _class_texts(table, names[0], columns[0])
     if unknown and not table.has_header:
         texts = ["" if text == "-1" else text for text in texts]
-    return ids.aligned(table, texts)
+    return ids.align(table, texts)
 
 
 def _class_texts(table: Table, name: str, column: Column) -> list[str]:
@@ -186,7 +186,7 @@ def read_labels(source: Source, n: int | None = None, names: Sequence[str] = ())
         found = [columns[label] for label in labels]
     if _are_integers(found):
         return np.array([int(text or UNKNOWN) for text in found], np.int64), list(names)
-    known = tuple(names) or ordered_names(set(found) - {""})
+    known = tuple(names) or sort_names(set(found) - {""})
     strange = set(found) - {*known, ""}
     if strange:
         raise ValueError(f"{source.path} must hold the classes {', '.join(names[:20])}, got {min(strange)!r}")

@@ -82,7 +82,7 @@ def encode(attributes: Attributes, *, as_is: bool = False) -> Encoding:
         raise ValueError(f"attributes must give columns of different names, got {name!r} more than once")
     none = np.empty((len(attributes.ids), 0))
     raw = np.column_stack([none, *(values for *_, values in blocks)]).astype(np.float32)
-    x = raw if as_is else np.column_stack([none, *(_scaled(values) for *_, values in blocks)]).astype(np.float32)
+    x = raw if as_is else np.column_stack([none, *(_scale(values) for *_, values in blocks)]).astype(np.float32)
     return Encoding(x, raw, names, tuple(owner for owner, some, _ in blocks for _ in some))
 
 
@@ -108,7 +108,7 @@ def _blocks(attribute: Attribute) -> Iterator[tuple[list[str], NDArray[np.float6
     yield [f"{attribute.name}={text}" for text in texts], (attribute.codes[:, None] == used).astype(np.float64)
 
 
-def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scale(values: NDArray[np.float64]) -> NDArray[np.float64]:
     centred = values - values.mean(axis=0)
     deviation = np.sqrt((centred**2).mean(axis=0).sum())
     # Rounding errors of a constant are no difference.

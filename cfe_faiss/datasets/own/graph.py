@@ -385,7 +385,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
     for name in names if table.has_header else ():
         if ids.find([name])[0] >= 0:
             raise ValueError(f"{path} must begin with a header, the names of its columns, got node {name!r} there")
-    return np.stack([ids.known(table, name) for name in names])
+    return np.stack([ids.nodes_of(table, name) for name in names])
 
 
 def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
@@ -430,7 +430,7 @@ def read_nodes(source: Source, ids: Ids) -> NDArray[np.int64]:
     """
     table, names = _one_column(source, ids.column)
     if not names or (not table.has_header and not _is_mask(table, names[0], len(ids))):
-        nodes = ids.known(table, names[0] if names else str(ids.column))
+        nodes = ids.nodes_of(table, names[0] if names else str(ids.column))
     else:
         texts = [text.lower() for text in as_texts(table.column(names[0]))]
         wrong = [text not in _YES | _NO for text in texts]
@@ -481,7 +481,7 @@ def read_split(source: Source, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.
     texts = as_texts(table.column(names[0]))
     wrong = [bool(text) and text.lower() not in _PARTS for text in texts]
     table.check(wrong, lambda row: f"{names[0]} must be train, val or test, got {texts[row]!r}")
-    part = np.array([_PARTS.get(text.lower(), -1) for text in ids.aligned(table, texts)])
+    part = np.array([_PARTS.get(text.lower(), -1) for text in ids.align(table, texts)])
     for number, name in enumerate(("train", "val", "test")):
         if not (part == number).any():
             raise ValueError(f"{table.path} must hold nodes for train, val and test, got none for {name}")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.tables import are_numbers
 
 Column: TypeAlias = list[str] | NDArray[Any]
 """Texts, "" where missing; or, from Parquet and NumPy, numbers: (n,) int64 or float64, NaN where missing."""
@@ -182,7 +183,7 @@ class Ids:
             if len(table) != len(self):
                 raise ValueError(f"{table.path} must hold a row for each of {len(self):,} nodes, got {len(table):,}")
             return np.arange(len(self))
-        found = self.known(table, self.column)
+        found = self.nodes_of(table, self.column)
         _, first, places = np.unique(found, return_index=True, return_inverse=True)
         table.check(
             first[places] != np.arange(len(found)),
@@ -192,7 +193,7 @@ class Ids:
         )
         return found
 
-    def known(self, table: Table, column: str) -> NDArray[np.int64]:
+    def nodes_of(self, table: Table, column: str) -> NDArray[np.int64]:
         """Return the node of each field of a column, (rows,).
 
         Raises
@@ -220,7 +221,7 @@ class Ids:
             )
         return rows
 
-    def aligned(self, table: Table, column: Column) -> list[str]:
+    def align(self, table: Table, column: Column) -> list[str]:
         """Return the texts of a column by node, "" for nodes without a row."""
         texts = [""] * len(self)
         for node, text in zip(self.rows(table).tolist(), as_texts(column), strict=True):
@@ -264,7 +265,7 @@ def is_table(path: Path) -> bool:
         return suffix in (".parquet", ".xlsx")
     with gzip.open(path) if suffix.endswith(".gz") else path.open("rb") as file:
         line = file.readline().decode(_FORMAT.get()[0], errors="replace")
-    return not all(_is_number(text) for text in line.split(_delimiter(line)))
+    return not are_numbers(line.split(_delimiter(line)))
 
 
 def read_table(path: Path, *, empty: bool = False) -> Table:
@@ -299,7 +300,7 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
     rows, lines = _fields(path, _text(path, suffix), whitespace=suffix == ".txt")
     if not rows:
         raise ValueError(f"{path} must hold a table, got an empty file")
-    has_header = suffix != ".txt" and not all(_is_number(text) for text in rows[0])
+    has_header = suffix != ".txt" and not are_numbers(rows[0])
     names = rows[0] if has_header else [str(1 + column) for column in range(len(rows[0]))]
     body, lines = (rows[1:], lines[1:]) if has_header else (rows, lines)
     _check_names(path, names)
@@ -369,14 +370,6 @@ def _delimiter(text: str) -> str:
     header = text.partition("\n")[0].rstrip("\r")
     counts = [len(next(csv.reader([header], delimiter=delimiter), [])) for delimiter in _DELIMITERS]
     return _DELIMITERS[counts.index(max(counts))]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

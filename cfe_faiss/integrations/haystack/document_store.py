@@ -9,7 +9,7 @@ import numpy as np
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import evidence, in_thread, joined, put
+from cfe_faiss.integrations.adapter import evidence, in_thread, join_filters, put
 from cfe_faiss.integrations.haystack.filters import condition
 from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
 from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, documents_of, embeddings_of, to_row
@@ -121,7 +121,7 @@ class EvidenceDocumentStore:
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        documents, policy = _checked(documents), DuplicatePolicy(policy)
+        documents, policy = _check_documents(documents), DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
                 chosen = {document.id: document for document in documents}
@@ -235,7 +235,7 @@ class EvidenceDocumentStore:
         if top_k == 0:
             return []
         xq = np.asarray(query_embedding, np.float32)
-        hits = self._store.search(xq, top_k, self._searched(filters), with_vectors=return_embedding)
+        hits = self._store.search(xq, top_k, self._search_filter(filters), with_vectors=return_embedding)
         return documents_of(hits, self.label_key)
 
     def evidence(
@@ -282,7 +282,7 @@ class EvidenceDocumentStore:
                 label = query.meta.get(self.label_key)
         if isinstance(asked, str) and self._store.count({"$id": {"$eq": asked}, **_WITHOUT}):
             raise ValueError(f"document {asked!r} must have an embedding")
-        where = self._searched(filters)
+        where = self._search_filter(filters)
         hits = evidence(self._store, asked, own, top_k, label, where, with_vectors=return_embedding)
         return documents_of(hits, self.label_key)
 
@@ -311,12 +311,12 @@ class EvidenceDocumentStore:
     def _where(self, filters: Filters) -> dict[str, Any]:
         return condition(filters, self.label_key) if filters else {}
 
-    def _searched(self, filters: Filters) -> dict[str, Any] | None:
+    def _search_filter(self, filters: Filters) -> dict[str, Any] | None:
         """Return filters that also leave out documents without an embedding, if the store holds any."""
-        return joined({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
+        return join_filters({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
 
 
-def _checked(documents: Any) -> list[Document]:
+def _check_documents(documents: Any) -> list[Document]:
     wrong = documents
     if isinstance(documents, Iterable) and not isinstance(documents, str):
         wrong = next((one for one in documents if not isinstance(one, Document)), None)

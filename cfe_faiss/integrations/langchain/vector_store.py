@@ -11,7 +11,7 @@ import numpy as np
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import diverse, put, refuse, rows_of
+from cfe_faiss.integrations.adapter import diversify, in_thread, put, refuse, rows_of
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("langchain"):
@@ -171,9 +171,7 @@ class EvidenceVectorStore(VectorStore):
         """
         self.store.relabel(labels)
 
-    async def arelabel(self, labels: Mapping[str, Label]) -> None:
-        """Call :meth:`relabel` in a thread."""
-        await run_in_executor(None, self.relabel, labels)
+    arelabel = in_thread(relabel)
 
     def delete(self, ids: Ids = None, **kwargs: Any) -> bool:
         """Delete documents by their ids; all documents if ``ids`` is None, as LangChain's interface demands.
@@ -193,11 +191,11 @@ class EvidenceVectorStore(VectorStore):
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """Return the k documents most similar to a text, best first; ``filter=`` as in the notes of the class."""
-        return _without_scores(self.similarity_search_with_score(query, k, **kwargs))
+        return _drop_scores(self.similarity_search_with_score(query, k, **kwargs))
 
     async def asimilarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """Call :meth:`similarity_search`, awaiting the embedding."""
-        return _without_scores(await self.asimilarity_search_with_score(query, k, **kwargs))
+        return _drop_scores(await self.asimilarity_search_with_score(query, k, **kwargs))
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
         """Return the k documents most similar to a text with their cosine similarities, in [-1, 1]."""
@@ -210,13 +208,13 @@ class EvidenceVectorStore(VectorStore):
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
         """Return the k documents most similar to a vector, best first."""
-        return _without_scores(self.similarity_search_with_score_by_vector(embedding, k, **kwargs))
+        return _drop_scores(self.similarity_search_with_score_by_vector(embedding, k, **kwargs))
 
     def similarity_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, filter: Filter = None
     ) -> Scored:
         """Return the k documents most similar to a vector with their cosine similarities, in [-1, 1]."""
-        return self._scored(self._search(embedding, k, filter))
+        return self._add_scores(self._search(embedding, k, filter))
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
@@ -241,14 +239,14 @@ class EvidenceVectorStore(VectorStore):
         """Call :meth:`max_marginal_relevance_search` with a vector."""
         refuse("max_marginal_relevance_search_by_vector", kwargs, "filter")
         hits = self._search(embedding, fetch_k, kwargs.get("filter"), with_vectors=True)
-        return _documents_of(diverse(hits, k, lambda_mult), self.label_key)
+        return _documents_of(diversify(hits, k, lambda_mult), self.label_key)
 
     def _search(self, embedding: Sequence[float], k: int, wanted: Filter, *, with_vectors: bool = False) -> Hits:
         vector, store = _as_array(embedding), self._store_of(len(embedding))
         hits: Hits = store.search(vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors)
         return hits
 
-    def _scored(self, hits: Hits) -> Scored:
+    def _add_scores(self, hits: Hits) -> Scored:
         return list(zip(_documents_of(hits, self.label_key), hits.similarity.tolist(), strict=True))
 
     # --- evidence -----------------------------------------------------------------------------------------------------
@@ -271,11 +269,11 @@ class EvidenceVectorStore(VectorStore):
         ValueError
             If the id is not stored, or the query has no class, or one that the store does not know.
         """
-        return _without_scores(self.evidence_search_with_score(query, k, filter=filter))
+        return _drop_scores(self.evidence_search_with_score(query, k, filter=filter))
 
     async def aevidence_search(self, query: str | Document, k: int = 4, *, filter: Filter = None) -> list[Document]:
         """Call :meth:`evidence_search`, awaiting the embedding."""
-        return _without_scores(await self.aevidence_search_with_score(query, k, filter=filter))
+        return _drop_scores(await self.aevidence_search_with_score(query, k, filter=filter))
 
     def evidence_search_with_score(self, query: str | Document, k: int = 4, *, filter: Filter = None) -> Scored:
         """Call :meth:`evidence_search`; return documents with cosine similarities in [-1, 1]."""
@@ -292,20 +290,16 @@ class EvidenceVectorStore(VectorStore):
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
     ) -> list[Document]:
         """Return the k documents most similar to a vector whose class is known, and not ``label``."""
-        return _without_scores(self.evidence_search_with_score_by_vector(embedding, k, label=label, filter=filter))
+        return _drop_scores(self.evidence_search_with_score_by_vector(embedding, k, label=label, filter=filter))
 
-    async def aevidence_search_by_vector(
-        self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
-    ) -> list[Document]:
-        """Call :meth:`evidence_search_by_vector` in a thread."""
-        return await run_in_executor(None, self.evidence_search_by_vector, embedding, k, label=label, filter=filter)
+    aevidence_search_by_vector = in_thread(evidence_search_by_vector)
 
     def evidence_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
     ) -> Scored:
         """Call :meth:`evidence_search_by_vector`; return documents with cosine similarities in [-1, 1]."""
         vector, store = _as_array(embedding), self._store_of(len(embedding))
-        return self._scored(store.evidence(vector, k, label, _where(filter, self.label_key, store)))
+        return self._add_scores(store.evidence(vector, k, label, _where(filter, self.label_key, store)))
 
     def _evidence(self, query: Any, k: int, new: tuple[str, str | int] | None, wanted: Filter) -> Scored:
         """Return the evidence of a vector with the class of a new query, or of a stored document."""
@@ -314,7 +308,7 @@ class EvidenceVectorStore(VectorStore):
         id_, store = query.id if isinstance(query, Document) else query, self.store
         if not isinstance(id_, str):
             raise TypeError(f"query must be the id of a stored document or a Document, got {type(query).__name__}")
-        return self._scored(store.evidence(id_, k, where=_where(wanted, self.label_key, store)))
+        return self._add_scores(store.evidence(id_, k, where=_where(wanted, self.label_key, store)))
 
     def _new_query(self, query: str | Document) -> tuple[str, str | int] | None:
         """Return text and class of a document that is not stored, None for other queries."""
@@ -380,7 +374,7 @@ def _documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
     return [Document(id=id_, page_content=text or "", metadata=metadata) for id_, metadata, text in rows]
 
 
-def _without_scores(found: Scored) -> list[Document]:
+def _drop_scores(found: Scored) -> list[Document]:
     return [document for document, _ in found]
 
 
@@ -388,17 +382,19 @@ def _where(wanted: Filter, label_key: str, store: EvidenceStore) -> Any:
     """Return a filter for the store: with its name of the class, or, for a function, ids."""
     if callable(wanted):
         return [document.id for document in _documents_of(store.get(), label_key) if wanted(document)]
-    return _renamed(wanted, label_key)
+    return _rename_label(wanted, label_key)
 
 
-def _renamed(wanted: Any, label_key: str) -> Any:
+def _rename_label(wanted: Any, label_key: str) -> Any:
     """Return a mapping with the store's name of the class in place of ``label_key``, also in combined mappings."""
     if isinstance(wanted, list | tuple):
-        return [_renamed(part, label_key) for part in wanted]
+        return [_rename_label(part, label_key) for part in wanted]
     if not isinstance(wanted, Mapping):
         return wanted
     return {
-        "$label" if key == label_key else key: _renamed(value, label_key) if key in ("$and", "$or", "$not") else value
+        "$label" if key == label_key else key: _rename_label(value, label_key)
+        if key in ("$and", "$or", "$not")
+        else value
         for key, value in wanted.items()
     }
 

@@ -1,6 +1,5 @@
 """LlamaIndex's metadata filters as conditions of a store."""
 
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,13 +7,14 @@ from cfe_faiss.base.extras import extra
 
 with extra("llama-index"):
     from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+    from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 
 def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, Any]:
     """Return filters, nested ones included, as a filter for a store.
 
-    They have the meaning of LlamaIndex's ``SimpleVectorStore``, whose operators are Python's: a missing value or None
-    matches ``NE``, ``NIN`` and ``IS_EMPTY`` only.
+    LlamaIndex itself compares the values, as in its ``SimpleVectorStore``. A missing value or None matches ``NE``,
+    ``NIN`` and ``IS_EMPTY`` only.
 
     Parameters
     ----------
@@ -43,51 +43,32 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, 
     return {"$and": parts}
 
 
+_VALUE, _SCALAR = (int, float, str, list), (int, float, str)
+_NAMES: dict[Any, str] = {_VALUE: "a value", _SCALAR: "a number or a text", list: "a list", str: "a text"}
+_TYPES: dict[FilterOperator, Any] = {
+    **dict.fromkeys((FilterOperator.EQ, FilterOperator.NE), _VALUE),
+    **dict.fromkeys((FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL), list),
+    **dict.fromkeys((FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE), str),
+}
+"""Types of the filter's value, by operator; numbers and texts for all others."""
+
+
 def _predicate(one: MetadataFilter) -> Callable[[Any], bool]:
-    """Return the function that tells whether a value under the filter's key matches."""
+    """Return the function that tells whether a value under the filter's key matches, by LlamaIndex's own rules."""
     kind = FilterOperator(one.operator)
-    if kind == FilterOperator.IS_EMPTY:
-        return lambda held: held is None or held in ("", [])
-    types, matches = _OPERATORS[kind]
-    if not isinstance(one.value, types):
+    types = _TYPES.get(kind, _SCALAR)
+    if kind != FilterOperator.IS_EMPTY and not isinstance(one.value, types):
         raise ValueError(f"{kind.name}, the filter on {one.key!r}, needs {_NAMES[types]}, got {one.value!r}")
+    row: dict[str, Any] = {}
+    matches = build_metadata_filter_fn(lambda _: row, MetadataFilters(filters=[one]))
 
     def predicate(held: Any) -> bool:
-        if held is None:
-            return kind in (FilterOperator.NE, FilterOperator.NIN)
+        if held is None:  # of which releases of LlamaIndex think differently
+            return kind in (FilterOperator.NE, FilterOperator.NIN, FilterOperator.IS_EMPTY)
+        row[one.key] = held
         try:
-            return bool(matches(held, one.value))
+            return bool(matches(""))
         except TypeError as error:
             raise ValueError(f"{kind.name}, the filter on {one.key!r}, does not take {held!r}: {error}") from error
 
     return predicate
-
-
-def _has(held: Any, value: Any) -> bool:
-    return value in held
-
-
-def _text(held: Any) -> str:
-    if not isinstance(held, str):
-        raise TypeError("it is no text")
-    return held
-
-
-_VALUE, _SCALAR = (int, float, str, list), (int, float, str)
-_NAMES: dict[Any, str] = {_VALUE: "a value", _SCALAR: "a number or a text", list: "a list", str: "a text"}
-_OPERATORS: dict[FilterOperator, tuple[Any, Callable[[Any, Any], Any]]] = {
-    FilterOperator.EQ: (_VALUE, operator.eq),
-    FilterOperator.NE: (_VALUE, operator.ne),
-    FilterOperator.GT: (_SCALAR, operator.gt),
-    FilterOperator.GTE: (_SCALAR, operator.ge),
-    FilterOperator.LT: (_SCALAR, operator.lt),
-    FilterOperator.LTE: (_SCALAR, operator.le),
-    FilterOperator.IN: (list, lambda held, value: held in value),
-    FilterOperator.NIN: (list, lambda held, value: held not in value),
-    FilterOperator.CONTAINS: (_SCALAR, _has),
-    FilterOperator.ANY: (list, lambda held, value: any(_has(held, one) for one in value)),
-    FilterOperator.ALL: (list, lambda held, value: all(_has(held, one) for one in value)),
-    FilterOperator.TEXT_MATCH: (str, lambda held, value: value in _text(held)),
-    FilterOperator.TEXT_MATCH_INSENSITIVE: (str, lambda held, value: value.lower() in _text(held).lower()),
-}
-"""Types of the filter's value, and the operator: a function of the stored value and the filter's."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import diverse, evidence, in_thread, joined, put, refuse, rows_of
+from cfe_faiss.integrations.adapter import diversify, evidence, in_thread, join_filters, put, refuse, rows_of
 from cfe_faiss.integrations.llama_index.filters import condition
 from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
 from cfe_faiss.store import EvidenceStore, Hits, Rows
@@ -140,7 +140,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             If neither is given: :meth:`clear` deletes all nodes.
         """
         refuse("delete_nodes", delete_kwargs)
-        where = joined(_among("$id", node_ids), self._matching(filters))
+        where = join_filters(_among("$id", node_ids), self._matching(filters))
         if where is None:
             raise ValueError("delete_nodes needs node_ids or filters; clear deletes all nodes")
         self._store.delete(where=where)
@@ -158,7 +158,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         """
         if node_ids is not None and filters is None:
             return self._nodes(self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True))
-        return self._nodes(self._store.get(where=joined(_among("$id", node_ids), self._matching(filters))))
+        return self._nodes(self._store.get(where=join_filters(_among("$id", node_ids), self._matching(filters))))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the most similar nodes, in the modes DEFAULT and MMR.
@@ -191,7 +191,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         factor = kwargs.get("mmr_prefetch_factor", 4.0)
         if not factor >= 1:
             raise ValueError(f"mmr_prefetch_factor must be >= 1, got {factor!r}")
-        where = joined(
+        where = join_filters(
             _among("$id", query.node_ids or None),
             _among(REF_DOC_ID, query.doc_ids or None),
             self._matching(query.filters),
@@ -200,7 +200,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         hits = self._store.search(xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr)
         if is_mmr:
             threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
-            hits = diverse(hits, k, 0.5 if threshold is None else threshold)
+            hits = diversify(hits, k, 0.5 if threshold is None else threshold)
         return VectorStoreQueryResult(nodes=self._nodes(hits), similarities=hits.similarity.tolist(), ids=hits.ids)
 
     def evidence(

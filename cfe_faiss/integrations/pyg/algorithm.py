@@ -71,7 +71,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
 
     def __init__(self, finder: EvidenceFinder, k: int = 5, where: Constraints | None = None) -> None:
         super().__init__()
-        self.finder = checked_finder(finder)
+        self.finder = check_finder(finder)
         self.k = as_count("k", k)
         self.where = where
 
@@ -142,7 +142,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
         return mask
 
 
-def checked_finder(finder: Any) -> EvidenceFinder:
+def check_finder(finder: Any) -> EvidenceFinder:
     """Return a finder; TypeError for another object."""
     if not isinstance(finder, EvidenceFinder):
         raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}")

@@ -11,7 +11,7 @@ from cfe_faiss.audit.features import as_node, feature_matrix, feature_names
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
-from cfe_faiss.integrations.pyg.algorithm import attribute_differences, check_class, checked_finder
+from cfe_faiss.integrations.pyg.algorithm import attribute_differences, check_class, check_finder
 
 with extra("gnn"):
     import pandas as pd
@@ -286,7 +286,7 @@ def explain_beside(
     if not isinstance(explainer, Explainer):
         raise TypeError(f"explainer must be an Explainer of PyG, got {type(explainer).__name__}")
     n = len(data.x)
-    if n != len(checked_finder(finder).labels):
+    if n != len(check_finder(finder).labels):
         raise ValueError(f"data must have the finder's {len(finder.labels)} nodes, got {n}")
     node = as_node("node", node, n)
     found = finder.local([node], k)

@@ -10,7 +10,7 @@ from cfe_faiss.audit.features import class_name, feature_matrix, feature_names, 
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
-from cfe_faiss.plot import FAINT, INK, PAPER, RULE, class_styles, shortened
+from cfe_faiss.plot import FAINT, INK, PAPER, RULE, class_styles, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,12 +63,12 @@ def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.
     axes.set(xlim=(0, 1), ylim=(0, 1))
     data, labels = explained.data, explained.found.labels
     name, kind = node_name(data, int(nodes[0])), class_name(data, int(labels[nodes[0]]))
-    title = f"What matters for node {shortened(name, 16)}, predicted {shortened(kind, 24)}, and for its evidence"
+    title = f"What matters for node {shorten(name, 16)}, predicted {shorten(kind, 24)}, and for its evidence"
     axes.text(0, 1, title, va="top", fontsize=16, weight="bold", color=INK, parse_math=False)
     similarities = explained.found.similarity64()[0]
     texts = [
-        f"{rank}: node {shortened(node_name(data, int(node)), 16)}, predicted "
-        f"{shortened(class_name(data, int(labels[node])), 20)}, KS {format_similarity(float(similarities[rank - 1]))}"
+        f"{rank}: node {shorten(node_name(data, int(node)), 16)}, predicted "
+        f"{shorten(class_name(data, int(labels[node])), 20)}, KS {format_similarity(float(similarities[rank - 1]))}"
         for rank, node in enumerate(nodes[1:], start=1)
     ]
     axes.text(0, 0.72, "\n".join(texts), va="top", fontsize=10.5, color=FAINT, parse_math=False, linespacing=1.35)
@@ -89,7 +89,7 @@ def _draw_names(axes: "Axes", explained: "ExplainedEvidence", columns: NDArray[n
     _table(axes, len(columns), "")
     axes.set(xlim=(0, 1), xticks=[])
     for y, column in enumerate(columns):
-        text = f"{shortened(names[column], 24)} = {format_value(float(raw[explained.nodes[0], column]))}"
+        text = f"{shorten(names[column], 24)} = {format_value(float(raw[explained.nodes[0], column]))}"
         axes.text(0.98, y, text.replace("-", "−"), ha="right", va="center", fontsize=10, color=INK, parse_math=False)
 
 
@@ -137,11 +137,11 @@ def _draw_neighbors(axes: "Axes", explained: "ExplainedEvidence", place: int, st
         colour, marker = styles[int(labels[sources[edge]])]
         axes.plot([0, x], [0, y], color=INK, linewidth=0.4 + 4 * importance[edge], zorder=1, solid_capstyle="butt")
         axes.plot(x, y, marker=marker, markersize=10, color=colour, markeredgecolor=INK, zorder=2)
-        name = shortened(node_name(data, int(sources[edge])), 8)
+        name = shorten(node_name(data, int(sources[edge])), 8)
         axes.text(1.25 * x, 1.25 * y, name, ha="center", va="center", fontsize=8, color=INK, parse_math=False)
     colour, marker = styles[int(labels[node])]
     axes.plot(0, 0, marker=marker, markersize=22, color=colour, markeredgecolor=INK, zorder=3)
     rank = "the node" if place == 0 else f"evidence {place}"
     more = f", {len(edges) - len(shown):,} edges more" if len(edges) > len(shown) else ""
-    text = f"{rank}, {shortened(node_name(data, node), 12)}{more}"
+    text = f"{rank}, {shorten(node_name(data, node), 12)}{more}"
     axes.text(0, -1.52, text, ha="center", va="center", fontsize=9.5, color=FAINT, parse_math=False)

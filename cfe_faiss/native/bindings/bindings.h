@@ -6,19 +6,15 @@
 #include <nanobind/stl/optional.h>
 
 #include <chrono>
-#include <cstddef>
-#include <memory>
 #include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 
 namespace cfe {
 
 namespace nb = nanobind;
+using nb::literals::operator""_a;
 
 void bind_changes(nb::module_& module);
 void bind_coarse(nb::module_& module);
@@ -35,21 +31,19 @@ using Array1 = nb::ndarray<Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class Number>
 using Array2 = nb::ndarray<Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-using Vectors = Array2<const float>;
-using Floats = Array1<const float>;
-using Ints = Array1<const std::int64_t>;
-using Labels = Array1<const std::int32_t>;
-using Flags = Array1<const bool>;
-using Scores = Array2<float>;      // D
-using Ids = Array2<std::int64_t>;  // I
-using Weights = std::optional<Floats>;
+// Views of such arrays, as arguments.
+using Vectors = Matrix<const float>;
+using Lists = Matrix<const std::int64_t>;
+using Floats = std::span<const float>;
+using Ints = std::span<const std::int64_t>;
+using Labels = std::span<const std::int32_t>;
+using Flags = std::span<const bool>;
+using Scores = Matrix<float>;      // D
+using Ids = Matrix<std::int64_t>;  // I
 
 template <class Number>
 std::span<Number> as_span(const Array1<Number>& array) {
   return {array.data(), array.shape(0)};
-}
-inline std::span<const float> as_span(const Weights& weights) {
-  return weights ? as_span(*weights) : std::span<const float>{};
 }
 template <class Number>
 Matrix<Number> as_matrix(const Array2<Number>& array) {
@@ -61,17 +55,24 @@ constexpr auto as_is(const char* name) { return nb::arg(name).noconvert(); }
 
 // Raises ValueError if two lengths differ.
 inline void check_length(const char* name, std::size_t got, std::size_t wanted) {
-  if (got != wanted)
-    throw nb::value_error(
-        (std::string(name) + " must have length " + std::to_string(wanted) + ", got " + std::to_string(got)).c_str());
+  if (got != wanted) refuse(name, " must have length ", wanted, ", got ", got);
 }
+
+// Raises ValueError if a matrix has another shape.
+template <class Number>
+void check_shape(const char* name, const Matrix<Number>& array, std::size_t rows, std::size_t columns) {
+  check_length(name, array.rows, rows);
+  if (array.columns != columns) refuse("a row of ", name, " must have length ", columns, ", got ", array.columns);
+}
+
+// For functions that do not use Python.
+inline constexpr nb::call_guard<nb::gil_scoped_release> without_gil;
 
 // Raises ValueError unless D and I have one row for each query and at least one column.
 inline void check_results(const Scores& D, const Ids& I, std::size_t nq) {
-  check_length("D", D.shape(0), nq);
-  check_length("I", I.shape(0), nq);
-  check_length("a row of I", I.shape(1), D.shape(1));
-  if (D.shape(1) == 0) throw nb::value_error("D and I must have at least one column");
+  check_length("D", D.rows, nq);
+  check_shape("I", I, nq, D.columns);
+  require(D.columns > 0, "D and I must have at least one column");
 }
 
 // A NumPy array that owns the numbers of a vector.
@@ -115,3 +116,34 @@ class LongCall {
 };
 
 }  // namespace cfe
+
+namespace nanobind::detail {
+
+// A span or a matrix as an argument is such an array. None, where it is allowed, is an empty span.
+template <class View, class Array>
+struct ViewCaster {
+  NB_TYPE_CASTER(View, type_caster<Array>::Name)
+
+  bool from_python(handle source, std::uint32_t flags, cleanup_list* cleanup) noexcept {
+    flags &= ~static_cast<std::uint32_t>(cast_flags::convert);
+    if (!array_.from_python(source, flags, cleanup)) return false;
+    const Array& array = array_.value;
+    if (!array.is_valid())
+      value = View{};
+    else if constexpr (requires { value.rows; })
+      value = cfe::as_matrix(array);
+    else
+      value = cfe::as_span(array);
+    return true;
+  }
+
+ private:
+  type_caster<Array> array_;  // holds the array during the call
+};
+
+template <class Number>
+struct type_caster<std::span<Number>> : ViewCaster<std::span<Number>, cfe::Array1<Number>> {};
+template <class Number>
+struct type_caster<cfe::Matrix<Number>> : ViewCaster<cfe::Matrix<Number>, cfe::Array2<Number>> {};
+
+}  // namespace nanobind::detail

@@ -4,7 +4,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 
 #include "bindings/bindings.h"
 #include "core/common.h"
@@ -109,15 +111,16 @@ nb::ndarray<nb::numpy, const Number, nb::ndim<1>> as_shared_array(const Number* 
   return {data, {size}, capsule};
 }
 
-void make_table(Table* place, const Ints& sizes, std::size_t further, std::size_t d, std::size_t code_size,
-                const std::optional<Labels>& labels, const std::optional<Array2<const float>>& vectors,
-                const std::optional<std::pair<Labels, Ints>>& references) {
-  auto table = std::make_unique<Table>(as_span(sizes), further, d, code_size);
+void make_table(Table* place, Ints sizes, std::size_t further, std::size_t d, std::size_t code_size,
+                const std::optional<Array1<const std::int32_t>>& labels,
+                const std::optional<Array2<const float>>& vectors,
+                const std::optional<std::pair<Array1<const std::int32_t>, Array1<const std::int64_t>>>& references) {
+  auto table = std::make_unique<Table>(sizes, further, d, code_size);
   check_length("labels", labels ? labels->size() : 0, table->size());
   check_length("vectors", vectors ? vectors->size() : 0, d * table->size());
   check_length("references", references ? references->first.size() : 0, further * table->size());
   if (references) check_length("reference starts", references->second.size(), further * table->nlist() + 1);
-  new (place) Table(as_span(sizes), further, d, code_size);
+  new (place) Table(sizes, further, d, code_size);
   if (labels) place->set_labels(shared(*labels));
   if (vectors) place->set_vectors(shared(*vectors));
   if (references) {
@@ -148,19 +151,19 @@ void locate(Table& table, const FaissLists& lists) {
   table.locate(std::move(places));
 }
 
-Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, const Array1<const float>& levels) {
+Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels) {
   check_length("a vector beside FAISS's lists", table.vector_size(), table.vector_size() > 0 ? sizeof(float) * d : 0);
   locate(table, lists);
   const WithoutGil section;
-  return table.rows({d, static_cast<Codec>(codec), as_span(levels)});
+  return table.rows({d, static_cast<Codec>(codec), levels});
 }
 
-Rows rows_in_runs(Table& table, const FaissLists& lists, std::size_t d) {
+Rows unsorted_rows(Table& table, const FaissLists& lists, std::size_t d) {
   check_length("the lists", table.nlist(), 1);
   check_length("a code", table.code_size(), sizeof(float) * d);
   locate(table, lists);
   const WithoutGil section;
-  return table.rows_in_runs(d);
+  return table.unsorted_rows(d);
 }
 
 nb::object references(Table& table) {
@@ -189,7 +192,7 @@ nb::object vectors(Table& table) {
 // Arrays of new rows. An array that the change does not need is None.
 struct NewRows {
   std::optional<Array2<const std::uint8_t>> codes;
-  std::optional<Ints> ids;
+  std::optional<Array1<const std::int64_t>> ids;
   std::optional<Array2<const std::int32_t>> homes;
   std::optional<Array2<const float>> vectors;
 };
@@ -210,7 +213,7 @@ Fresh checked(const Table& table, const Change& change, const NewRows& rows) {
 
 // Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged.
 void commit(Table& table, Change& change, const FaissLists& lists, const NewRows& rows, const Steps& before,
-            const Steps& undo, const Steps& after) {
+            const Steps& undo, const Steps& after, int threads) {
   const Fresh fresh = checked(table, change, rows);
   Steps grow, shrink, shrink_again;
   for (const ListChange& one : change.lists) {
@@ -224,7 +227,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
   const WithGil section;
   {
     const nb::gil_scoped_release released;
-    table.make_room(change);
+    table.make_room(change, threads);
   }
   table.forget_places();
   try {
@@ -256,11 +259,11 @@ void call_steps(const Steps& steps, const Steps& undo) {
   }
 }
 
-Change insertion(const Table& table, const Labels& lists, const Labels& labels) {
+Change insertion(const Table& table, Labels lists, Labels labels) {
   check_length("labels", labels.size(), lists.size());
   const nb::gil_scoped_release released;
-  if (!all_below(as_span(lists), table.nlist())) throw nb::value_error("lists must be in the table");
-  return table.insertion(as_span(lists), as_span(labels));
+  if (!all_below(lists, table.nlist())) throw nb::value_error("lists must be in the table");
+  return table.insertion(lists, labels);
 }
 
 nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change) {
@@ -270,10 +273,26 @@ nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change)
   return as_array(std::move(lists));
 }
 
-std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, const Ints& ids) {
+std::int64_t greatest_id(Table& table, const FaissLists& lists) {
   locate(table, lists);
   const nb::gil_scoped_release released;
-  return table.first_stored(as_span(ids));
+  return table.greatest_id();
+}
+
+std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, Ints ids) {
+  locate(table, lists);
+  const WithoutGil section;
+  return table.first_stored(ids);
+}
+
+auto rows_of(Table& table, const FaissLists& lists, Ints ids) {
+  locate(table, lists);
+  std::vector<std::int64_t> rows;
+  {
+    const WithoutGil section;
+    rows = table.rows_of(ids);
+  }
+  return as_array(std::move(rows));
 }
 
 bool is_as_left(Table& table, const FaissLists& lists) { return !table.is_located() || table.is_as_left(lists); }
@@ -282,21 +301,28 @@ bool changes_as_left(Table& table, const FaissLists& lists, const Change& change
   return !table.is_located() || table.is_as_left(lists, change);
 }
 
-auto appending(const Table& table, const Labels& labels, bool sorted) {
+auto appending(const Table& table, Labels labels) {
   const nb::gil_scoped_release released;
-  return table.appending(as_span(labels), sorted);
+  return table.appending(labels);
 }
 
-auto removal(const Table& table, const Array1<const std::uint8_t>& removed) {
-  check_length("removed", removed.size(), table.size());
-  const nb::gil_scoped_release released;
-  return table.removal(as_span(removed));
+// Raises ValueError unless rows are distinct rows of the table in ascending order.
+void check_rows(const Table& table, Ints rows) {
+  const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
+  require(ascend && all_below(rows, table.size()), "rows must be distinct rows in ascending order");
 }
 
-auto relabelling(const Table& table, const Labels& labels) {
-  check_length("labels", labels.size(), table.size());
+auto removal(const Table& table, Ints rows) {
   const nb::gil_scoped_release released;
-  return table.relabelling(as_span(labels));
+  check_rows(table, rows);
+  return table.removal(rows);
+}
+
+auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
+  check_length("labels", labels.size(), rows.size());
+  const nb::gil_scoped_release released;
+  check_rows(table, rows);
+  return table.relabelling(rows, labels, sorted);
 }
 
 }  // namespace
@@ -314,26 +340,30 @@ void bind_changes(nb::module_& module) {
            as_is("labels").none(), as_is("vectors").none(), nb::arg("references").none())
       .def("__len__", &Table::size)
       .def("rows", rows, nb::arg("lists"), nb::arg("d"), nb::arg("codec"), as_is("levels"), nb::rv_policy::move)
-      .def("rows_in_runs", rows_in_runs, nb::arg("lists"), nb::arg("d"), nb::rv_policy::move)
+      .def("unsorted_rows", unsorted_rows, nb::arg("lists"), nb::arg("d"), nb::rv_policy::move)
       .def("references", references)
       .def("vectors", vectors)
       .def("is_as_left", is_as_left, nb::arg("lists"))
       .def("is_as_left", changes_as_left, nb::arg("lists"), nb::arg("change"))
+      .def("greatest_id", greatest_id, nb::arg("lists"))
       .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
       .def("insertion", insertion, as_is("lists"), as_is("labels"))
-      .def("appending", appending, as_is("labels"), nb::arg("sort"))
-      .def("removal", removal, as_is("removed"))
-      .def("relabelling", relabelling, as_is("labels"));
+      .def("appending", appending, as_is("labels"))
+      .def("rows_of", rows_of, nb::arg("lists"), as_is("ids"))
+      .def("removal", removal, as_is("rows"))
+      .def("relabelling", relabelling, as_is("rows"), as_is("labels"), nb::arg("sorted") = true);
   module.def(
       "commit",
       [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
-         const std::optional<Ints>& ids, const std::optional<Array2<const std::int32_t>>& homes,
+         const std::optional<Array1<const std::int64_t>>& ids, const std::optional<Array2<const std::int32_t>>& homes,
          const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
-         const nb::list& after) {
-        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after));
+         const nb::list& after, int threads) {
+        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after),
+               threads);
       },
       nb::arg("table"), nb::arg("change"), nb::arg("lists"), as_is("codes").none(), as_is("ids").none(),
-      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"));
+      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"),
+      nb::arg("threads"));
   module.def(
       "call_steps", [](const nb::list& steps, const nb::list& undo) { call_steps(as_steps(steps), as_steps(undo)); },
       nb::arg("steps"), nb::arg("undo"));

@@ -1,8 +1,7 @@
 // Graphs, KS propagation, and unit rows.
 #include "core/graph.h"
 
-#include <algorithm>
-#include <utility>
+#include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/bindings.h"
 #include "core/kernels.h"
@@ -12,21 +11,14 @@ namespace cfe {
 
 namespace {
 
-void make_graph(CsrGraph* graph, const Ints& indptr, const Labels& indices, int threads, const Weights& weights,
-                const nb::object& release) {
-  if (weights) check_length("weights", weights->shape(0), indices.shape(0));
+void check_weights(Floats weights, Labels indices) {
+  check_length("weights", weights.size(), weights.data() == nullptr ? 0 : indices.size());
+}
+
+void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Floats weights, const nb::object& release) {
+  check_weights(weights, indices);
   const LongCall call(nb::none(), release);
-  new (graph) CsrGraph(as_span(indptr), as_span(indices), as_span(weights), threads, call.watch);
-}
-
-void count(GraphBuilder& builder, const Array2<const std::int64_t>& edges) {
-  const nb::gil_scoped_release released;
-  builder.count(as_matrix(edges));
-}
-
-void place(GraphBuilder& builder, const Array2<const std::int64_t>& edges, const Weights& weights) {
-  const nb::gil_scoped_release released;
-  builder.place(as_matrix(edges), as_span(weights));
+  new (graph) CsrGraph(indptr, indices, weights, threads, call.watch);
 }
 
 nb::tuple finish_graph(GraphBuilder& builder, int threads) {
@@ -39,103 +31,91 @@ nb::tuple finish_graph(GraphBuilder& builder, int threads) {
                         as_array(std::move(csr.weights)));
 }
 
-void take_step(const Propagation& propagation, const Vectors& unit, const Floats& lengths,
-               const Array2<float>& aggregate, const Array2<float>& new_unit, const Array1<float>& new_lengths,
-               const nb::object& progress, const nb::object& release) {
-  const Step step{as_matrix(unit), as_span(lengths), as_matrix(aggregate), as_matrix(new_unit), as_span(new_lengths)};
+void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Matrix<float> aggregate,
+               Matrix<float> new_unit, std::span<float> new_lengths, const nb::object& progress,
+               const nb::object& release) {
   const LongCall call(progress, release);
-  propagation.step(step, call.watch);
+  propagation.step(unit, {lengths, aggregate, new_unit, new_lengths}, call.watch);
 }
 
-// A step of some nodes. It keeps its arrays alive.
+// A step of some nodes of a graph with `num_nodes`.
 struct KeptBlockStep {
-  Ints indptr;
-  Labels indices;
-  Weights weights;
-  SumsOfWeights sums;
+  KeptBlockStep(Ints indptr, Labels indices, std::size_t first, Vectors own, std::size_t all, int several,
+                Floats weights, const Watch& watch)
+      : graph(indptr, indices, weights, first, all, several, watch),
+        step(graph.nodes(), own.columns, {own.data, own.data + own.size()}),
+        d(own.columns),
+        num_nodes(all),
+        threads(several) {}
+
+  CsrGraph graph;
   BlockStep step;
-  std::size_t count, d, num_nodes;
+  std::size_t d, num_nodes;
   int threads;
 };
 
-void make_block_step(KeptBlockStep* place, const Ints& indptr, const Labels& indices, std::size_t first,
-                     const Vectors& own, std::size_t num_nodes, int threads, const Weights& weights) {
-  const std::size_t count = own.shape(0), d = own.shape(1);
-  check_length("indptr", indptr.shape(0), count + 1);
-  const nb::gil_scoped_release released;
-  check_neighbors(as_span(indptr), as_span(indices), first, num_nodes);
-  SumsOfWeights sums;
-  if (weights) sums = sums_of_weights(as_span(indptr), as_span(weights), first);
-  BlockStep step({{0, count}, as_span(indptr), as_span(indices), as_span(weights), sums.largest, sums.totals}, d);
-  std::copy_n(own.data(), own.size(), step.own().begin());
-  const nb::gil_scoped_acquire held;
-  new (place) KeptBlockStep{indptr, indices, weights, std::move(sums), std::move(step), count, d, num_nodes, threads};
-}
-
-void gather(KeptBlockStep& kept, const Vectors& rows, std::size_t low, const Floats& lengths) {
-  check_length("lengths", lengths.shape(0), kept.num_nodes);
-  check_length("the last row", std::min(low + rows.shape(0), kept.num_nodes), low + rows.shape(0));
+void make_block_step(KeptBlockStep* place, Ints indptr, Labels indices, std::size_t first, Vectors own,
+                     std::size_t num_nodes, int threads, Floats weights) {
+  check_length("indptr", indptr.size(), own.rows + 1);
+  check_weights(weights, indices);
   const LongCall call;
-  kept.step.gather({as_matrix(rows), low, as_span(lengths)}, kept.threads, call.watch);
+  new (place) KeptBlockStep(indptr, indices, first, own, num_nodes, threads, weights, call.watch);
 }
 
-void finish_step(KeptBlockStep& kept, double alpha, const Floats& lengths, const Array2<float>& aggregate,
-                 const Array2<float>& new_unit, const Array1<float>& new_lengths) {
-  check_length("lengths", lengths.shape(0), kept.count);
-  check_length("new_lengths", new_lengths.shape(0), kept.count);
-  for (const auto* rows : {&aggregate, &new_unit}) {
-    check_length("rows", rows->shape(0), kept.count);
-    check_length("a row", rows->shape(1), kept.d);
-  }
+void gather(KeptBlockStep& kept, Vectors rows, std::size_t low, Floats lengths) {
+  check_length("lengths", lengths.size(), kept.num_nodes);
+  check_length("the last row", std::min(low + rows.rows, kept.num_nodes), low + rows.rows);
   const LongCall call;
-  kept.step.finish(alpha, {as_span(lengths), as_matrix(aggregate), as_matrix(new_unit), as_span(new_lengths)},
-                   kept.threads, call.watch);
+  kept.step.gather({rows, low, lengths}, kept.threads, call.watch);
 }
 
-std::ptrdiff_t first_not_finite(const Vectors& X) {
-  const nb::gil_scoped_release released;
-  return kernels().first_not_finite(as_matrix(X));
+void finish_step(KeptBlockStep& kept, double alpha, Floats lengths, Matrix<float> aggregate, Matrix<float> new_unit,
+                 std::span<float> new_lengths) {
+  const std::size_t count = kept.graph.num_nodes();
+  check_length("lengths", lengths.size(), count);
+  check_length("new_lengths", new_lengths.size(), count);
+  check_shape("aggregate", aggregate, count, kept.d);
+  check_shape("new_unit", new_unit, count, kept.d);
+  const LongCall call;
+  kept.step.finish(alpha, {lengths, aggregate, new_unit, new_lengths}, kept.threads, call.watch);
 }
 
-std::ptrdiff_t unit_rows(const Vectors& X, const Array2<float>& unit) {
-  check_length("unit", unit.shape(0), X.shape(0));
-  check_length("each row of unit", unit.shape(1), X.shape(1));
-  const nb::gil_scoped_release released;
-  return kernels().unit_rows(as_matrix(X), as_matrix(unit));
+std::ptrdiff_t unit_rows(Vectors X, Matrix<float> unit) {
+  check_length("unit", unit.rows, X.rows);
+  check_length("each row of unit", unit.columns, X.columns);
+  return kernels().unit_rows(X, unit);
 }
 
-void divide_by_norms(const Array2<float>& rows, const Array1<double>& norms, int threads, const nb::object& release) {
+void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, const nb::object& release) {
   const LongCall call(nb::none(), release);
-  normalise_rows(as_matrix(rows), as_span(norms), threads, call.watch);
+  normalise_rows(rows, norms, threads, call.watch);
 }
 
 }  // namespace
 
 void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
-      .def("__init__", make_graph, as_is("indptr"), as_is("indices"), nb::arg("threads"), as_is("weights") = nb::none(),
-           nb::arg("release") = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>());
+      .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
+           "release"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>());
   nb::class_<GraphBuilder>(module, "GraphBuilder")
-      .def(nb::init<std::size_t, bool, bool>(), nb::arg("num_nodes"), nb::arg("directed"), nb::arg("weighted") = false)
-      .def_prop_ro("num_counted", &GraphBuilder::num_counted)
-      .def("count", count, as_is("edges"))
-      .def("place", place, as_is("edges"), as_is("weights") = nb::none())
-      .def("finish", finish_graph, nb::arg("threads"));
+      .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
+      .def_prop_ro("num_counted", &GraphBuilder::num_counted, without_gil)
+      .def("count", &GraphBuilder::count, "edges"_a, without_gil)
+      .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
+      .def("finish", finish_graph, "threads"_a);
   nb::class_<Propagation>(module, "Propagation")
-      .def(nb::init<const CsrGraph&, double, std::size_t, int>(), nb::arg("graph"), nb::arg("alpha"), nb::arg("memory"),
-           nb::arg("threads"), nb::keep_alive<1, 2>())
-      .def("step", take_step, as_is("unit"), as_is("lengths"), as_is("aggregate"), as_is("new_unit"),
-           as_is("new_lengths"), nb::arg("progress") = nb::none(), nb::arg("release") = nb::none());
+      .def(nb::init<std::shared_ptr<const CsrGraph>, double, std::size_t, int>(), "graph"_a, "alpha"_a, "memory"_a,
+           "threads"_a)
+      .def("step", take_step, "unit"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a,
+           "progress"_a = nb::none(), "release"_a = nb::none());
   nb::class_<KeptBlockStep>(module, "BlockStep")
-      .def("__init__", make_block_step, as_is("indptr"), as_is("indices"), nb::arg("first"), as_is("own"),
-           nb::arg("num_nodes"), nb::arg("threads"), as_is("weights") = nb::none())
-      .def("gather", gather, as_is("rows"), nb::arg("low"), as_is("lengths"))
-      .def("finish", finish_step, nb::arg("alpha"), as_is("lengths"), as_is("aggregate"), as_is("new_unit"),
-           as_is("new_lengths"));
-  module.def("first_not_finite", first_not_finite, as_is("X"));
-  module.def("unit_rows", unit_rows, as_is("X"), as_is("unit"));
-  module.def("normalise_rows", divide_by_norms, as_is("rows"), as_is("norms"), nb::arg("threads"),
-             nb::arg("release") = nb::none());
+      .def("__init__", make_block_step, "indptr"_a, "indices"_a, "first"_a, "own"_a, "num_nodes"_a, "threads"_a,
+           "weights"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 8>())
+      .def("gather", gather, "rows"_a, "low"_a, "lengths"_a)
+      .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
+  module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
+  module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);
+  module.def("normalise_rows", divide_by_norms, "rows"_a, "norms"_a, "threads"_a, "release"_a = nb::none());
 }
 
 }  // namespace cfe

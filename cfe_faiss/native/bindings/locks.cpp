@@ -24,35 +24,39 @@ void wait_for(const Enter& enter) {
 
 void enter_writing(ReadWriteLock& lock) {
   if (lock.try_write()) return;
-  struct Announced {
+  struct Announced : Fixed {
     explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce(); }
     ~Announced() { lock.withdraw(); }
-    Announced(const Announced&) = delete;
-    Announced(Announced&&) = delete;
-    Announced& operator=(const Announced&) = delete;
-    Announced& operator=(Announced&&) = delete;
     ReadWriteLock& lock;
   } const announced(lock);
   wait_for([&lock] { return lock.write_within(kPatience); });
 }
 
 // Token for `with`. Its destructor leaves the lock, too: an exception between two lines of Python may skip `__exit__`,
-// but it does not keep an object alive.
+// but it does not keep an object alive. `make` makes the value of `as` inside the lock: a Python function that enters
+// could be interrupted halfway, and the traceback would keep the token, and thus the lock.
 template <void (*enter)(ReadWriteLock&), void (ReadWriteLock::*leave)(const ReadWriteLock::Entered&)>
 class Held {
  public:
-  explicit Held(std::shared_ptr<ReadWriteLock> lock) : lock_(std::move(lock)) {}
+  Held(std::shared_ptr<ReadWriteLock> lock, nb::object make) : lock_(std::move(lock)), make_(std::move(make)) {}
   Held(const Held&) = delete;
   Held(Held&&) = default;
   Held& operator=(const Held&) = delete;
   Held& operator=(Held&&) = delete;
   ~Held() { leave_now(); }
 
-  void enter_now() {
+  nb::object enter_now() {
     if (held_) throw std::runtime_error("a lock cannot be entered twice by one token");
     enter(*lock_);
     entered_ = ReadWriteLock::entered();
     held_ = true;
+    if (make_.is_none()) return nb::none();
+    try {
+      return make_();
+    } catch (...) {
+      leave_now();
+      throw;
+    }
   }
   void leave_now() {
     if (lock_ && held_) ((*lock_).*leave)(entered_);
@@ -61,6 +65,7 @@ class Held {
 
  private:
   std::shared_ptr<ReadWriteLock> lock_;
+  nb::object make_;
   ReadWriteLock::Entered entered_;
   bool held_ = false;
 };
@@ -108,8 +113,12 @@ void bind_locks(nb::module_& module) {
   bind_token<Writing>(module, "Writing");
   nb::class_<SharedLock>(module, "ReadWriteLock")
       .def(nb::init<>())
-      .def("reading", [](const SharedLock& shared) { return Reading(shared.lock); })
-      .def("writing", [](const SharedLock& shared) { return Writing(shared.lock); });
+      .def(
+          "reading", [](const SharedLock& shared, nb::object make) { return Reading(shared.lock, std::move(make)); },
+          nb::arg("make") = nb::none())
+      .def(
+          "writing", [](const SharedLock& shared, nb::object make) { return Writing(shared.lock, std::move(make)); },
+          nb::arg("make") = nb::none());
 }
 
 }  // namespace cfe

@@ -1,8 +1,6 @@
 // The lock of an index in Python.
 #pragma once
 
-#include <memory>
-
 #include "core/read_write_lock.h"
 
 namespace cfe {

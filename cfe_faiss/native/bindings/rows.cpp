@@ -14,7 +14,7 @@ template <class Number>
 using Numbers = nb::ndarray<nb::numpy, const Number, nb::ndim<1>, nb::c_contig>;
 
 template <class Number>
-using Arrays = std::vector<nb::ndarray<const Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+using Arrays = std::vector<std::span<const Number>>;
 
 template <class Number>
 std::vector<std::uint64_t> addresses_of(const Arrays<Number>& arrays) {
@@ -30,48 +30,42 @@ void check_codes(const Arrays<std::uint8_t>& codes, const Arrays<std::int64_t>& 
 }
 
 // Rows in arrays that the caller keeps alive.
-void make(Rows* place, std::size_t d, int codec, const Floats& levels, const Arrays<std::uint8_t>& codes,
-          const Arrays<std::int64_t>& ids, const Array1<const std::int32_t>& labels,
-          const Arrays<std::uint8_t>& pq_codes, std::size_t pq_code_size) {
+void make(Rows* place, std::size_t d, int codec, Floats levels, const Arrays<std::uint8_t>& codes,
+          const Arrays<std::int64_t>& ids, Labels labels, const Arrays<std::uint8_t>& pq_codes,
+          std::size_t pq_code_size) {
   std::vector<std::int64_t> starts{0};
   for (const auto& list : ids) starts.push_back(starts.back() + static_cast<std::int64_t>(list.size()));
-  const auto code_addresses = addresses_of(codes), id_addresses = addresses_of(ids),
-             pq_addresses = addresses_of(pq_codes);
-  const nb::gil_scoped_release released;
-  const Rows rows(d, static_cast<Codec>(codec), as_span(levels), starts, code_addresses, id_addresses, as_span(labels),
-                  pq_addresses, pq_code_size);
+  const Rows rows(d, static_cast<Codec>(codec), levels, starts, addresses_of(codes), addresses_of(ids), labels,
+                  addresses_of(pq_codes), pq_code_size);
   check_codes(codes, ids, rows.row_size());
   if (pq_code_size > 0) check_codes(pq_codes, ids, pq_code_size);
   new (place) Rows(rows);
 }
 
-Numbers<std::int32_t> labels(nb::handle self) {
-  const auto own = nb::cast<const Rows&>(self).labels();
-  return {own.data(), {own.size()}, self};
+// A view of numbers of the rows, which may be copied from all lists first.
+template <auto numbers_of>
+auto numbers(nb::handle self) {
+  const auto& rows = nb::cast<const Rows&>(self);
+  const auto own = [&rows] {
+    const nb::gil_scoped_release released;
+    return (rows.*numbers_of)();
+  }();
+  return Numbers<typename decltype(own)::value_type>(own.data(), {own.size()}, self);
 }
 
-Numbers<std::int64_t> starts(nb::handle self) {
-  const auto own = nb::cast<const Rows&>(self).starts();
-  return {own.data(), {own.size()}, self};
+void gather(const Rows& rows, Ints wanted, Matrix<float> X, std::span<std::int64_t> ids) {
+  check_shape("X", X, wanted.size(), rows.d());
+  check_length("ids", ids.size(), wanted.size());
+  rows.gather(wanted, X.data, ids.data());
 }
 
-void gather(const Rows& rows, const Ints& wanted, const Array2<float>& X, const Array1<std::int64_t>& ids) {
-  check_length("X", X.shape(0), wanted.shape(0));
-  check_length("X[0]", X.shape(1), rows.d());
-  check_length("ids", ids.shape(0), wanted.shape(0));
-  const nb::gil_scoped_release released;
-  rows.gather(as_span(wanted), X.data(), ids.data());
+void copy_ids(const Rows& rows, std::span<std::int64_t> ids) {
+  check_length("ids", ids.size(), rows.size());
+  rows.copy_ids(ids);
 }
 
-void copy_ids(const Rows& rows, const Array1<std::int64_t>& ids) {
-  check_length("ids", ids.shape(0), rows.size());
-  const nb::gil_scoped_release released;
-  rows.copy_ids(as_span(ids));
-}
-
-void check_lists(const Rows& rows, const std::optional<Ints>& lists) {
-  const nb::gil_scoped_release released;
-  if (lists) return rows.check_lists(as_span(*lists));
+void check_lists(const Rows& rows, Ints lists) {
+  if (lists.data() != nullptr) return rows.check_lists(lists);
   for (std::size_t list = 0; list < rows.nlist(); ++list) rows.check_list(list);
 }
 
@@ -110,31 +104,20 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
 
 void bind_rows(nb::module_& module) {
   nb::class_<ListChecks>(module, "ListChecks")
-      .def(
-          "__init__",
-          [](ListChecks* place, std::string source, const Array1<const std::uint32_t>& sums) {
-            new (place) ListChecks(std::move(source), as_span(sums));
-          },
-          nb::arg("source"), as_is("sums"));
+      .def(nb::init<std::string, std::span<const std::uint32_t>>(), "source"_a, "sums"_a);
   nb::class_<Rows>(module, "Rows")
-      .def("__init__", make, nb::arg("d"), nb::arg("codec"), as_is("levels"), nb::arg("codes"), nb::arg("ids"),
-           as_is("labels"), nb::arg("pq_codes"), nb::arg("pq_code_size"), nb::keep_alive<1, 5>(),
-           nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>())
+      .def("__init__", make, "d"_a, "codec"_a, "levels"_a, "codes"_a, "ids"_a, "labels"_a, "pq_codes"_a,
+           "pq_code_size"_a, nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>(), without_gil)
       .def("__len__", &Rows::size)
-      .def("labels", labels)
-      .def("starts", starts)
-      .def("gather", gather, as_is("rows"), as_is("X"), as_is("ids"))
-      .def("copy_ids", copy_ids, as_is("ids"))
-      .def(
-          "check_by",
-          [](Rows& rows, std::vector<std::shared_ptr<ListChecks>> parts, const Ints& owners) {
-            rows.check_by({parts.begin(), parts.end()}, as_span(owners));
-          },
-          nb::arg("parts"), as_is("owners"))
-      .def("check_lists", check_lists, nb::arg("lists").noconvert().none() = nb::none())
-      .def("check_ids", &Rows::check_ids, nb::call_guard<nb::gil_scoped_release>())
+      .def("labels", numbers<&Rows::labels>)
+      .def("starts", numbers<&Rows::starts>)
+      .def("gather", gather, "rows"_a, "X"_a, "ids"_a, without_gil)
+      .def("copy_ids", copy_ids, "ids"_a, without_gil)
+      .def("check_by", &Rows::check_by, "parts"_a, "owners"_a, without_gil)
+      .def("check_lists", check_lists, "lists"_a = nb::none(), without_gil)
+      .def("check_ids", &Rows::check_ids, without_gil)
       .def("checksums", checksums)
-      .def("view", view, nb::arg("first"), nb::arg("stop"));
+      .def("view", view, "first"_a, "stop"_a);
 }
 
 }  // namespace cfe

@@ -1,14 +1,12 @@
 // Uninitialised arrays, aligned to cache lines; large arrays use huge pages.
 #pragma once
 
-#include <cstddef>
-#include <memory>
 #include <new>
-#include <utility>
-#include <vector>
 
 #ifdef __linux__
 #include <sys/mman.h>
+
+#include "core/common.h"
 #endif
 
 namespace cfe {

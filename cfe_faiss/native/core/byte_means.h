@@ -1,8 +1,7 @@
 // Plain views for the kernels: means rounded to bytes, in blocks of 16, four bytes in a word, word-major.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "core/common.h"
 
 namespace cfe {
 
@@ -21,18 +20,14 @@ enum MeanStatistic : std::size_t {
   kMeanStatistics
 };
 
-struct ByteMeans {
-  std::size_t words, blocks;       // words of a mean are d / 4, rounded up
-  const std::int32_t* data;        // (blocks, words, 16)
-  const std::int32_t* statistics;  // (blocks, kMeanStatistics, 16)
+template <class Number>
+struct ByteMeansOf {
+  std::size_t words, blocks;  // words of a mean are d / 4, rounded up
+  Number* data;               // (blocks, words, 16)
+  Number* statistics;         // (blocks, kMeanStatistics, 16)
 };
-
-// Output of encoding.
-struct ByteMeansTarget {
-  std::size_t words, blocks;
-  std::int32_t* data;
-  std::int32_t* statistics;
-};
+using ByteMeans = ByteMeansOf<const std::int32_t>;
+using ByteMeansTarget = ByteMeansOf<std::int32_t>;
 
 // A query, its product with the centre, and q' in bytes.
 struct ByteQuery {

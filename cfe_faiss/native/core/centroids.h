@@ -1,10 +1,6 @@
 // The sums behind the centroids of lists, and of lists without one class: (list, class) centroids.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "core/scan.h"
 
 namespace cfe {

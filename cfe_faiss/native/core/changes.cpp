@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 namespace cfe {
 
 namespace {
 
+constexpr std::size_t kBytesOfThread = std::size_t{4} << 20;
 constexpr std::size_t kBulk = 8;  // with more rows per id, each id is looked up in a set of all ids
 
 Shared new_memory(std::size_t size) { return Shared(new std::byte[size], std::default_delete<const std::byte[]>()); }
@@ -206,38 +209,46 @@ SharedLabels Table::flat_labels() {
   return {numbers<std::int32_t>(labels_.base().get(), n_), labels_.base()};
 }
 
+std::span<const std::int32_t> Table::labels_of(std::size_t list) const {
+  return numbers<std::int32_t>(labels_.data(list), sizes_[list]);
+}
+
+std::span<const std::int64_t> Table::ids_of(std::size_t list) const {
+  return numbers<std::int64_t>(places_[list].ids, sizes_[list]);
+}
+
 Rows Table::rows(const RowsFormat& format) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_);
   const auto address = [](const std::byte* place) { return reinterpret_cast<std::uint64_t>(place); };
   const bool coded = vector_size() > 0;
+  if (labels_.is_scattered()) labels_.flatten(sizes_);
   std::vector<std::int64_t> starts{0};
   std::vector<std::uint64_t> codes, ids, vectors;
+  ListLabels labels;
   for (std::size_t list = 0; list < nlist(); ++list) {
     starts.push_back(starts.back() + static_cast<std::int64_t>(sizes_[list]));
     codes.push_back(address(places_[list].codes));
     ids.push_back(address(places_[list].ids));
+    labels.lists.push_back(labels_of(list).data());
     if (coded) vectors.push_back(sizes_[list] > 0 ? address(vectors_.data(list)) : 0);
   }
-  if (!coded) return {format.d, format.codec, format.levels, starts, codes, ids, flat_labels()};
-  return {format.d, format.codec, format.levels, starts, vectors, ids, flat_labels(), codes, code_size_};
+  if (labels_.is_flat()) labels.all = flat_labels();
+  Rows result =
+      coded ? Rows(format.d, format.codec, format.levels, starts, vectors, ids, std::move(labels), codes, code_size_)
+            : Rows(format.d, format.codec, format.levels, starts, codes, ids, std::move(labels));
+  if (!checked_) result.check_labels();  // later changes keep them in order
+  checked_ = true;
+  return result;
 }
 
-Rows Table::rows_in_runs(std::size_t d) {
+Rows Table::unsorted_rows(std::size_t d) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_ && nlist() == 1 && vector_size() == 0);
-  const SharedLabels labels = flat_labels();
-  std::vector<std::int64_t> starts{0};
-  for (std::size_t row = 1; row < n_; ++row)
-    if (labels.labels[row] < labels.labels[row - 1]) starts.push_back(static_cast<std::int64_t>(row));
-  starts.push_back(static_cast<std::int64_t>(n_));
-  std::vector<std::uint64_t> codes, ids;
-  for (std::size_t run = 0; run + 1 < starts.size(); ++run) {
-    const auto first = static_cast<std::size_t>(starts[run]);
-    codes.push_back(reinterpret_cast<std::uint64_t>(places_[0].codes + first * code_size_));
-    ids.push_back(reinterpret_cast<std::uint64_t>(places_[0].ids + first * sizeof(std::int64_t)));
-  }
-  return {d, Codec::kFlat, {}, starts, codes, ids, labels};
+  const std::int64_t starts[] = {0, static_cast<std::int64_t>(n_)};
+  const std::uint64_t codes[] = {reinterpret_cast<std::uint64_t>(places_[0].codes)};
+  const std::uint64_t ids[] = {reinterpret_cast<std::uint64_t>(places_[0].ids)};
+  return {d, Codec::kFlat, {}, starts, codes, ids, flat_labels(), {}, 0, false};
 }
 
 std::optional<References> Table::references() {
@@ -299,34 +310,95 @@ void Table::homes_by_row() {
   references_.reset();
 }
 
-std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
+IdMap& Table::map_ids() {
+  if (ids_) return *ids_;
+  IdMap all(n_);
+  for (std::size_t list = 0; list < nlist(); ++list)
+    for (const std::int64_t id : ids_of(list)) all.add(id, static_cast<std::int32_t>(list));
+  return ids_.emplace(std::move(all));
+}
+
+std::int64_t Table::greatest_id() {
   assert(located_);
-  const auto stored = [this](std::size_t list) { return numbers<std::int64_t>(places_[list].ids, sizes_[list]); };
-  if (ids.empty() || n_ == 0) return -1;
   if (!greatest_id_) {
     std::int64_t greatest = -1;
     for (std::size_t list = 0; list < nlist(); ++list)
-      for (const std::int64_t id : stored(list)) greatest = std::max(greatest, id);
+      for (const std::int64_t id : ids_of(list)) greatest = std::max(greatest, id);
     greatest_id_ = greatest;
   }
-  if (*std::min_element(ids.begin(), ids.end()) > *greatest_id_) return -1;
+  return *greatest_id_;
+}
+
+bool Table::removes_greatest(const Change& change) const {
+  if (change.removed == 0 || !greatest_id_) return false;
+  for (const ListChange& one : change.lists) {
+    const auto ids = ids_of(one.list);
+    std::size_t next = 0;  // the row after the last run
+    const auto gone = [&](std::size_t stop) {
+      return std::find(ids.begin() + next, ids.begin() + stop, *greatest_id_) != ids.begin() + stop;
+    };
+    for (const Run& run : one.runs) {
+      if (gone(run.source)) return true;
+      next = run.source + run.count;
+    }
+    if (gone(one.before)) return true;
+  }
+  return false;
+}
+
+std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  assert(located_);
+  if (ids.empty() || n_ == 0) return -1;
+  if (*std::min_element(ids.begin(), ids.end()) > greatest_id()) return -1;
+  const auto first_in = [ids](const IdMap& map) {
+    const auto found = std::find_if(ids.begin(), ids.end(), [&map](std::int64_t id) { return map.holds(id); });
+    return found == ids.end() ? -1 : found - ids.begin();
+  };
   if (!ids_ && ids.size() >= n_ / kBulk) {  // compare stored ids with the new ones
-    IdSet fresh(ids.size()), twice(ids.size());
+    IdMap fresh(ids.size()), twice(ids.size());
     for (const std::int64_t id : ids) fresh.add(id);
     for (std::size_t list = 0; list < nlist(); ++list)
-      for (const std::int64_t id : stored(list))
+      for (const std::int64_t id : ids_of(list))
         if (fresh.holds(id)) twice.add(id);
-    const auto found = std::find_if(ids.begin(), ids.end(), [&twice](std::int64_t id) { return twice.holds(id); });
-    return found == ids.end() ? -1 : found - ids.begin();
+    return first_in(twice);
   }
-  if (!ids_) {
-    IdSet all(n_);
-    for (std::size_t list = 0; list < nlist(); ++list)
-      for (const std::int64_t id : stored(list)) all.add(id);
-    ids_ = std::move(all);
+  return first_in(map_ids());
+}
+
+std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  assert(located_);
+  if (ids.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+    throw std::length_error("fewer than 2**31 ids can be looked up at once");
+  const IdMap* map = nlist() > 1 ? &map_ids() : nullptr;
+  std::vector<std::size_t> wanted(nlist(), 0);  // ids in each list
+  IdMap rank(ids.size());                       // the number of each id among the distinct ones
+  std::vector<std::int64_t> found;              // the row of each of these
+  for (const std::int64_t id : ids) {
+    const std::int32_t list = map != nullptr ? map->list_of(id) : id < 0 ? -1 : 0;
+    if (list < 0 || !rank.add(id, static_cast<std::int32_t>(found.size()))) continue;
+    found.push_back(-1);
+    ++wanted[static_cast<std::size_t>(list)];
   }
-  const auto found = std::find_if(ids.begin(), ids.end(), [this](std::int64_t id) { return ids_->holds(id); });
-  return found == ids.end() ? -1 : found - ids.begin();
+  std::int64_t start = 0;
+  for (std::size_t list = 0; list < nlist(); start += static_cast<std::int64_t>(sizes_[list++])) {
+    if (wanted[list] == 0) continue;
+    const auto own = ids_of(list);
+    for (std::size_t place = 0; place < own.size() && wanted[list] > 0; ++place) {
+      const std::int32_t number = rank.list_of(own[place]);
+      if (number < 0) continue;
+      found[static_cast<std::size_t>(number)] = start + static_cast<std::int64_t>(place);
+      --wanted[list];
+    }
+  }
+  std::vector<std::int64_t> rows;
+  rows.reserve(ids.size());
+  for (const std::int64_t id : ids) {
+    const std::int32_t number = rank.list_of(id);
+    rows.push_back(number < 0 ? -1 : found[static_cast<std::size_t>(number)]);
+  }
+  return rows;
 }
 
 // --- changes ---
@@ -347,107 +419,152 @@ Change Table::insertion(std::span<const std::int32_t> lists, std::span<const std
   return change;
 }
 
-Change Table::appending(std::span<const std::int32_t> labels, bool sorted) const {
+Change Table::appending(std::span<const std::int32_t> labels) const {
   assert(nlist() == 1);
   Change change;
   change.fresh = labels.size();
-  ListChange one{0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {}};
-  if (sorted) {
-    std::vector<std::int32_t> all;
-    all.reserve(one.after);
-    const auto stored = numbers<std::int32_t>(labels_.data(0), n_);
-    all.insert(all.end(), stored.begin(), stored.end());
-    all.insert(all.end(), labels.begin(), labels.end());
-    set_order(one, all);
-  } else {
-    one.labels.assign(labels.begin(), labels.end());
-  }
-  change.lists.push_back(std::move(one));
+  change.lists.push_back(
+      {0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {labels.begin(), labels.end()}});
   return change;
 }
 
-Change Table::removal(std::span<const std::uint8_t> removed) const {
-  assert(removed.size() == n_);
+// Calls take(list, first, last, start) for each list that holds rows[first] to rows[last - 1] and begins at row
+// `start`.
+template <class Take>
+void Table::for_each_touched(std::span<const std::int64_t> rows, const Take& take) const {
+  std::int64_t start = 0;
+  for (std::size_t list = 0, first = 0; first < rows.size(); start += static_cast<std::int64_t>(sizes_[list++])) {
+    std::size_t last = first;
+    while (last < rows.size() && rows[last] < start + static_cast<std::int64_t>(sizes_[list])) ++last;
+    if (first < last) take(list, first, last, start);
+    first = last;
+  }
+}
+
+Change Table::removal(std::span<const std::int64_t> rows) const {
   Change change;
-  std::size_t first = 0;
-  for (std::size_t list = 0; list < nlist(); first += sizes_[list++]) {
-    const auto own = removed.subspan(first, sizes_[list]);
-    const auto gone = own.size() - static_cast<std::size_t>(std::count(own.begin(), own.end(), 0));
-    if (gone == 0) continue;
-    const auto labels = numbers<std::int32_t>(labels_.data(list), sizes_[list]);
-    ListChange one{list, own.size(), own.size() - gone, {}, {}, {}};
-    for (std::size_t place = 0; place < own.size(); ++place) {
-      if (own[place] != 0) continue;
-      add_run(one.runs, place, one.labels.size(), 1, false);
-      one.labels.push_back(labels[place]);
+  change.removed = rows.size();
+  for_each_touched(rows, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
+    const auto labels = labels_of(list);
+    ListChange one{list, labels.size(), labels.size() - (last - first), {}, {}, {}};
+    std::size_t kept = 0;
+    for (std::size_t r = first; r <= last; ++r) {
+      const std::size_t stop = r < last ? static_cast<std::size_t>(rows[r] - start) : labels.size();
+      add_run(one.runs, kept, one.labels.size(), stop - kept, false);
+      one.labels.insert(one.labels.end(), labels.begin() + kept, labels.begin() + stop);
+      kept = stop + 1;
     }
-    change.removed += gone;
     change.lists.push_back(std::move(one));
-  }
+  });
   return change;
 }
 
-Change Table::relabelling(std::span<const std::int32_t> labels) const {
-  assert(labels.size() == n_);
+Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const {
+  assert(rows.size() == labels.size());
   Change change;
-  std::size_t first = 0;
-  for (std::size_t list = 0; list < nlist(); first += sizes_[list++]) {
-    const auto own = labels.subspan(first, sizes_[list]);
-    const auto before = numbers<std::int32_t>(labels_.data(list), sizes_[list]);
-    if (std::equal(own.begin(), own.end(), before.begin()) && std::is_sorted(own.begin(), own.end())) continue;
+  for_each_touched(rows, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
+    const auto before = labels_of(list);
+    std::vector<std::int32_t> own(before.begin(), before.end());
+    for (std::size_t r = first; r < last; ++r) own[static_cast<std::size_t>(rows[r] - start)] = labels[r];
+    if (std::equal(own.begin(), own.end(), before.begin())) return;
     ListChange one{list, own.size(), own.size(), {}, {}, {}};
-    set_order(one, own);
+    if (sorted)
+      set_order(one, own);
+    else
+      one.labels = std::move(own);
     change.lists.push_back(std::move(one));
-  }
+  });
   return change;
 }
 
-void Table::make_room(const Change& change) {
-  std::size_t longest = 0;
+void Table::make_room(const Change& change, int threads) {
+  std::size_t longest = 0, rows = 0;
   homes_by_row();
   for (const ListChange& one : change.lists) {
     labels_.make_room(one.list, one.before, one.after);
     homes_.make_room(one.list, one.before, one.after);
     vectors_.make_room(one.list, one.before, one.after);
     longest = std::max(longest, one.order.size());
+    rows += std::max(one.before, one.after);
   }
-  moved_.resize(longest);
-  one_item_.resize(std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()}));
+  const std::size_t useful = std::min(change.lists.size(), rows * (code_size_ + vectors_.item_size()) / kBytesOfThread);
+  scratch_.resize(std::clamp<std::size_t>(useful, 1, static_cast<std::size_t>(std::max(threads, 1))));
+  for (Scratch& scratch : scratch_) {
+    scratch.moved.resize(longest);
+    scratch.one_item.resize(std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()}));
+  }
   if (ids_) ids_->make_room(change.fresh);
 }
 
-void Table::apply(Change& change, const Fresh& fresh) noexcept {
-  const auto follow = [this](const ListChange& one, std::byte* items, const std::byte* new_items, std::size_t size) {
-    move_items(one, items, new_items, size);
-    if (!one.order.empty()) reorder(one.order, items, size, moved_, one_item_.data());
+// Notes the ids that a list gains and loses, before its rows move.
+void Table::follow_ids(IdMap& map, const ListChange& change, const Fresh& fresh) noexcept {
+  const auto stored = numbers<std::int64_t>(places_[change.list].ids, change.before);
+  std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
+  const auto remove_until = [&](std::size_t stop) {
+    for (; kept < stop; ++kept) map.remove(stored[kept]);
   };
-  const auto follow_in = [&follow](Column& column, const ListChange& one, const std::byte* new_items) {
+  for (const Run& run : change.runs) {
+    if (run.fresh) {
+      for (const std::int64_t id : numbers<std::int64_t>(fresh.ids, run.source + run.count).subspan(run.source))
+        map.add(id, static_cast<std::int32_t>(change.list));
+    } else {
+      remove_until(run.source);
+      kept = run.source + run.count;
+    }
+  }
+  if (change.after < change.before) remove_until(change.before);
+}
+
+void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& scratch) noexcept {
+  const auto follow = [&](std::byte* items, const std::byte* new_items, std::size_t size) {
+    move_items(one, items, new_items, size);
+    if (!one.order.empty()) reorder(one.order, items, size, scratch.moved, scratch.one_item.data());
+  };
+  const auto follow_in = [&](Column& column, const std::byte* new_items) {
     if (column.item_size() == 0) return;
-    const std::size_t room = std::max(one.before, one.after);
-    follow(one, column.resize(one.list, room), new_items, column.item_size());
+    follow(column.resize(one.list, std::max(one.before, one.after)), new_items, column.item_size());
     column.resize(one.list, one.after);
   };
-  for (const ListChange& one : change.lists) {
-    const Place place = places_[one.list];
-    follow(one, place.codes, fresh.codes, code_size_);
-    follow(one, place.ids, fresh.ids, sizeof(std::int64_t));
-    follow_in(homes_, one, fresh.homes);
-    follow_in(vectors_, one, fresh.vectors);
-    // For rows appended to an unsorted list, these are only the new labels.
-    std::byte* labels = labels_.resize(one.list, one.after);
-    const std::size_t kept = one.after - one.labels.size();
-    copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),
-               one.labels.size() * sizeof(std::int32_t));
-    sizes_[one.list] = one.after;
-    if (one.after == 0) places_[one.list] = {};
+  const Place place = places_[one.list];
+  follow(place.codes, fresh.codes, code_size_);
+  follow(place.ids, fresh.ids, sizeof(std::int64_t));
+  follow_in(homes_, fresh.homes);
+  follow_in(vectors_, fresh.vectors);
+  // For rows appended to an unsorted list, these are only the new labels.
+  std::byte* labels = labels_.resize(one.list, one.after);
+  const std::size_t kept = one.after - one.labels.size();
+  copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),
+             one.labels.size() * sizeof(std::int32_t));
+  sizes_[one.list] = one.after;
+  if (one.after == 0) places_[one.list] = {};
+}
+
+void Table::apply(Change& change, const Fresh& fresh) noexcept {
+  if (removes_greatest(change)) greatest_id_.reset();
+  if (ids_) {
+    IdMap& map = *ids_;
+    for (const ListChange& one : change.lists) follow_ids(map, one, fresh);
   }
+  std::atomic<std::size_t> next{0};
+  const auto take_lists = [&](Scratch& scratch) {
+    for (std::size_t i = next++; i < change.lists.size(); i = next++) apply_to_list(change.lists[i], fresh, scratch);
+  };
+  std::vector<std::thread> helpers;
+  const auto start_helper = [&](Scratch& scratch) {
+    try {
+      helpers.emplace_back(take_lists, std::ref(scratch));
+      return true;
+    } catch (const std::exception&) {
+      return false;  // fewer helpers do
+    }
+  };
+  for (std::size_t t = 1; t < scratch_.size() && start_helper(scratch_[t]); ++t) continue;
+  take_lists(scratch_[0]);
+  for (std::thread& helper : helpers) helper.join();
   n_ = n_ + change.fresh - change.removed;
-  const auto ids = numbers<std::int64_t>(fresh.ids, change.fresh);
-  for (const std::int64_t id : ids) {
-    if (ids_) ids_->add(id);
-    if (greatest_id_) greatest_id_ = std::max(*greatest_id_, id);
-  }
-  if (change.removed > 0) ids_.reset();
+  if (greatest_id_)
+    for (const std::int64_t id : numbers<std::int64_t>(fresh.ids, change.fresh))
+      greatest_id_ = std::max(*greatest_id_, id);
 }
 
 }  // namespace cfe

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/id_set.h"
+#include "core/id_map.h"
 #include "core/rows.h"
 
 namespace cfe {
@@ -29,6 +29,9 @@ class Column {
   // Whether all lists are consecutive in `base()`.
   bool is_flat() const { return flat_; }
   const Shared& base() const { return base_; }
+
+  // Whether more than 1 of 8 lists have memory of their own.
+  bool is_scattered() const { return 8 * (lists_.size() - resting_) > lists_.size(); }
 
   // Places all lists in `base`, consecutively.
   void rest_on(Shared base, std::span<const std::size_t> sizes) noexcept;
@@ -143,34 +146,56 @@ class Table {
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
   // these hold product-quantizer codes.
   Rows rows(const RowsFormat& format);
-  // The rows of the only list, in runs sorted by label. Each run is a list.
-  Rows rows_in_runs(std::size_t d);
+  // The rows of the only list, in the order of storage, whatever their labels.
+  Rows unsorted_rows(std::size_t d);
   std::optional<References> references();
   // Returns the additional vectors, consecutively. Several threads may call this at once.
   Shared vectors();
 
+  // The largest stored id, or -1. Computed once, then kept up to date; O(n) again after it was removed.
+  std::int64_t greatest_id();
   // Index of the first of these ids that is stored, or -1.
   std::ptrdiff_t first_stored(std::span<const std::int64_t> ids);
+  // Returns the row of each id, or -1. Reads the ids of the lists that hold them. Several threads may call this at
+  // once.
+  std::vector<std::int64_t> rows_of(std::span<const std::int64_t> ids);
 
   // --- changes: the caller has exclusive access ---
 
   Change insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const;
-  // Appends rows to the only list. `sorted`: all rows are then sorted by label.
-  Change appending(std::span<const std::int32_t> labels, bool sorted) const;
-  Change removal(std::span<const std::uint8_t> removed) const;
-  Change relabelling(std::span<const std::int32_t> labels) const;
+  // Appends rows to the only list.
+  Change appending(std::span<const std::int32_t> labels) const;
+  // `rows` ascend strictly in both. `sorted`: the rows of each list are then sorted by label; else they stay where they
+  // are.
+  Change removal(std::span<const std::int64_t> rows) const;
+  Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const;
 
-  // Allocates the memory of a change. Rows stay the same, also if this throws.
-  void make_room(const Change& change);
+  // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this
+  // throws.
+  void make_room(const Change& change, int threads);
   // Call this before FAISS's lists may move.
   void forget_places() noexcept { located_ = false; }
   // Records the new addresses of lists that change and have room for all rows.
   void locate(const InvertedLists& lists, const Change& change);
-  // Moves rows in FAISS's lists and in this table.
+  // Moves rows in FAISS's lists and in this table. Works alone if there is no memory to start threads.
   void apply(Change& change, const Fresh& fresh) noexcept;
 
  private:
+  // Memory to reorder a list.
+  struct Scratch {
+    std::vector<bool> moved;
+    std::vector<std::byte> one_item;
+  };
+
+  std::span<const std::int32_t> labels_of(std::size_t list) const;
+  std::span<const std::int64_t> ids_of(std::size_t list) const;
   SharedLabels flat_labels();
+  bool removes_greatest(const Change& change) const;
+  IdMap& map_ids();
+  template <class Take>
+  void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;
+  void follow_ids(IdMap& map, const ListChange& change, const Fresh& fresh) noexcept;
+  void apply_to_list(const ListChange& change, const Fresh& fresh, Scratch& scratch) noexcept;
   void homes_by_row();
   void references_from_homes();
 
@@ -180,11 +205,11 @@ class Table {
   std::optional<References> references_;  // replaces homes_ between changes
   std::vector<Place> places_;
   std::atomic<bool> located_ = false;
+  bool checked_ = false;  // the initial labels
   std::optional<std::int64_t> greatest_id_;
-  std::optional<IdSet> ids_;
-  std::vector<bool> moved_;          // scratch for reordering a list
-  std::vector<std::byte> one_item_;  // scratch for one item
-  std::mutex mutex_;                 // guards data that readers derive
+  std::optional<IdMap> ids_;      // made when first needed
+  std::vector<Scratch> scratch_;  // of each thread
+  std::mutex mutex_;              // guards data that readers derive
 };
 
 }  // namespace cfe

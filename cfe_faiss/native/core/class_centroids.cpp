@@ -195,7 +195,6 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
 ClassCentroids ClassCentroids::with_changes(const Rows& rows, std::span<const std::int64_t> lists,
                                             double small_share) const {
   require(rows.d() == d_ && rows.nlist() == size(), "rows must be those of the lists, in one partition");
-  require(cluster_means_.empty(), "clusters of lists are made of all lists");
   ClassCentroids result = *this;
   result.changed_ = changed_.with(rows, lists, small_share);
   return result;
@@ -355,12 +354,15 @@ void ClassCentroids::bound_class(std::size_t place, std::size_t width, Scratch& 
   }
 }
 
-// Replaces the scores, or bounds, of changed lists. There are no clusters.
+// Replaces the scores, or bounds, of changed lists in the chosen clusters.
 void ClassCentroids::score_changed(std::span<const float> x, std::int32_t label, std::span<float> lower,
                                    std::span<float> upper, Scratch& scratch) const {
   changed_.score(x, label, scratch.wanted, scratch.changed);
   for (std::size_t c = 0; c < changed_.size(); ++c) {
-    const auto lane = static_cast<std::size_t>(lanes_[static_cast<std::size_t>(changed_[c])]);
+    const auto list = static_cast<std::size_t>(changed_[c]);
+    const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[list])];
+    if (offset == kFar) continue;
+    const auto lane = static_cast<std::size_t>(lanes_[list] + offset);
     lower[lane] = upper[lane] = scratch.changed[c];
   }
 }

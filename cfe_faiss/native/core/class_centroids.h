@@ -1,14 +1,9 @@
 // Coarse ranking: a query probes lists whose rows of other classes are near.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "core/aligned.h"
 #include "core/byte_means.h"
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 #include "core/rows.h"
 

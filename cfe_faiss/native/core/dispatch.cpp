@@ -1,5 +1,4 @@
 #include <cstdlib>
-#include <stdexcept>
 
 #include "core/kernels.h"
 

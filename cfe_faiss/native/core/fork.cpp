@@ -1,7 +1,6 @@
 #include "core/fork.h"
 
 #include <condition_variable>
-#include <cstddef>
 #include <mutex>
 #include <new>
 

@@ -2,20 +2,17 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
+
+#include "core/common.h"
 
 namespace cfe {
 
 // A section that a fork waits for, so that no child sees an unfinished change. Sections must be short and wait for
 // nothing but the GIL.
-class Unforked {
+class Unforked : Fixed {
  public:
   Unforked();
   ~Unforked();
-  Unforked(const Unforked&) = delete;
-  Unforked(Unforked&&) = delete;
-  Unforked& operator=(const Unforked&) = delete;
-  Unforked& operator=(Unforked&&) = delete;
 };
 
 // Waits for the end of all sections, and blocks new ones until the fork is over.

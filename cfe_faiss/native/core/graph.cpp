@@ -1,13 +1,15 @@
 #include "core/graph.h"
 
-#include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <stdexcept>
-#include <string>
+#include <ranges>
+#include <sstream>
+#include <type_traits>
+
+#include "core/common.h"
 
 namespace cfe {
 
@@ -17,42 +19,24 @@ constexpr std::size_t kMaxNodes = std::numeric_limits<std::int32_t>::max() - 1;
 constexpr std::int64_t kEntriesPerTask = 1 << 14;
 constexpr std::int64_t kMaxTasks = 1024;
 
-[[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
+void check_num_nodes(std::size_t nodes) {
+  if (nodes > kMaxNodes) refuse("graph must have at most ", kMaxNodes, " nodes, got ", nodes);
+}
 
 void check_offsets(std::span<const std::int64_t> indptr, std::size_t entries) {
   if (indptr.empty() || indptr.front() != 0 || indptr.back() != static_cast<std::int64_t>(entries))
-    refuse("indptr must run from 0 to " + std::to_string(entries) + ", the length of indices");
-  if (!std::is_sorted(indptr.begin(), indptr.end())) refuse("indptr must not decrease");
-  if (indptr.size() - 1 > kMaxNodes)
-    refuse("graph must have at most " + std::to_string(kMaxNodes) + " nodes, got " + std::to_string(indptr.size() - 1));
-}
-
-bool is_right(std::size_t v, std::span<const std::int32_t> row, std::int64_t n) {
-  std::int64_t before = -1;
-  for (const std::int64_t u : row) {
-    if (u <= before || u >= n || u == static_cast<std::int64_t>(v)) return false;
-    before = u;
-  }
-  return true;
-}
-
-std::string written(std::span<const std::int32_t> row) {
-  std::string text = "[";
-  for (const std::int32_t u : row) {
-    if (text.size() > 1) text += ' ';
-    text += std::to_string(u);
-  }
-  return text + "]";
+    refuse("indptr must run from 0 to ", entries, ", the length of indices");
+  require(std::is_sorted(indptr.begin(), indptr.end()), "indptr must not decrease");
+  check_num_nodes(indptr.size() - 1);
 }
 
 [[noreturn]] void refuse_neighbors(std::size_t v, std::span<const std::int32_t> row, std::size_t n) {
-  const auto [least, most] = std::minmax_element(row.begin(), row.end());
-  const std::string node = " for node " + std::to_string(v);
-  if (*least < 0 || *most >= static_cast<std::int64_t>(n))
-    refuse("indices must lie in 0.." + std::to_string(n - 1) + ", got " + std::to_string(*least) + ".." +
-           std::to_string(*most) + node);
-  refuse("indices must ascend within each node, without the node itself, got " +
-         written(row.first(std::min<std::size_t>(row.size(), 8))) + node);
+  const auto [least, most] = std::ranges::minmax(row);
+  if (least < 0 || most >= static_cast<std::int64_t>(n))
+    refuse("indices must lie in 0..", n - 1, ", got ", least, "..", most, " for node ", v);
+  std::ostringstream some;
+  for (std::size_t i = 0; i < std::min<std::size_t>(row.size(), 8); ++i) some << (i > 0 ? " " : "") << row[i];
+  refuse("indices must ascend within each node, without the node itself, got [", some.str(), "] for node ", v);
 }
 
 // A neighbour with the positive weight of an edge. Numbers sort by neighbour, then edges to the node first, then by
@@ -61,14 +45,19 @@ std::uint64_t packed(std::size_t neighbor, bool outgoing, float weight) {
   return static_cast<std::uint64_t>(neighbor) << 33 | static_cast<std::uint64_t>(outgoing) << 32 |
          std::bit_cast<std::uint32_t>(weight);
 }
+std::int32_t neighbor_of(std::int32_t edge) { return edge; }
 std::int32_t neighbor_of(std::uint64_t edge) { return static_cast<std::int32_t>(edge >> 33); }
 bool is_outgoing(std::uint64_t edge) { return (edge >> 32 & 1) != 0; }
 float weight_of(std::uint64_t edge) { return std::bit_cast<float>(static_cast<std::uint32_t>(edge)); }
 
 // Sorts the edges of a node and moves one per neighbour to the front; returns their number.
-std::size_t merge(std::span<std::uint64_t> edges) {
-  std::sort(edges.begin(), edges.end());
-  std::size_t merged = 0;
+std::int64_t merge_edges(std::span<std::int32_t> edges) {
+  std::ranges::sort(edges);
+  return std::ranges::unique(edges).begin() - edges.begin();
+}
+std::int64_t merge_edges(std::span<std::uint64_t> edges) {
+  std::ranges::sort(edges);
+  std::int64_t merged = 0;
   for (std::size_t first = 0; first < edges.size();) {
     const std::int32_t neighbor = neighbor_of(edges[first]);
     std::array<double, 2> sums{};
@@ -82,33 +71,19 @@ std::size_t merge(std::span<std::uint64_t> edges) {
 
 bool is_weight(float weight) { return weight > 0 && std::isfinite(weight); }
 
-// Writes the sums of the weights of node v. Returns whether all weights are positive and finite.
-bool sum_of_node(std::span<const float> weights, std::size_t v, SumsOfWeights& sums) {
-  if (!std::ranges::all_of(weights, is_weight)) return false;
-  for (const float weight : weights) sums.largest[v] = std::max(sums.largest[v], weight);
-  for (const float weight : weights) sums.totals[v] += static_cast<double>(weight / sums.largest[v]);
-  return true;
-}
-
 void check_number(std::span<const float> weights, std::size_t edges) {
-  if (weights.size() != edges)
-    refuse("weights must have length " + std::to_string(edges) + ", got " + std::to_string(weights.size()));
-}
-
-[[noreturn]] void refuse_weights(std::size_t v) {
-  refuse("weights must be positive and finite, which those for node " + std::to_string(v) + " are not");
+  if (weights.size() != edges) refuse("weights must have length ", edges, ", got ", weights.size());
 }
 
 // Calls `visit` with the ends and the number of each edge that is no loop.
 template <class Visit>
 void for_each_edge(const Matrix<const std::int64_t>& edges, std::size_t num_nodes, const Visit& visit) {
-  if (edges.rows != 2) refuse("edges must have shape (2, m), got " + std::to_string(edges.rows) + " rows");
+  if (edges.rows != 2) refuse("edges must have shape (2, m), got ", edges.rows, " rows");
   const std::span<const std::int64_t> sources = edges[0], targets = edges[1];
   for (std::size_t e = 0; e < edges.columns; ++e) {
     const auto source = static_cast<std::size_t>(sources[e]), target = static_cast<std::size_t>(targets[e]);
     if (source >= num_nodes || target >= num_nodes)
-      refuse("edges must lie in 0.." + std::to_string(num_nodes - 1) + ", got " + std::to_string(sources[e]) + " to " +
-             std::to_string(targets[e]));
+      refuse("edges must lie in 0..", num_nodes - 1, ", got ", sources[e], " to ", targets[e]);
     if (source != target) visit(source, target, e);
   }
 }
@@ -123,15 +98,8 @@ std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr) {
   std::size_t first = 0;
   for (std::int64_t task = 1; task <= tasks; ++task) {
     const auto wanted = static_cast<std::int64_t>(static_cast<double>(work) * static_cast<double>(task) / tasks);
-    std::size_t low = first, high = n;  // the first row with at least this work before it
-    while (low < high) {
-      const std::size_t middle = (low + high) / 2;
-      if (indptr[middle] - indptr[0] + static_cast<std::int64_t>(middle) < wanted)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    const std::size_t stop = task == tasks ? n : low;
+    const auto is_before = [&](std::size_t v) { return indptr[v] - indptr[0] + static_cast<std::int64_t>(v) < wanted; };
+    const std::size_t stop = task == tasks ? n : *std::ranges::partition_point(std::views::iota(first, n), is_before);
     if (stop > first) ranges.push_back({first, stop});
     first = stop;
   }
@@ -144,65 +112,58 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts) {
   return starts;
 }
 
-void check_neighbors(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::size_t first,
-                     std::size_t num_nodes) {
-  check_offsets(indptr, indices.size());
-  if (first > num_nodes || indptr.size() - 1 > num_nodes - first)
-    refuse("nodes must lie in 0.." + std::to_string(num_nodes - 1));
-  for (std::size_t i = 0; i + 1 < indptr.size(); ++i) {
-    const auto row = indices.subspan(indptr[i], indptr[i + 1] - indptr[i]);
-    if (!is_right(first + i, row, static_cast<std::int64_t>(num_nodes))) refuse_neighbors(first + i, row, num_nodes);
-  }
-}
-
-SumsOfWeights sums_of_weights(std::span<const std::int64_t> indptr, std::span<const float> weights, std::size_t first) {
-  check_number(weights, static_cast<std::size_t>(indptr.back()));
-  const std::size_t count = indptr.size() - 1;
-  SumsOfWeights sums{std::vector<float>(count), std::vector<double>(count)};
-  for (std::size_t i = 0; i < count; ++i)
-    if (!sum_of_node(weights.subspan(indptr[i], indptr[i + 1] - indptr[i]), i, sums)) refuse_weights(first + i);
-  return sums;
-}
-
 CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
-                   std::span<const float> weights, int threads, const Watch& watch)
-    : indptr_(indptr), indices_(indices), weights_(weights) {
+                   std::span<const float> weights, std::size_t first, std::size_t all_nodes, int threads,
+                   const Watch& watch) {
   check_offsets(indptr, indices.size());
+  const std::size_t count = indptr.size() - 1;
+  if (first > all_nodes || count > all_nodes - first) refuse("nodes must lie in 0..", all_nodes - 1);
   if (!weights.empty()) {
     check_number(weights, indices.size());
-    sums_ = {std::vector<float>(num_nodes()), std::vector<double>(num_nodes())};
+    largest_.resize(count);
+    totals_.resize(count);
   }
-  const std::vector<Range> ranges = balanced_ranges(indptr);
-  std::vector<std::size_t> wrong(ranges.size(), num_nodes());  // the first wrong node of each range
-  const auto check = [&](std::size_t task) {
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-      if (!is_right(v, neighbors(v), static_cast<std::int64_t>(num_nodes())) || !sum_weights(v)) {
-        wrong[task] = v;
-        return;
-      }
-  };
-  parallel_for(ranges.size(), threads, check, watch);
-  for (const std::size_t v : wrong)
-    if (v < num_nodes()) {
-      if (!is_right(v, neighbors(v), static_cast<std::int64_t>(num_nodes())))
-        refuse_neighbors(v, neighbors(v), num_nodes());
-      refuse_weights(v);
+  nodes_ = {indptr, indices, weights, largest_, totals_};
+  std::atomic<std::size_t> wrong{count};  // the first node that is wrong
+  const auto check = [&](std::size_t v) {
+    if (v > wrong.load(std::memory_order_relaxed) || (is_right(v, first + v, all_nodes) && sum_weights(v))) return;
+    for (std::size_t before = wrong; v < before && !wrong.compare_exchange_weak(before, v);) {
     }
+  };
+  for_each_node(indptr, threads, check, watch);
+  if (wrong == count) return;
+  if (!is_right(wrong, first + wrong, all_nodes)) refuse_neighbors(first + wrong, neighbors(wrong), all_nodes);
+  refuse("weights must be positive and finite, which those for node ", first + wrong, " are not");
+}
+
+// Whether the neighbours of node v, whose number in the graph is given, are valid.
+bool CsrGraph::is_right(std::size_t v, std::size_t number, std::size_t all_nodes) const {
+  std::int64_t before = -1;
+  for (const std::int32_t u : neighbors(v)) {
+    if (u <= before || u >= static_cast<std::int64_t>(all_nodes) || u == static_cast<std::int64_t>(number))
+      return false;
+    before = u;
+  }
+  return true;
 }
 
 bool CsrGraph::sum_weights(std::size_t v) {
-  return weights_.empty() || sum_of_node(weights_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]), v, sums_);
+  if (nodes_.weights.empty()) return true;
+  const auto weights = nodes_.weights.subspan(nodes_.first(v), nodes_.stop(v) - nodes_.first(v));
+  if (!std::ranges::all_of(weights, is_weight)) return false;
+  for (const float weight : weights) largest_[v] = std::max(largest_[v], weight);
+  for (const float weight : weights) totals_[v] += static_cast<double>(weight / largest_[v]);
+  return true;
 }
 
 GraphBuilder::GraphBuilder(std::size_t num_nodes, bool directed, bool weighted)
     : num_nodes_(num_nodes), directed_(directed), weighted_(weighted) {
-  if (num_nodes > kMaxNodes)
-    refuse("graph must have at most " + std::to_string(kMaxNodes) + " nodes, got " + std::to_string(num_nodes));
+  check_num_nodes(num_nodes);
   counts_.resize(num_nodes);
 }
 
 void GraphBuilder::count(const Matrix<const std::int64_t>& edges) {
-  if (!starts_.empty()) refuse("edges must be counted before any are placed");
+  require(starts_.empty(), "edges must be counted before any are placed");
   for_each_edge(edges, num_nodes_, [this](std::size_t source, std::size_t target, std::size_t) {
     ++counts_[target];
     if (!directed_) ++counts_[source];
@@ -222,23 +183,15 @@ void GraphBuilder::start_placing() {
     placed_.resize(static_cast<std::size_t>(starts_.back()));
 }
 
-void GraphBuilder::check_weights(std::span<const float> weights, std::size_t edges) const {
-  check_number(weights, weighted_ ? edges : 0);
-  for (const float weight : weights)
-    if (!is_weight(weight)) refuse("weights must be positive and finite, got " + std::to_string(weight));
-}
-
-std::int64_t GraphBuilder::place_of_next(std::size_t v) {
-  if (cursor_[v] == starts_[v + 1]) refuse("edges to be placed must be those that were counted");
-  return cursor_[v]++;
-}
-
 void GraphBuilder::place(const Matrix<const std::int64_t>& edges, std::span<const float> weights) {
-  check_weights(weights, edges.columns);
+  check_number(weights, weighted_ ? edges.columns : 0);
+  for (const float weight : weights)
+    if (!is_weight(weight)) refuse("weights must be positive and finite, got ", weight);
   if (starts_.empty()) start_placing();
   for_each_edge(edges, num_nodes_, [&](std::size_t source, std::size_t target, std::size_t e) {
     const auto add = [&](std::size_t v, std::size_t neighbor, bool outgoing) {
-      const std::int64_t at = place_of_next(v);
+      require(cursor_[v] < starts_[v + 1], "edges to be placed must be those that were counted");
+      const std::int64_t at = cursor_[v]++;
       if (weighted_)
         placed_weighted_[at] = packed(neighbor, outgoing, weights[e]);
       else
@@ -251,59 +204,37 @@ void GraphBuilder::place(const Matrix<const std::int64_t>& edges, std::span<cons
 
 GraphBuilder::Csr GraphBuilder::finish(int threads, const Watch& watch) {
   if (starts_.empty()) start_placing();
-  if (!std::equal(cursor_.begin(), cursor_.end(), starts_.begin() + 1))
-    refuse("all edges that were counted must be placed");
-  Csr csr = weighted_ ? gather_weighted(threads, watch) : gather(threads, watch);
+  require(std::equal(cursor_.begin(), cursor_.end(), starts_.begin() + 1),
+          "all edges that were counted must be placed");
+  Csr csr = weighted_ ? merge(placed_weighted_, threads, watch) : merge(placed_, threads, watch);
   *this = GraphBuilder(0, directed_, weighted_);
   return csr;
 }
 
-GraphBuilder::Csr GraphBuilder::gather(int threads, const Watch& watch) {
-  const std::vector<Range> ranges = balanced_ranges(starts_);
-  const auto sort_and_merge = [&](std::size_t task) {
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v) {
-      const auto begin = placed_.begin() + starts_[v], end = placed_.begin() + starts_[v + 1];
-      std::sort(begin, end);
-      counts_[v] = std::unique(begin, end) - begin;
+template <class Edge>
+GraphBuilder::Csr GraphBuilder::merge(std::vector<Edge>& placed, int threads, const Watch& watch) {
+  constexpr bool kWeighted = std::is_same_v<Edge, std::uint64_t>;
+  const auto merge_node = [&](std::size_t v) {
+    counts_[v] = merge_edges(std::span(placed).subspan(starts_[v], starts_[v + 1] - starts_[v]));
+  };
+  for_each_node(starts_, threads, merge_node, watch);
+  Csr csr{offsets(counts_), {}, {}};
+  if constexpr (!kWeighted) {
+    if (csr.indptr.back() == starts_.back()) {
+      csr.indices = std::move(placed);
+      return csr;
+    }
+  }
+  csr.indices.resize(static_cast<std::size_t>(csr.indptr.back()));
+  csr.weights.resize(kWeighted ? csr.indices.size() : 0);
+  const auto copy_node = [&](std::size_t v) {
+    for (std::int64_t i = 0; i < counts_[v]; ++i) {
+      const Edge edge = placed[starts_[v] + i];
+      csr.indices[csr.indptr[v] + i] = neighbor_of(edge);
+      if constexpr (kWeighted) csr.weights[csr.indptr[v] + i] = weight_of(edge);
     }
   };
-  parallel_for(ranges.size(), threads, sort_and_merge, watch);
-  Csr csr{offsets(counts_), {}, {}};
-  if (csr.indptr.back() == starts_.back()) {
-    csr.indices = std::move(placed_);
-  } else {
-    csr.indices.resize(static_cast<std::size_t>(csr.indptr.back()));
-    const auto copy = [&](std::size_t task) {
-      for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-        std::copy_n(placed_.begin() + starts_[v], counts_[v], csr.indices.begin() + csr.indptr[v]);
-    };
-    parallel_for(ranges.size(), threads, copy, watch);
-  }
-  return csr;
-}
-
-GraphBuilder::Csr GraphBuilder::gather_weighted(int threads, const Watch& watch) {
-  const std::vector<Range> ranges = balanced_ranges(starts_);
-  const auto edges_of = [&](std::size_t v) {
-    return std::span(placed_weighted_).subspan(starts_[v], starts_[v + 1] - starts_[v]);
-  };
-  const auto sort_and_merge = [&](std::size_t task) {
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-      counts_[v] = static_cast<std::int64_t>(merge(edges_of(v)));
-  };
-  parallel_for(ranges.size(), threads, sort_and_merge, watch);
-  Csr csr{offsets(counts_), {}, {}};
-  csr.indices.resize(static_cast<std::size_t>(csr.indptr.back()));
-  csr.weights.resize(csr.indices.size());
-  const auto unpack = [&](std::size_t task) {
-    for (std::size_t v = ranges[task].first; v < ranges[task].stop; ++v)
-      for (std::int64_t i = 0; i < counts_[v]; ++i) {
-        const std::uint64_t edge = placed_weighted_[starts_[v] + i];
-        csr.indices[csr.indptr[v] + i] = neighbor_of(edge);
-        csr.weights[csr.indptr[v] + i] = weight_of(edge);
-      }
-  };
-  parallel_for(ranges.size(), threads, unpack, watch);
+  for_each_node(starts_, threads, copy_node, watch);
   return csr;
 }
 

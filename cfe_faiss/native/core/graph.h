@@ -1,12 +1,7 @@
 // Graphs in compressed sparse rows (CSR): checks, and construction from edges.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 
 namespace cfe {
@@ -22,48 +17,61 @@ std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr);
 // Offsets of rows, if row i has counts[i] entries.
 std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts);
 
-// Throws std::invalid_argument unless the neighbours of the nodes first, first + 1, ... are valid for a CsrGraph.
-void check_neighbors(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::size_t first,
-                     std::size_t num_nodes);
+// Calls `task` once for each row of a CSR matrix, in tasks of about equal work.
+template <class Task>
+void for_each_node(std::span<const std::int64_t> indptr, int threads, const Task& task, const Watch& watch) {
+  const std::vector<Range> ranges = balanced_ranges(indptr);
+  const auto some = [&](std::size_t number) {
+    for (std::size_t v = ranges[number].first; v < ranges[number].stop; ++v) task(v);
+  };
+  parallel_for(ranges.size(), threads, some, watch);
+}
 
-// For each of some nodes, the largest weight, and the sum of all weights divided by it.
-struct SumsOfWeights {
-  std::vector<float> largest;
-  std::vector<double> totals;
+// Consecutive nodes of a graph, numbered from 0 on: the neighbours of v are indices[first(v)] to indices[stop(v) - 1].
+// Without weights the last three are empty.
+struct Nodes {
+  std::span<const std::int64_t> indptr;
+  std::span<const std::int32_t> indices;
+  std::span<const float> weights;  // of each neighbour
+  std::span<const float> largest;  // of each node, the largest weight
+  std::span<const double> totals;  // of each node, the sum of all weights divided by the largest
+
+  std::size_t size() const { return indptr.size() - 1; }
+  CFE_INLINE std::size_t first(std::size_t v) const { return static_cast<std::size_t>(indptr[v]); }
+  CFE_INLINE std::size_t stop(std::size_t v) const { return static_cast<std::size_t>(indptr[v + 1]); }
+  Nodes part(std::size_t begin, std::size_t end) const {
+    const auto cut = [&](auto values) { return values.empty() ? values : values.subspan(begin, end - begin); };
+    return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals)};
+  }
 };
 
-// The sums for nodes first, first + 1, ...: node first + i has weights[indptr[i]] to weights[indptr[i + 1] - 1]. Throws
-// std::invalid_argument if a weight is not positive and finite, or their number is not indptr.back().
-SumsOfWeights sums_of_weights(std::span<const std::int64_t> indptr, std::span<const float> weights, std::size_t first);
-
-// A checked view of a graph's arrays: the neighbours of v are indices[indptr[v]] to indices[indptr[v + 1] - 1],
-// ascending, without v, all below the number of nodes. `weights`, one per neighbour or none, are positive and finite.
-// The arrays must outlive the view, unchanged.
-class CsrGraph {
+// The checked arrays of a graph, or of some of its nodes: neighbours ascend, without the node itself, all below the
+// number of nodes. `weights`, one per neighbour or none, are positive and finite. The arrays must outlive the graph,
+// unchanged.
+class CsrGraph : Fixed {
  public:
   // Throws std::invalid_argument if the arrays do not describe a graph.
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
-           int threads, const Watch& watch);
+           int threads, const Watch& watch)
+      : CsrGraph(indptr, indices, weights, 0, indptr.size() - 1, threads, watch) {}
+  // Nodes first, first + 1, ... of a graph with `all_nodes`.
+  CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
+           std::size_t first, std::size_t all_nodes, int threads, const Watch& watch);
 
-  std::size_t num_nodes() const { return indptr_.size() - 1; }
-  std::size_t num_edges() const { return indices_.size(); }
-  std::span<const std::int64_t> indptr() const { return indptr_; }
-  std::span<const std::int32_t> indices() const { return indices_; }
+  const Nodes& nodes() const { return nodes_; }
+  std::size_t num_nodes() const { return nodes_.size(); }
+  std::size_t num_edges() const { return nodes_.indices.size(); }
   std::span<const std::int32_t> neighbors(std::size_t v) const {
-    return indices_.subspan(indptr_[v], indptr_[v + 1] - indptr_[v]);
+    return nodes_.indices.subspan(nodes_.first(v), nodes_.stop(v) - nodes_.first(v));
   }
-  std::span<const float> weights() const { return weights_; }
-  // See SumsOfWeights; empty without weights.
-  std::span<const float> largest() const { return sums_.largest; }
-  std::span<const double> totals() const { return sums_.totals; }
 
  private:
+  bool is_right(std::size_t v, std::size_t number, std::size_t all_nodes) const;
   bool sum_weights(std::size_t v);  // false if a weight is not positive and finite
 
-  std::span<const std::int64_t> indptr_;
-  std::span<const std::int32_t> indices_;
-  std::span<const float> weights_;
-  SumsOfWeights sums_;
+  std::vector<float> largest_;
+  std::vector<double> totals_;
+  Nodes nodes_;
 };
 
 // Makes a graph from blocks of edges: all are counted, then placed, then sorted and merged. Weights of repeated edges
@@ -94,16 +102,14 @@ class GraphBuilder {
 
  private:
   void start_placing();
-  void check_weights(std::span<const float> weights, std::size_t edges) const;
-  std::int64_t place_of_next(std::size_t v);
-  Csr gather(int threads, const Watch& watch);
-  Csr gather_weighted(int threads, const Watch& watch);
+  template <class Edge>
+  Csr merge(std::vector<Edge>& placed, int threads, const Watch& watch);
 
   std::size_t num_nodes_;
   bool directed_, weighted_;
   std::vector<std::int64_t> counts_, starts_, cursor_;  // cursor: index of the next neighbour of each node
   std::vector<std::int32_t> placed_;
-  std::vector<std::uint64_t> placed_weighted_;  // neighbour, direction and bits of the weight, from the highest bit
+  std::vector<std::uint64_t> placed_weighted_;  // see `packed`
 };
 
 }  // namespace cfe

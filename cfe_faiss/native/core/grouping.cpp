@@ -1,9 +1,7 @@
 #include "core/grouping.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/common.h"
@@ -117,24 +115,20 @@ void halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, 
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
              const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch) {
   assert(arranged.rows == order.size() && means.rows + 1 == starts.size());
-  const std::size_t groups = means.rows;
-  parallel_for((groups + kGroupsOfTask - 1) / kGroupsOfTask, threads,
-               [&](std::size_t task) {
-                 for (std::size_t g = task * kGroupsOfTask; g < std::min(groups, (task + 1) * kGroupsOfTask); ++g) {
-                   const std::span<float> mean = means[g];
-                   std::fill(mean.begin(), mean.end(), 0.0f);
-                   for (auto r = static_cast<std::size_t>(starts[g]); r < static_cast<std::size_t>(starts[g + 1]);
-                        ++r) {
-                     const auto x = X[static_cast<std::size_t>(order[r])];
-                     std::copy(x.begin(), x.end(), arranged[r].begin());
-                     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += x[i];
-                   }
-                   const auto norm = static_cast<float>(kernels().norm(mean));
-                   if (norm > 0)
-                     for (float& value : mean) value /= norm;
-                 }
-               },
-               watch);
+  const auto arrange_group = [&](std::size_t g) {
+    const std::span<float> mean = means[g];
+    std::ranges::fill(mean, 0.0f);
+    for (auto r = static_cast<std::size_t>(starts[g]); r < static_cast<std::size_t>(starts[g + 1]); ++r) {
+      const auto x = X[static_cast<std::size_t>(order[r])];
+      std::ranges::copy(x, arranged[r].begin());
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += x[i];
+    }
+    divide_by_norm(mean, static_cast<float>(kernels().norm(mean)));
+  };
+  const auto arrange_some = [&](std::size_t first, std::size_t stop) {
+    for (std::size_t g = first; g < stop; ++g) arrange_group(g);
+  };
+  parallel_runs(means.rows, kGroupsOfTask, threads, arrange_some, watch);
 }
 
 }  // namespace cfe

@@ -1,12 +1,7 @@
 // Small groups of near queries.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 
 namespace cfe {

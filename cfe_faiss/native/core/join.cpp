@@ -1,8 +1,7 @@
 #include "core/join.h"
 
-#include <algorithm>
+#include <bit>
 #include <numeric>
-#include <stdexcept>
 
 #include "core/common.h"
 #include "core/kernels.h"
@@ -25,8 +24,8 @@ void JoinTree::check() const {
   const std::size_t n = labels.size();
   require(starts.size() > 1 && starts.front() == 0 && starts.back() == static_cast<std::int64_t>(n),
           "starts must run from 0 to the number of labels");
-  require(std::is_sorted(starts.begin(), starts.end()), "starts must ascend");
-  require((blocks() & (blocks() - 1)) == 0, "the number of blocks must be a power of two");
+  require(std::ranges::is_sorted(starts), "starts must ascend");
+  require(std::has_single_bit(blocks()), "the number of blocks must be a power of two");
   const std::size_t nodes = 2 * blocks() - 1;
   require(coarse.rows == n && coarse.columns == kSketch, "coarse must have the shape (n, 16)");
   require(fine.rows == n, "fine must have a row for each label");
@@ -47,10 +46,9 @@ BlockJoin::BlockJoin(const JoinTree& tree, std::size_t block, const JoinTree& ot
   require(tree.fine.columns == others.fine.columns, "both trees must have sketches of one length");
   near_[0].resize(static_cast<std::size_t>(tree.starts[block + 1] - tree.starts[block]));
   std::iota(near_[0].begin(), near_[0].end(), tree.starts[block]);
-  const std::size_t padded = (leaf_room_ + kSketch - 1) / kSketch * kSketch;
   close_.resize(leaf_room_);
-  scores_.resize(padded);
-  columns_.resize(kSketch * padded);  // stale columns can only cause further tests
+  scores_.resize(padded(leaf_room_));
+  columns_.resize(kSketch * scores_.size());  // stale columns can only cause further tests
 }
 
 bool BlockJoin::excludes(std::size_t node, double distance) const {

@@ -1,12 +1,7 @@
 // The similarity join (see cfe_faiss/search/join.py): a tree of boxes over sketches of 16 floats.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/rows_view.h"
 
 namespace cfe {

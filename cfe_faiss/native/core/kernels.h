@@ -11,7 +11,7 @@
 #include "core/byte_means.h"
 #include "core/centroids.h"
 #include "core/join.h"
-#include "core/kmeans_view.h"
+#include "core/kmeans.h"
 #include "core/matrix.h"
 #include "core/propagation.h"
 #include "core/scan.h"
@@ -37,16 +37,16 @@ struct Kernels {
   std::ptrdiff_t (*unit_rows)(const Matrix<const float>& X, const Matrix<float>& unit);
   double (*normalise)(std::span<float> row);
 
-  // propagation.h
-  void (*step)(const Nodes& nodes, double alpha, const Step& step, const Sums& sums);
-  void (*gather)(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
-  float (*finish)(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
+  // propagation.cpp
+  void (*step_nodes)(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
+                     const Sums& scratch);
+  StepOfNode (*step_of_node)(std::size_t d);
 
   // nearest_centroid.h
   void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
                             std::span<std::int32_t> nearest);
   void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
-                       const ListSums& to);
+                       const Matrix<float>& sums, std::span<float> weights);
 
   // dot_rows.h
   void (*dot_rows)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,

@@ -1,11 +1,10 @@
 #include "core/kmeans.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
+#include "core/common.h"
 #include "core/kernels.h"
 
 namespace cfe {
@@ -13,8 +12,7 @@ namespace cfe {
 namespace {
 
 constexpr std::size_t kVectorsOfTask = 512;
-constexpr double kWorthThreads =
-    1 << 22;  // multiplications: a thread is started and ended in as long as it takes for these
+constexpr double kWorthThreads = 1 << 22;  // multiplications that take as long as starting and ending a thread
 constexpr std::size_t kFewVectors = 4;  // for up to 4 vectors, packing the centroids takes longer than comparing them
 constexpr float kAside = 1.0f / 1024;   // how far apart the halves of a list are moved, as a share of each component
 
@@ -46,35 +44,35 @@ class Blocks {
   CentroidBlocks view_;
 };
 
-// The squared length in float32: sums of every fourth number, 16 numbers at a time from the last four to the first.
-float squared_length(std::span<const float> x) {
+// The norm in float32: sums of every fourth square, 16 numbers at a time from the last four to the first; see
+// kernels/normalise.h.
+float norm_of_mean(std::span<const float> x) {
   float sums[4] = {};
   std::size_t i = 0;
   for (; i + 16 <= x.size(); i += 16)
     for (std::size_t four = 16; four > 0; four -= 4)
       for (std::size_t lane = 0; lane < 4; ++lane) sums[lane] += x[i + four - 4 + lane] * x[i + four - 4 + lane];
   for (; i < x.size(); ++i) sums[i % 4] += x[i] * x[i];
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 // The normalised weighted mean of each list; of an empty one, one near that of a heavy list.
 void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<float>& centroids, int threads,
           const Watch& watch) {
   const std::size_t d = centroids.columns, lists = centroids.rows;
-  std::vector<float> weights(lists, 0.0f);
-  std::fill(centroids.data, centroids.data + centroids.size(), 0.0f);
-  const ListSums sums{d, {centroids.data, centroids.size()}, weights};
+  std::vector<float> weights(lists);
+  std::fill_n(centroids.data, centroids.size(), 0.0f);
   // Each list is added up by one thread, in the order of its vectors.
   const auto shares = static_cast<std::size_t>(std::max(1, worth(static_cast<double>(X.size()), threads)));
   parallel_for(
       shares, threads,
       [&](std::size_t share) {
-        kernels().add_weighted(X.data, of, lists * share / shares, lists * (share + 1) / shares, sums);
+        kernels().add_weighted(X.data, of, lists * share / shares, lists * (share + 1) / shares, centroids, weights);
       },
       watch);
   for (std::size_t empty = 0; empty < lists; ++empty) {
     if (weights[empty] != 0) continue;
-    const auto heaviest = static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
+    const auto heaviest = static_cast<std::size_t>(std::ranges::max_element(weights) - weights.begin());
     weights[empty] = weights[heaviest] = weights[heaviest] / 2;
     for (std::size_t i = 0; i < d; ++i) {
       const float whole = centroids[heaviest][i], aside = i % 2 ? -kAside : kAside;
@@ -82,10 +80,7 @@ void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<fl
       centroids[heaviest][i] = whole * (1 - aside);
     }
   }
-  for (std::size_t j = 0; j < lists; ++j) {
-    const float norm = std::sqrt(squared_length(centroids[j]));
-    for (float& value : centroids[j]) value /= norm > 0 ? norm : 1.0f;
-  }
+  for (std::size_t j = 0; j < lists; ++j) divide_by_norm(centroids[j], norm_of_mean(centroids[j]));
 }
 
 // The nearest centroid of a vector: products in float32 screen the centroids, similarities decide.
@@ -121,14 +116,11 @@ void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, 
   }
   const Blocks blocks(centroids);
   const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
-  parallel_for((X.rows + kVectorsOfTask - 1) / kVectorsOfTask, useful,
-               [&](std::size_t task) {
-                 const std::size_t first = task * kVectorsOfTask, number = std::min(kVectorsOfTask, X.rows - first);
-                 const auto own = similarities.empty() ? similarities : similarities.subspan(first, number);
-                 kernels().nearest_centroids(X.data + first * X.columns, blocks.view(), own,
-                                             nearest.subspan(first, number));
-               },
-               watch);
+  const auto assign_some = [&](std::size_t first, std::size_t stop) {
+    const auto own = similarities.empty() ? similarities : similarities.subspan(first, stop - first);
+    kernels().nearest_centroids(X[first].data(), blocks.view(), own, nearest.subspan(first, stop - first));
+  };
+  parallel_runs(X.rows, kVectorsOfTask, useful, assign_some, watch);
 }
 
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,

@@ -1,15 +1,24 @@
 // k-means on the unit sphere.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 
 namespace cfe {
+
+// For the kernels: centroids one after the other, (number, d), and in blocks of 16, dimension-major, (blocks, d, 16).
+struct CentroidBlocks {
+  std::size_t d, number;
+  std::span<const float> rows, blocks;
+  std::span<const float> start;  // initial value of the product of each lane, (blocks, 16): 0, or -inf for no centroid
+  float margin;                  // bounds how far a product in float32 is from the similarity
+};
+
+// The list of each vector, and its weight, both (n,).
+struct WeightedLists {
+  std::span<const std::int32_t> lists;
+  std::span<const float> weights;
+};
 
 // Writes which of the centroids, one at least, has the largest similarity with each unit vector, of equals the first;
 // and that similarity, (n,) or empty. The same for every number of threads and at every instruction set.

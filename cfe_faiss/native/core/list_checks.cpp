@@ -2,8 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <stdexcept>
-#include <utility>
 
 namespace cfe {
 

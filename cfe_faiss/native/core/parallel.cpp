@@ -1,12 +1,10 @@
 #include "core/parallel.h"
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 namespace cfe {
 

@@ -6,13 +6,8 @@
 // by the largest weight of v. Nothing overflows, and equal weights give the same bits as none.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
+#include "core/common.h"
 #include "core/graph.h"
-#include "core/matrix.h"
 #include "core/parallel.h"
 
 namespace cfe {
@@ -24,6 +19,8 @@ struct UnitRows {
   Matrix<const float> rows;
   std::size_t low;
   std::span<const float> lengths;
+
+  CFE_INLINE const float* row(std::size_t node) const { return rows.data + (node - low) * rows.columns; }
 };
 
 // The sums of one node, padded to a multiple of 16: of the current group, and of the groups before.
@@ -32,53 +29,10 @@ struct Sums {
   std::span<double> total;
 };
 
-// Neighbours of one node whose terms are added in one call: nodes[first] to nodes[stop - 1]. Later nodes may be
-// prefetched. `done` neighbours of the node came before. `weights` has one weight per node, or none; `largest` is the
-// node's largest weight.
-struct Neighbors {
-  std::span<const std::int32_t> nodes;
-  std::size_t first, stop, done;
-  std::span<const float> weights;
-  float largest;
-};
-
-// A node's new vector is keep * its unit row + share * the sum over its neighbours.
-struct Shares {
-  double keep, share;
-};
-
-// `total` is the number of a node's neighbours, or the sum of their weights divided by the largest one. Inlined, since
-// it is compiled for each instruction set.
-inline __attribute__((always_inline)) Shares shares_of(double alpha, float length, double total) {
-  return {alpha * static_cast<double>(length), (1.0 - alpha) / (total > 0 ? total : 1.0)};
-}
-
-// Output of a step for one node, in addition to its length.
-struct NewRow {
-  std::span<float> aggregate, unit;
-};
-
-// Input and output of a step.
-struct Step {
-  Matrix<const float> unit;
-  std::span<const float> lengths;
-  Matrix<float> aggregate, new_unit;  // sums of the vectors of all steps; the new unit rows
-  std::span<float> new_lengths;
-};
-
-// Some nodes of a graph, and its arrays; without weights the last three are empty.
-struct Nodes {
-  Range range;
-  std::span<const std::int64_t> indptr;
-  std::span<const std::int32_t> indices;
-  std::span<const float> weights, largest;
-  std::span<const double> totals;
-};
-
-// The sums of some nodes.
+// The sums of some nodes; zero at first.
 class SumsOfNodes {
  public:
-  SumsOfNodes(std::size_t nodes, std::size_t d);
+  SumsOfNodes(std::size_t nodes, std::size_t d) : width_(padded(d)), groups_(nodes * width_), totals_(nodes * width_) {}
 
   Sums operator[](std::size_t node) {
     return {std::span(groups_).subspan(node * width_, width_), std::span(totals_).subspan(node * width_, width_)};
@@ -90,26 +44,79 @@ class SumsOfNodes {
   std::vector<double> totals_;
 };
 
-// Lengths and outputs of some nodes.
-struct NewRows {
+// Neighbours of one node whose terms are added in one call: nodes[first] to nodes[stop - 1]. Later nodes may be
+// prefetched. `done` neighbours of the node came before. `weights` has one weight per node, or none; `largest` is the
+// node's largest weight.
+struct Neighbors {
+  std::span<const std::int32_t> nodes;
+  std::size_t first, stop, done;
+  std::span<const float> weights;
+  float largest;
+
+  CFE_INLINE std::size_t size() const { return stop - first; }
+  CFE_INLINE void skip(std::size_t number) { first += number, done += number; }
+};
+
+// Output of a step for one node, in addition to its length. The new vector is keep * the unit row + share * the sum
+// over neighbours.
+struct NewRow {
+  double keep, share;
+  std::span<float> aggregate, unit;
+};
+
+// A step of one node, or a part of it.
+struct NodeStep {
+  std::span<const float> own;  // the unit row
+  Neighbors neighbors;
+  Sums sums;         // over the neighbours before, and then over all
+  bool fresh;        // no neighbours came before, and none come later: `sums` is scratch memory
+  const NewRow* to;  // null if more neighbours come later
+};
+
+// Returns the length of the new vector.
+using StepOfNode = float (*)(const UnitRows& others, const NodeStep& node);
+
+// Lengths of the vectors of some nodes, the sums of their vectors of all steps, and the new rows.
+struct StepRows {
   std::span<const float> lengths;
   Matrix<float> aggregate, new_unit;
   std::span<float> new_lengths;
+
+  StepRows part(std::size_t first, std::size_t stop) const {
+    return {lengths.subspan(first, stop - first), aggregate.part(first, stop), new_unit.part(first, stop),
+            new_lengths.subspan(first, stop - first)};
+  }
 };
+
+// For the kernels, too: compiled for each instruction set.
+
+// The neighbours of a node with indices first .. stop - 1.
+CFE_INLINE Neighbors some_neighbors(const Nodes& nodes, std::size_t v, std::size_t first, std::size_t stop) {
+  return {.nodes = nodes.indices,
+          .first = first,
+          .stop = stop,
+          .done = first - nodes.first(v),
+          .weights = nodes.weights,
+          .largest = nodes.weights.empty() ? 1.0f : nodes.largest[v]};
+}
+
+CFE_INLINE NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows, std::size_t v) {
+  const double total = nodes.weights.empty() ? static_cast<double>(nodes.stop(v) - nodes.first(v)) : nodes.totals[v];
+  return {alpha * static_cast<double>(rows.lengths[v]), (1.0 - alpha) / (total > 0 ? total : 1.0), rows.aggregate[v],
+          rows.new_unit[v]};
+}
 
 // A step of some nodes that receives the rows of all nodes in blocks, one after the other. It gives the same bits as
 // one block.
 class BlockStep {
  public:
-  // `nodes` are numbered from 0 on, `indices` hold numbers of all nodes. The arrays must outlive the step.
-  BlockStep(const Nodes& nodes, std::size_t d);
+  // `own` has the nodes' own unit rows of length d. The arrays of `nodes` must outlive the step.
+  BlockStep(const Nodes& nodes, std::size_t d, std::vector<float> own);
 
-  // The nodes' own unit rows. Fill them before the first `gather`.
-  std::span<float> own() { return own_; }
   // Adds the neighbours in the next block. Throws std::invalid_argument if it is not the next one.
   void gather(const UnitRows& others, int threads, const Watch& watch);
   // Writes the rows. Throws std::invalid_argument if some neighbours have not been gathered.
-  void finish(double alpha, const NewRows& rows, int threads, const Watch& watch);
+  void finish(double alpha, const StepRows& rows, int threads, const Watch& watch);
 
  private:
   Nodes nodes_;
@@ -122,23 +129,21 @@ class BlockStep {
 class Propagation {
  public:
   // With `memory`, a step takes about that many bytes for blocks of the matrices, which may be in files; 0 means all in
-  // memory. The graph must outlive the propagation.
-  Propagation(const CsrGraph& graph, double alpha, std::size_t memory, int threads)
-      : graph_(graph), alpha_(alpha), memory_(memory), threads_(threads) {}
+  // memory.
+  Propagation(std::shared_ptr<const CsrGraph> graph, double alpha, std::size_t memory, int threads)
+      : graph_(std::move(graph)), alpha_(alpha), memory_(memory), threads_(threads) {}
 
-  const CsrGraph& graph() const { return graph_; }
-
-  // Takes a step of all nodes, with the same bits for any memory and number of threads. The watch gets the number of
-  // entries of the graph's indices read so far. Throws std::invalid_argument if the matrices do not fit the graph.
-  void step(const Step& step, const Watch& watch) const;
+  // Takes a step of all nodes from their unit rows, with the same bits for any memory and number of threads. The watch
+  // gets the number of entries of the graph's indices read so far. Throws std::invalid_argument if the matrices do not
+  // fit the graph.
+  void step(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
 
  private:
-  void check(const Step& step) const;
-  void step_in_memory(const Step& step, const Watch& watch) const;
-  void step_by_blocks(const Step& step, const Watch& watch) const;
-  Nodes nodes_of(std::size_t first, std::size_t count) const;
+  void check(const Matrix<const float>& unit, const StepRows& rows) const;
+  void step_in_memory(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
+  void step_by_blocks(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
 
-  const CsrGraph& graph_;
+  std::shared_ptr<const CsrGraph> graph_;
   double alpha_;
   std::size_t memory_;
   int threads_;

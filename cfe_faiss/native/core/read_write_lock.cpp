@@ -1,9 +1,7 @@
 #include "core/read_write_lock.h"
 
-#include <algorithm>
 #include <cassert>
 #include <new>
-#include <stdexcept>
 
 namespace cfe {
 
@@ -46,37 +44,28 @@ bool ReadWriteLock::open_to_writers() const {
   return writer_ == std::thread::id() && readers_.empty();
 }
 
-void ReadWriteLock::add_writer() {
+bool ReadWriteLock::add_writer() {
   writer_ = std::this_thread::get_id();
   ++writers_so_far_;
-}
-
-bool ReadWriteLock::try_read() {
-  const Guard held = guard();
-  if (!open_to_readers()) return false;
-  readers_.push_back(std::this_thread::get_id());
   return true;
 }
 
 bool ReadWriteLock::try_write() {
   const Guard held = guard();
-  if (!open_to_writers() || waiting_ > 0) return false;
-  add_writer();
-  return true;
+  return open_to_writers() && waiting_ == 0 && add_writer();
 }
 
 bool ReadWriteLock::read_within(Patience patience) {
   Guard held = guard();
-  if (!changed_.wait_for(held, patience, [this] { return open_to_readers(); })) return false;
+  const auto is_open = [this] { return open_to_readers(); };
+  if (!is_open() && !changed_.wait_for(held, patience, is_open)) return false;  // without asking for the time if open
   readers_.push_back(std::this_thread::get_id());
   return true;
 }
 
 bool ReadWriteLock::write_within(Patience patience) {
   Guard held = guard();
-  if (!changed_.wait_for(held, patience, [this] { return open_to_writers(); })) return false;
-  add_writer();
-  return true;
+  return changed_.wait_for(held, patience, [this] { return open_to_writers(); }) && add_writer();
 }
 
 void ReadWriteLock::announce() {

@@ -4,11 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "core/fork.h"
 
@@ -24,7 +21,7 @@ class ReadWriteLock {
   using Patience = std::chrono::milliseconds;
 
   // Enters at once, or returns false.
-  bool try_read();
+  bool try_read() { return read_within(Patience{0}); }
   bool try_write();
   // Enters within `patience`, or returns false. A waiting writer must have announced itself.
   bool read_within(Patience patience);
@@ -51,7 +48,7 @@ class ReadWriteLock {
   Guard guard();
   bool open_to_readers() const;
   bool open_to_writers() const;
-  void add_writer();
+  bool add_writer();
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -23,6 +23,16 @@ std::size_t row_size(Codec codec, std::size_t d) {
   throw std::invalid_argument("codec must be 0, 1 or 2");
 }
 
+ListLabels in_lists(SharedLabels labels, std::span<const std::int64_t> starts) {
+  require(!starts.empty() && starts.front() == 0 && starts.back() == static_cast<std::int64_t>(labels.labels.size()),
+          "starts must run from 0 to the number of labels");
+  require(std::is_sorted(starts.begin(), starts.end()), "starts must ascend");
+  ListLabels result;
+  for (const std::int64_t start : starts.first(starts.size() - 1)) result.lists.push_back(labels.labels.data() + start);
+  result.all = std::move(labels);
+  return result;
+}
+
 SharedLabels copy_of(std::span<const std::int32_t> labels) {
   const auto kept = std::make_shared<std::vector<std::int32_t>>(labels.begin(), labels.end());
   return {*kept, kept};
@@ -32,19 +42,29 @@ SharedLabels copy_of(std::span<const std::int32_t> labels) {
 
 Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
            std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size)
+           ListLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
     : d_(d),
       row_size_(cfe::row_size(codec, d)),
       pq_code_size_(pq_code_size),
       codec_(codec),
+      sorted_(sorted),
       levels_(levels.begin(), levels.end()),
       starts_(starts.begin(), starts.end()),
-      labels_(std::move(labels)) {
+      labels_(std::move(labels.lists)) {
   check(code_addresses, id_addresses, pq_code_addresses);
   for (const std::uint64_t address : code_addresses) codes_.push_back(reinterpret_cast<const std::uint8_t*>(address));
   for (const std::uint64_t address : id_addresses) ids_.push_back(reinterpret_cast<const std::int64_t*>(address));
   for (const std::uint64_t address : pq_code_addresses)
     pq_codes_.push_back(reinterpret_cast<const std::uint8_t*>(address));
+  all_labels_->given = std::move(labels.all);
+}
+
+Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
+           std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
+           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
+    : Rows(d, codec, levels, starts, code_addresses, id_addresses, in_lists(std::move(labels), starts),
+           pq_code_addresses, pq_code_size, sorted) {
+  check_labels();
 }
 
 Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
@@ -55,29 +75,42 @@ Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<
 
 void Rows::check(std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
                  std::span<const std::uint64_t> pq_code_addresses) const {
-  const auto n = static_cast<std::int64_t>(size());
   require(d_ > 0, "d must be at least 1");
-  const bool untrained = n == 0 && levels_.empty();
+  require(!starts_.empty(), "starts must run from 0 to the number of labels");
+  const bool untrained = size() == 0 && levels_.empty();
   require(untrained || levels_.size() == (codec_ == Codec::kSq8 ? 2 * d_ : 0),
           "levels must hold 2 * d numbers for 8-bit codes, else 0");
-  require(!starts_.empty() && starts_.front() == 0 && starts_.back() == n,
-          "starts must run from 0 to the number of labels");
-  require(std::is_sorted(starts_.begin(), starts_.end()), "starts must ascend");
-  require(code_addresses.size() == nlist() && id_addresses.size() == nlist(), "each list must have codes and ids");
+  require(code_addresses.size() == nlist() && id_addresses.size() == nlist() && labels_.size() == nlist(),
+          "each list must have codes and ids");
   require(pq_code_addresses.size() == (pq_code_size_ > 0 ? nlist() : 0),
           "each list must have product-quantizer codes, or none");
-  const auto labels = labels_.labels;
-  std::size_t descents = 0, between_lists = 0;
-  for (std::size_t row = 1; row < labels.size(); ++row) descents += labels[row] < labels[row - 1];
   for (std::size_t list = 0; list < nlist(); ++list) {
-    const std::int64_t first = starts_[list];
-    if (first == starts_[list + 1]) continue;
+    if (size_of(list) == 0) continue;
     require(code_addresses[list] != 0 && id_addresses[list] != 0, "a list with rows must have memory");
     require(pq_code_size_ == 0 || pq_code_addresses[list] != 0, "a list with rows must have memory");
-    require(labels[first] >= kUnknown, "labels must be at least -1");
-    between_lists += first > 0 && labels[first] < labels[first - 1];
   }
-  require(descents == between_lists, "labels must ascend in each list");
+}
+
+void Rows::check_labels() const {
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    const auto own = labels_of(list);
+    require(own.empty() || own.front() >= kUnknown, "labels must be at least -1");
+    require(!sorted_ || std::is_sorted(own.begin(), own.end()), "labels must ascend in each list");
+  }
+}
+
+std::span<const std::int32_t> Rows::labels() const {
+  if (all_labels_->given.owner != nullptr) return all_labels_->given.labels;
+  const std::vector<std::int32_t>* copied = all_labels_->copied.load();
+  if (copied != nullptr) return *copied;
+  auto own = std::make_unique<std::vector<std::int32_t>>();
+  own->reserve(size());
+  for (std::size_t list = 0; list < nlist(); ++list) {
+    const auto labels = labels_of(list);
+    own->insert(own->end(), labels.begin(), labels.end());
+  }
+  if (all_labels_->copied.compare_exchange_strong(copied, own.get())) copied = own.release();
+  return *copied;
 }
 
 void Rows::check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners) {
@@ -131,7 +164,8 @@ RowsView Rows::view() const {
           .codes = codes_.data(),
           .ids = ids_.data(),
           .pq_codes = pq_codes_.data(),
-          .labels = labels_.labels.data()};
+          .labels = labels_.data(),
+          .sorted = sorted_};
 }
 
 void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const {

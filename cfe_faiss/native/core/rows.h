@@ -1,7 +1,9 @@
-// The rows of an index in FAISS's memory: lists of codes and ids, each sorted by label, as one long sequence.
+// The rows of an index in FAISS's memory: lists of codes and ids, as one long sequence. Lists of inverted files are
+// sorted by label.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,15 +21,25 @@ struct SharedLabels {
   std::shared_ptr<const void> owner;
 };
 
+// Labels of the lists of a table, which ascend in each list, and of all rows if they are consecutive.
+struct ListLabels {
+  std::vector<const std::int32_t*> lists;
+  SharedLabels all;
+};
+
 // Row r is item r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. FAISS owns codes and ids: they are
 // valid while the index lives and until it changes.
 class Rows {
  public:
-  // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. Throws
-  // std::invalid_argument if the arguments do not fit each other.
+  // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. `sorted`: labels
+  // ascend within each list. Throws std::invalid_argument if the arguments do not fit each other.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, SharedLabels labels,
-       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0);
+       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0, bool sorted = true);
+  // The same, with labels in separate lists that the caller has checked. They are valid like the codes.
+  Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
+       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, ListLabels labels,
+       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0, bool sorted = true);
   // The same, with a copy of the labels.
   Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
        std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
@@ -35,17 +47,18 @@ class Rows {
        std::size_t pq_code_size = 0);
 
   std::size_t d() const { return d_; }
-  std::size_t size() const { return labels_.labels.size(); }
+  std::size_t size() const { return static_cast<std::size_t>(starts_.back()); }
   std::size_t nlist() const { return starts_.size() - 1; }
   Codec codec() const { return codec_; }
   std::size_t row_size() const { return row_size_; }  // bytes of a vector
   // For Codec::kSq8, the minimum and the range of each component, (2, d); else empty.
   std::span<const float> levels() const { return levels_; }
   std::span<const std::int64_t> starts() const { return starts_; }
-  std::span<const std::int32_t> labels() const { return labels_.labels; }
-  std::span<const std::int32_t> labels_of(std::size_t list) const {
-    return labels().subspan(starts_[list], starts_[list + 1] - starts_[list]);
-  }
+  // Labels of all rows. They are copied on the first call if the lists are separate, and stay valid with this object.
+  std::span<const std::int32_t> labels() const;
+  // Throws std::invalid_argument unless labels are valid and ascend in each list.
+  void check_labels() const;
+  std::span<const std::int32_t> labels_of(std::size_t list) const { return {labels_[list], size_of(list)}; }
   std::span<const std::int64_t> ids_of(std::size_t list) const {
     return {ids_[list], static_cast<std::size_t>(starts_[list + 1] - starts_[list])};
   }
@@ -88,6 +101,17 @@ class Rows {
   }
 
  private:
+  struct AllLabels {
+    AllLabels() = default;
+    ~AllLabels() { delete copied.load(); }
+    AllLabels(const AllLabels&) = delete;
+    AllLabels(AllLabels&&) = delete;
+    AllLabels& operator=(const AllLabels&) = delete;
+    AllLabels& operator=(AllLabels&&) = delete;
+    SharedLabels given;
+    std::atomic<const std::vector<std::int32_t>*> copied{nullptr};  // by the first of several threads
+  };
+
   void check(std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
              std::span<const std::uint64_t> pq_code_addresses) const;
   void check_both(std::size_t list) const;
@@ -103,11 +127,13 @@ class Rows {
 
   std::size_t d_, row_size_, pq_code_size_;
   Codec codec_;
+  bool sorted_;
   std::vector<float> levels_;
   std::vector<std::int64_t> starts_;
   std::vector<const std::uint8_t*> codes_, pq_codes_;
   std::vector<const std::int64_t*> ids_;
-  SharedLabels labels_;
+  std::vector<const std::int32_t*> labels_;  // of each list
+  std::shared_ptr<AllLabels> all_labels_ = std::make_shared<AllLabels>();
   std::vector<std::shared_ptr<const ListChecks>> parts_;
   std::vector<std::size_t> owners_;
 };

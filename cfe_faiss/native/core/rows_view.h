@@ -24,7 +24,8 @@ struct RowsView {
   const std::uint8_t* const* codes;     // of each list
   const std::int64_t* const* ids;       // of each list
   const std::uint8_t* const* pq_codes;  // of each list; null for rows without product-quantizer codes
-  const std::int32_t* labels;           // of each row, ascending within a list
+  const std::int32_t* const* labels;    // of each list
+  bool sorted = true;                   // whether labels ascend within a list
 
   // The list of a row: the last non-empty list that starts at or before it.
   CFE_INLINE std::size_t list_of(std::int64_t row) const {

@@ -3,12 +3,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <mutex>
-#include <span>
-#include <vector>
 
 #include "core/blocks.h"
 #include "core/class_centroids.h"

@@ -3,6 +3,7 @@
 
 #include "core/centroids.h"
 #include "kernels/codecs.h"
+#include "kernels/normalise.h"
 
 namespace cfe::CFE_LEVEL {
 
@@ -12,19 +13,14 @@ CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
   for (; i < d; ++i) total[i] += x[i];
 }
 
-CFE_INLINE void normalise(float* x, std::size_t d) {
-  const double norm = __builtin_sqrt(sum_of_products(x, x, d));
-  if (!(norm > 0)) return;
-  for (std::size_t i = 0; i < d; ++i) x[i] = static_cast<float>(x[i] / norm);
-}
-
 template <Codec codec>
 void list_centroids_of(const ListCentroids& of, float* x) {
   const RowsView& rows = of.lists.rows;
   const std::size_t d = rows.d;
-  const auto known = [&](std::int64_t row) CFE_LAMBDA { return rows.labels[row] != kUnknown; };
+  const auto known = [&](std::size_t home, std::size_t place)
+                         CFE_LAMBDA { return rows.labels[home][place] != kUnknown; };
   for_each_member(of.lists, of.list, known, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
-    const std::int32_t label = rows.labels[rows.starts[home] + static_cast<std::int64_t>(place)];
+    const std::int32_t label = rows.labels[home][place];
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     add_to(of.mean, x, d);
     for (std::size_t c = 0; c < of.labels.size(); ++c)
@@ -36,9 +32,9 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   for (std::size_t c = 0; c < of.labels.size(); ++c) {
     float* other = of.class_means[c];
     for (std::size_t i = 0; i < d; ++i) other[i] = of.mean[i] - other[i];
-    normalise(other, d);
+    divide_by_norm(other, d);
   }
-  normalise(of.mean, d);
+  divide_by_norm(of.mean, d);
 }
 
 // Writes the normalised mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.

@@ -133,16 +133,16 @@ CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const 
   if (list < rows.nlist) {
     const auto size = static_cast<std::size_t>(rows.starts[list + 1] - rows.starts[list]);
     for (std::size_t place = 0; place < size; ++place)
-      if (wants(rows.starts[list] + static_cast<std::int64_t>(place))) take(list, place);
+      if (wants(list, place)) take(list, place);
     return;
   }
   const std::size_t group = list - rows.nlist;
   std::size_t home = 0;
   for (std::int64_t r = lists.reference_starts[group]; r < lists.reference_starts[group + 1]; ++r) {
     const std::int64_t row = lists.references[r];
-    if (!wants(row)) continue;
     home = rows.list_of(row, home);
-    take(home, static_cast<std::size_t>(row - rows.starts[home]));
+    const auto place = static_cast<std::size_t>(row - rows.starts[home]);
+    if (wants(home, place)) take(home, place);
   }
 }
 

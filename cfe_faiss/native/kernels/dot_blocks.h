@@ -5,9 +5,7 @@
 // the sum of the first two plus that of the others, then the last dimensions one by one.
 #pragma once
 
-#include <span>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {

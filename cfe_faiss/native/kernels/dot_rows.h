@@ -3,9 +3,7 @@
 // numbers of the rows one by one.
 #pragma once
 
-#include <span>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "simd/load.h"
 
 namespace cfe::CFE_LEVEL {

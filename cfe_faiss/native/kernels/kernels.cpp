@@ -20,9 +20,9 @@ namespace cfe {
 
 namespace CFE_LEVEL {  // kernels/propagation.cpp: a separate file, as it takes long to compile
 
-void step(const Nodes& nodes, double alpha, const Step& step, const Sums& sums);
-void gather(const UnitRows& others, const Neighbors& neighbors, std::span<const float> own, const Sums& sums);
-float finish(std::span<const float> own, const Shares& shares, const Sums& sums, const NewRow& row);
+void step_nodes(const UnitRows& others, const Nodes& nodes, const Range& range, double alpha, const StepRows& rows,
+                const Sums& scratch);
+StepOfNode step_of_node(std::size_t d);
 
 }  // namespace CFE_LEVEL
 
@@ -40,9 +40,8 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,
-      .step = CFE_LEVEL::step,
-      .gather = CFE_LEVEL::gather,
-      .finish = CFE_LEVEL::finish,
+      .step_nodes = CFE_LEVEL::step_nodes,
+      .step_of_node = CFE_LEVEL::step_of_node,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,
       .dot_rows = CFE_LEVEL::dot_rows,

@@ -21,7 +21,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      const EligiblePlaces places = eligible_places(rows.labels + start, size, query.label);
+      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
           stop = places.stop[side];
@@ -33,8 +33,11 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     }
     for_each_member(
         lists, list,
-        [&](std::int64_t row)
-            CFE_LAMBDA { return rows.labels[row] != query.label && rows.labels[row] != kUnknown && query.allows(row); },
+        [&](std::size_t home, std::size_t place) CFE_LAMBDA {
+          const std::int32_t label = rows.labels[home][place];
+          return label != query.label && label != kUnknown &&
+                 query.allows(static_cast<std::size_t>(rows.starts[home]) + place);
+        },
         [&](std::size_t home, std::size_t place) CFE_LAMBDA { take(home, place, place + 1); });
   }
 }
@@ -56,16 +59,14 @@ struct RowScan {
     const std::size_t row_size = rows.row_size;
     for (std::size_t end; first < stop; first = end) {
       end = stop - first < kMostLanes ? stop : first + kMostLanes;
-      const std::int64_t row = rows.starts[list] + static_cast<std::int64_t>(first);
-      if (row < scan.first_row || row - scan.first_row >= static_cast<std::int64_t>(kMostLanes)) number_from(row);
-      auto lane = static_cast<std::int32_t>(row - scan.first_row);
+      std::int32_t lane = number(rows.starts[list] + static_cast<std::int64_t>(first));
       const std::uint8_t* code = rows.codes[list] + row_size * first;
       std::size_t left = end - first;
       while (left >= kScreened) {
         const std::size_t some = left < kLanes ? left / kScreened * kScreened : kLanes;
         const std::uint8_t* side_by_side[kLanes];
         for (std::size_t r = 0; r < kLanes; ++r) side_by_side[r] = code + r * row_size;
-        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), static_cast<int>(some));
+        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), static_cast<int>(some), own_of(some));
         left -= some, lane += static_cast<std::int32_t>(some), code += some * row_size;
       }
       for (; left > 0; --left, ++lane, code += row_size) {
@@ -74,28 +75,50 @@ struct RowScan {
       }
     }
   }
+
+  // Takes the eligible ones of consecutive rows of list 0, although all are read.
+  CFE_INLINE void add_eligible(std::size_t first, std::size_t stop, const bool* eligible) {
+    const RowsView& rows = scan.blocks.rows;
+    for (; first < stop; first += kLanes, eligible += kLanes) {
+      const std::size_t some = std::min<std::size_t>(kLanes, stop - first);
+      const std::uint8_t* side_by_side[kLanes];
+      Mask own = 0;
+      for (std::size_t r = 0; r < kLanes; ++r) {
+        side_by_side[r] = rows.codes[0] + rows.row_size * (first + std::min(r, some - 1));
+        own |= static_cast<Mask>(r < some && eligible[r]) << r;
+      }
+      const std::int32_t lane = number(static_cast<std::int64_t>(first));
+      compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), static_cast<int>(some), own);
+    }
+  }
+
   // Compares the rows that have been gathered.
   CFE_INLINE void finish() {
     if (gathered == 0) return;
     for (int r = gathered; r < kLanes; ++r) codes[r] = codes[0];
-    compare(codes, I32x16::load(lanes), gathered);
+    compare(codes, I32x16::load(lanes), gathered, own_of(static_cast<std::size_t>(gathered)));
     gathered = 0;
   }
 
  private:
+  CFE_INLINE static Mask own_of(std::size_t count) { return 0xFFFFu >> (kLanes - count); }
+  // Returns the lane of a row.
+  CFE_INLINE std::int32_t number(std::int64_t row) {
+    if (row < scan.first_row || row - scan.first_row >= static_cast<std::int64_t>(kMostLanes)) number_from(row);
+    return static_cast<std::int32_t>(row - scan.first_row);
+  }
   // Numbers the rows from another one on.
   CFE_OUTLINE void number_from(std::int64_t row) {
     finish();
     score_candidates(scan, 0);
     scan.first_row = row;
   }
-  // Compares the first `count` of 16 rows. NaN excludes nothing: a damaged row may hold anything.
-  CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, int count) const {
+  // Compares its own rows among the first `count` of 16. NaN excludes nothing: a damaged row may hold anything.
+  CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, int count, Mask own) const {
     Float4 four[kLanes / kScreened] = {};
     for (int r = 0; r < count; r += kScreened)
       four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
     const F32x16 sums = joined(four) + F32x16::all(offset);
-    const Mask own = 0xFFFFu >> (kLanes - count);
     const Mask sound = at_least(F32x16::all(kSound), absolute(sums));
     const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
     if (reach == 0) return;
@@ -106,13 +129,46 @@ struct RowScan {
   }
 };
 
+inline constexpr std::size_t kTested = 64;        // rows whose labels are tested together
+inline constexpr std::size_t kWorthReading = 4;   // all rows are read if one in so many is eligible
+inline constexpr std::size_t kInCache = 4 << 20;  // bytes of rows that a cache holds
+
+// Adds the eligible rows of the only list, whose labels may have any order. Beyond the cache, memory is read in one
+// stream rather than in many short ones.
+template <Codec codec>
+void add_unsorted(const RowsView& rows, const ListQuery& query, RowScan<codec>& scan) {
+  const auto n = static_cast<std::size_t>(rows.starts[1]);
+  const bool in_cache = n * rows.row_size <= kInCache;
+  for (std::size_t first = 0; first < n; first += kTested) {
+    const std::size_t stop = std::min(n, first + kTested);
+    bool eligible[kTested];
+    std::size_t places[kTested], count = 0;
+    for (std::size_t row = first; row < stop; ++row) {
+      const std::int32_t label = rows.labels[0][row];
+      eligible[row - first] = (label != query.label) & (label != kUnknown) & query.allows(row);
+      places[count] = row;
+      count += eligible[row - first];
+    }
+    if (count == stop - first)
+      scan.add(0, first, stop);
+    else if (!in_cache && count * kWorthReading >= stop - first)
+      scan.add_eligible(first, stop, eligible);
+    else
+      for (std::size_t i = 0; i < count; ++i) scan.add(0, places[i], places[i] + 1);
+  }
+}
+
 template <Codec codec>
 void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
   float* weights = scan.memory.block;
   const float offset = screening_weights<codec>(lists.rows, query.x, weights);
   RowScan<codec> rows{scan, weights, last_weights(weights, lists.rows.d), offset};
-  for_each_run(lists, query,
-               [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA { rows.add(list, first, stop); });
+  if (lists.rows.sorted)
+    for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
+      rows.add(list, first, stop);
+    });
+  else
+    add_unsorted(lists.rows, query, rows);
   rows.finish();
 }
 

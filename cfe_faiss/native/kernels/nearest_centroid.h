@@ -2,10 +2,7 @@
 // largest product, similarities decide.
 #pragma once
 
-#include <limits>
-#include <span>
-
-#include "core/kmeans_view.h"
+#include "core/kmeans.h"
 #include "kernels/similarity.h"
 
 namespace cfe::CFE_LEVEL {
@@ -26,20 +23,14 @@ CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std
   const std::size_t d = centroids.d;
   for (int p = 0; p < kParts; ++p) {
     FloatRegister sums[Q][B];
-    for (int b = 0; b < B; ++b) {
-      FloatRegister start;
-      std::memcpy(&start, centroids.start.data() + (block + b) * kLanes + p * kWidth, sizeof start);
-      for (int q = 0; q < Q; ++q) sums[q][b] = start;
-    }
+    for (int b = 0; b < B; ++b)
+      for (int q = 0; q < Q; ++q)
+        sums[q][b] = load_register(centroids.start.data() + (block + b) * kLanes + p * kWidth);
     const float* columns = centroids.blocks.data() + block * d * kLanes + p * kWidth;
     for (std::size_t i = 0; i < d; ++i)
       for (int b = 0; b < B; ++b) {
-        FloatRegister column;
-        std::memcpy(&column, columns + (b * d + i) * kLanes, sizeof column);
-        for (int q = 0; q < Q; ++q) {
-          const FloatRegister number = in_all_lanes<FloatRegister>(X[q * d + i]);
-          sums[q][b] = fused(number, column, sums[q][b]);
-        }
+        const FloatRegister column = load_register(columns + (b * d + i) * kLanes);
+        for (int q = 0; q < Q; ++q) sums[q][b] = fused(in_all_lanes<FloatRegister>(X[q * d + i]), column, sums[q][b]);
       }
     for (int q = 0; q < Q; ++q)
       for (int b = 0; b < B; ++b) {
@@ -124,21 +115,21 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
   }
 }
 
-// Adds the weighted vectors of the lists `first` to `last` - 1 to their sums, in the order of the vectors. Products and
-// sums are rounded separately.
-void add_weighted(const float* X, const WeightedLists& of, std::size_t first, std::size_t last, const ListSums& to) {
-  const std::size_t d = to.d;
+// Adds the weighted vectors of the lists `first` to `last` - 1 to their sums, (lists, d), in the order of the vectors,
+// and their weights. Products and sums are rounded separately.
+void add_weighted(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
+                  const Matrix<float>& sums, std::span<float> weights) {
+  const std::size_t d = sums.columns;
   for (std::size_t r = 0; r < of.lists.size(); ++r) {
     const auto j = static_cast<std::size_t>(of.lists[r]);
     if (j < first || j >= last) continue;
     const float weight = of.weights[r];
-    to.weights[j] += weight;
+    weights[j] += weight;
     const float* x = X + r * d;
-    float* sums = to.sums.data() + j * d;
-    const F32x16 weights = F32x16::all(weight);
+    float* sum = sums.data + j * d;
     std::size_t i = 0;
-    for (; i + kLanes <= d; i += kLanes) (F32x16::load(sums + i) + weights * F32x16::load(x + i)).store(sums + i);
-    for (; i < d; ++i) sums[i] += weight * x[i];
+    for (; i + kLanes <= d; i += kLanes) (F32x16::load(sum + i) + F32x16::load(x + i) * weight).store(sum + i);
+    for (; i < d; ++i) sum[i] += weight * x[i];
   }
 }
 

@@ -1,11 +1,16 @@
-// Norms and unit rows. Squares are summed in float64 in the order of similarity.h.
+// Norms, and vectors divided by them. Squares are summed in float64 in the order of similarity.h.
+//
+// Each of these roundings decides bits that other results depend on, so none replaces another:
+//   unit rows   x / |x| in float64. Rows of norm 1 keep their bits, as another division would break ties.
+//   centroids   x / |x| in float64: the means of lists and of their other classes, which queries are routed by.
+//   KS vectors  x * (1 / |x|) in float64.
+//   k-means     x / |x| in float32 (core/kmeans.cpp, with a norm in float32; core/grouping.cpp, with the norm of here):
+//               trained lists, and groups of queries.
 #pragma once
 
 #include <cmath>
-#include <cstddef>
-#include <span>
 
-#include "core/matrix.h"
+#include "core/common.h"
 #include "kernels/similarity.h"
 
 namespace cfe::CFE_LEVEL {
@@ -23,14 +28,24 @@ std::ptrdiff_t first_not_finite(const Matrix<const float>& X) {
   return -1;
 }
 
+CFE_INLINE void divide(const float* x, std::size_t d, double norm, float* unit) {
+  for (std::size_t i = 0; i < d; ++i) unit[i] = static_cast<float>(static_cast<double>(x[i]) / norm);
+}
+
 // Writes the row divided by its norm. Zero rows and unit rows are copied. Returns whether the row is finite.
 CFE_INLINE bool unit_row(const float* x, std::size_t d, float* unit) {
   const double norm = norm_of(x, d);
   if (norm > 0.0 && std::fabs(norm - 1.0) > kUnitTolerance)
-    for (std::size_t i = 0; i < d; ++i) unit[i] = static_cast<float>(static_cast<double>(x[i]) / norm);
+    divide(x, d, norm, unit);
   else
     for (std::size_t i = 0; i < d; ++i) unit[i] = x[i];
   return std::isfinite(norm);
+}
+
+// Divides a mean by its norm; a zero mean stays zero.
+CFE_INLINE void divide_by_norm(float* mean, std::size_t d) {
+  const double norm = norm_of(mean, d);
+  if (norm > 0) divide(mean, d, norm, mean);
 }
 
 // Writes unit rows up to the first row that is not finite. Returns that row, or -1.
@@ -40,7 +55,7 @@ std::ptrdiff_t unit_rows(const Matrix<const float>& X, const Matrix<float>& unit
   return -1;
 }
 
-// Divides a row by its norm and returns the norm. A zero row stays zero.
+// Scales a KS vector to length 1 and returns its norm. A zero row stays zero.
 double normalise(std::span<float> row) {
   const double norm = norm_of(row.data(), row.size());
   const double scale = norm > 0.0 ? 1.0 / norm : 0.0;

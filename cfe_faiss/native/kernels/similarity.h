@@ -5,32 +5,29 @@
 #pragma once
 
 #include <cmath>
-#include <span>
 
-#include "core/matrix.h"
+#include "core/common.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {
 
 inline constexpr int kDoubles = kWidth / 2;      // in a register
 inline constexpr int kSums = kLanes / kDoubles;  // registers of partial sums
-using Doubles = double __attribute__((vector_size(8 * kDoubles)));
-using Floats = float __attribute__((vector_size(4 * kDoubles)));
 
-CFE_INLINE Doubles widened(const float* from) {
-  Floats v;
+CFE_INLINE Wide widened(const float* from) {
+  Half v;
   std::memcpy(&v, from, sizeof v);
-  return __builtin_convertvector(v, Doubles);
+  return __builtin_convertvector(v, Wide);
 }
 
-CFE_INLINE Doubles widened(const double* from) {
-  Doubles v;
+CFE_INLINE Wide widened(const double* from) {
+  Wide v;
   std::memcpy(&v, from, sizeof v);
   return v;
 }
 
 // The sum of the eight numbers in the given registers, by a tree that starts with neighbours.
-CFE_INLINE double tree_sum(const Doubles* sums) {
+CFE_INLINE double tree_sum(const Wide* sums) {
 #if CFE_WIDTH == 16
   const auto pairs =
       __builtin_shufflevector(sums[0], sums[0], 0, 2, 4, 6) + __builtin_shufflevector(sums[0], sums[0], 1, 3, 5, 7);
@@ -58,7 +55,7 @@ CFE_INLINE double number_at(const Number* from) {
 // The inner product of x, in float32 or float64 (of float32 numbers), and y, both of length d.
 template <class Number>
 CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d) {
-  Doubles sums[kSums] = {};
+  Wide sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kLanes <= d; i += kLanes)
     for (int p = 0; p < kSums; ++p) sums[p] += widened(x + i + p * kDoubles) * widened(y + i + p * kDoubles);

@@ -41,12 +41,14 @@ struct SideRows {
   std::int64_t starts[2];
   const std::uint8_t* codes;
   const std::int64_t* ids;
+  const std::int32_t* labels;
   BlocksView blocks{};
 
   SideRows(const TileSide& side, const Tile& tile)
       : starts{0, static_cast<std::int64_t>(side.size())},
         codes(reinterpret_cast<const std::uint8_t*>(side.X)),
-        ids(side.ids) {
+        ids(side.ids),
+        labels(side.labels.data()) {
     blocks.rows = {.d = tile.d,
                    .row_size = 4 * tile.d,
                    .nlist = 1,
@@ -57,7 +59,7 @@ struct SideRows {
                    .codes = &codes,
                    .ids = &ids,
                    .pq_codes = nullptr,
-                   .labels = side.labels.data()};
+                   .labels = &labels};
     blocks.margin = static_cast<float>(tile.margin);
   }
 };

@@ -1,4 +1,4 @@
-// Vectors of 16 floats from float32, float16 and bytes, complete or the first few numbers, and their sums.
+// Vectors of 16 floats from float32, float16 and bytes, complete or the first few numbers, and sums of their lanes.
 #pragma once
 
 #include "simd/vector.h"
@@ -24,20 +24,7 @@ CFE_INLINE F32x16 load_floats(const std::uint8_t* from) {
 }
 
 CFE_INLINE F32x16 load_floats(const std::uint8_t* from, std::size_t n) {
-#if defined(CFE_LEVEL_avx512)
-  return {{(FloatRegister)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), from)}};
-#elif defined(CFE_LEVEL_avx2)
-  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const auto* floats = reinterpret_cast<const float*>(from);
-  F32x16 v;
-  for (int p = 0; p < kParts; ++p) {
-    const __m256i wanted = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n) - p * kWidth), lanes);
-    v.part[p] = (FloatRegister)_mm256_maskload_ps(floats + p * kWidth, wanted);
-  }
-  return v;
-#else
-  return F32x16::load(FirstOf<float>(from, n).values);
-#endif
+  return load_first(reinterpret_cast<const float*>(from), n);
 }
 
 // The values of 16 float16, NaN and infinities included.
@@ -157,6 +144,46 @@ CFE_INLINE F32x16 joined(const Float4 (&four)[4]) {
 #endif
 #endif
   return v;
+}
+
+// Adds the lower halves of all blocks of 2 * half numbers in registers x and y to the upper halves.
+template <int half>
+CFE_INLINE FloatRegister halves_of_registers(const FloatRegister& x, const FloatRegister& y) {
+  return [&]<int... lane>(std::integer_sequence<int, lane...>) CFE_LAMBDA {
+    return __builtin_shufflevector(x, y, (lane / half * 2 * half + lane % half)...) +
+           __builtin_shufflevector(x, y, (lane / half * 2 * half + lane % half + half)...);
+  }
+  (std::make_integer_sequence<int, kWidth>{});
+}
+
+// The same for two vectors.
+template <int half>
+CFE_INLINE F32x16 halves_added(const F32x16& a, const F32x16& b) {
+  const auto part = [&](int p) CFE_LAMBDA { return p < kParts ? a.part[p] : b.part[p - kParts]; };
+  F32x16 v;
+  for (int p = 0; p < kParts; ++p) {
+    constexpr int registers = half / kWidth;
+    if constexpr (registers > 0) {
+      const int low = p / registers * 2 * registers + p % registers;
+      v.part[p] = part(low) + part(low + registers);
+    } else {
+      v.part[p] = halves_of_registers<half>(part(2 * p), part(2 * p + 1));
+    }
+  }
+  return v;
+}
+
+template <int half>
+CFE_INLINE void halve(F32x16* v, int count) {
+  for (int i = 0; i < count / 2; ++i) v[i] = halves_added<half>(v[2 * i], v[2 * i + 1]);
+}
+
+// Lane j of the result is the sum of the 16 lanes of v[j], for j < 8: four times, the upper half is added to the lower.
+CFE_INLINE F32x16 sums_of_8(F32x16 (&v)[8]) {
+  halve<8>(v, 8);
+  halve<4>(v, 4);
+  halve<2>(v, 2);
+  return halves_added<1>(v[0], v[0]);
 }
 
 // a * b + c rounded once, at every level.

@@ -2,15 +2,32 @@
 //
 // Sums and products are rounded after each operation, at every level. `fused` is the exception: it rounds once if the
 // processor can. So it is for screening only, and a bound covers the difference.
+//
+// Files in kernels/ are compiled once for each instruction set, with CFE_LEVEL set. Everything in them is in a
+// namespace of that name, so that the linker cannot mix levels.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#ifndef CFE_LEVEL
+#error "kernels are included by kernels/kernels.cpp only"
+#endif
+
 #include <cstring>
 
 #include "core/block_view.h"
-#include "core/inline.h"
-#include "simd/level.h"
+#include "core/common.h"
+
+#if defined(CFE_LEVEL_avx512)
+#include <immintrin.h>
+#define CFE_WIDTH 16
+#elif defined(CFE_LEVEL_avx2)
+#include <immintrin.h>
+#define CFE_WIDTH 8
+#else
+#define CFE_WIDTH 4
+#endif
+#ifdef CFE_LEVEL_neon
+#include <arm_neon.h>
+#endif
 
 namespace cfe::CFE_LEVEL {
 
@@ -21,6 +38,8 @@ inline constexpr int kParts = kLanes / kWidth;  // registers of 16 floats
 using FloatRegister = float __attribute__((vector_size(4 * kWidth)));
 using IntRegister = std::int32_t __attribute__((vector_size(4 * kWidth)));
 using WordRegister = std::uint32_t __attribute__((vector_size(4 * kWidth)));
+using Wide = double __attribute__((vector_size(4 * kWidth)));  // half as many float64 numbers
+using Half = float __attribute__((vector_size(2 * kWidth)));   // half a register of floats
 
 // The type in which registers are added and multiplied. Integers wrap around, as intermediate byte products may.
 template <class Register>
@@ -38,44 +57,47 @@ CFE_INLINE Register in_all_lanes(Number value) {
   return value - Register{};  // x - 0 is x without an instruction; x + 0 is not, for x = -0
 }
 
-template <class Register, class Number>
+template <class Register, class Number, int kCount>
 struct Vector {
-  using Wide = Arithmetic<Register>::Type;
-  Register part[kParts];
+  using Type = Arithmetic<Register>::Type;
+  static constexpr int kOfPart = sizeof(Register) / sizeof(Number);
+  Register part[kCount];
 
   static CFE_INLINE Vector load(const Number* from) {
     Vector v;
-    for (int p = 0; p < kParts; ++p) std::memcpy(&v.part[p], from + p * kWidth, sizeof(Register));
+    for (int p = 0; p < kCount; ++p) std::memcpy(&v.part[p], from + p * kOfPart, sizeof(Register));
     return v;
   }
   static CFE_INLINE Vector all(Number value) {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = in_all_lanes<Register>(value);
+    for (int p = 0; p < kCount; ++p) v.part[p] = in_all_lanes<Register>(value);
     return v;
   }
   CFE_INLINE void store(Number* to) const {
-    for (int p = 0; p < kParts; ++p) std::memcpy(to + p * kWidth, &part[p], sizeof(Register));
+    for (int p = 0; p < kCount; ++p) std::memcpy(to + p * kOfPart, &part[p], sizeof(Register));
   }
   CFE_INLINE Vector operator+(const Vector& other) const {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = (Register)((Wide)part[p] + (Wide)other.part[p]);
+    for (int p = 0; p < kCount; ++p) v.part[p] = (Register)((Type)part[p] + (Type)other.part[p]);
     return v;
   }
   CFE_INLINE Vector operator-(const Vector& other) const {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = (Register)((Wide)part[p] - (Wide)other.part[p]);
+    for (int p = 0; p < kCount; ++p) v.part[p] = (Register)((Type)part[p] - (Type)other.part[p]);
     return v;
   }
-  CFE_INLINE Vector& operator+=(const Vector& other) { return *this = *this + other; }
   CFE_INLINE Vector operator*(const Vector& other) const {
     Vector v;
-    for (int p = 0; p < kParts; ++p) v.part[p] = (Register)((Wide)part[p] * (Wide)other.part[p]);
+    for (int p = 0; p < kCount; ++p) v.part[p] = (Register)((Type)part[p] * (Type)other.part[p]);
     return v;
   }
+  CFE_INLINE Vector operator*(Number factor) const { return *this * all(factor); }
+  CFE_INLINE Vector& operator+=(const Vector& other) { return *this = *this + other; }
 };
 
-using F32x16 = Vector<FloatRegister, float>;
-using I32x16 = Vector<IntRegister, std::int32_t>;
+using F32x16 = Vector<FloatRegister, float, kParts>;
+using I32x16 = Vector<IntRegister, std::int32_t, kParts>;
+using F64x16 = Vector<Wide, double, 2 * kParts>;
 
 // A register of floats.
 CFE_INLINE FloatRegister load_register(const float* from) {
@@ -98,7 +120,7 @@ CFE_INLINE F32x16 load_first(const float* from, std::size_t count) {
   return v;
 #else
   float lanes[kLanes] = {};
-  for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] = from[lane];
+  for (std::size_t lane = 0; lane < count; ++lane) std::memcpy(lanes + lane, from + lane, sizeof(float));
   return F32x16::load(lanes);
 #endif
 }
@@ -148,63 +170,37 @@ CFE_INLINE void store_low(const FloatRegister& v, float* to) {
 // One bit for each of 16 lanes.
 using Mask = std::uint32_t;
 
-// Integers with all bits set, or none: the results of comparisons.
-CFE_INLINE I32x16 select(const I32x16& where, const I32x16& a, const I32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = (where.part[p] & a.part[p]) | (~where.part[p] & b.part[p]);
-  return v;
-}
+// Defines a function of each lane: `expression` in the registers x and y.
+#define CFE_LANEWISE(Result, name, Operand, expression)        \
+  CFE_INLINE Result name(const Operand& a, const Operand& b) { \
+    Result v;                                                  \
+    for (int p = 0; p < kParts; ++p) {                         \
+      const auto x = a.part[p], y = b.part[p];                 \
+      v.part[p] = expression;                                  \
+    }                                                          \
+    return v;                                                  \
+  }
+// Comparisons give integers with all bits set, or none.
+CFE_LANEWISE(I32x16, operator>, F32x16, x > y)
+CFE_LANEWISE(I32x16, operator>=, F32x16, x >= y)
+CFE_LANEWISE(I32x16, operator==, F32x16, x == y)
+CFE_LANEWISE(I32x16, operator>, I32x16, x > y)
+CFE_LANEWISE(I32x16, operator==, I32x16, x == y)
+CFE_LANEWISE(I32x16, operator&, I32x16, x& y)
+CFE_LANEWISE(I32x16, operator|, I32x16, x | y)
+CFE_LANEWISE(F32x16, operator/, F32x16, x / y)
+// The larger number of each lane; the second if one is NaN, as in the processor's instruction.
+CFE_LANEWISE(F32x16, larger, F32x16, x > y ? x : y)
+CFE_LANEWISE(F32x16, smaller, F32x16, y > x ? x : y)
+#undef CFE_LANEWISE
 
-CFE_INLINE F32x16 select(const I32x16& where, const F32x16& a, const F32x16& b) {
-  F32x16 v;
+template <class Register, class Number>
+CFE_INLINE Vector<Register, Number, kParts> select(const I32x16& where, const Vector<Register, Number, kParts>& a,
+                                                   const Vector<Register, Number, kParts>& b) {
+  Vector<Register, Number, kParts> v;
   for (int p = 0; p < kParts; ++p) v.part[p] = where.part[p] ? a.part[p] : b.part[p];
   return v;
 }
-
-CFE_INLINE I32x16 operator>(const F32x16& a, const F32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] > b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator>=(const F32x16& a, const F32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] >= b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator==(const F32x16& a, const F32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] == b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator==(const I32x16& a, const I32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] == b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator>(const I32x16& a, const I32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] > b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator&(const I32x16& a, const I32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] & b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator|(const I32x16& a, const I32x16& b) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] | b.part[p];
-  return v;
-}
-CFE_INLINE I32x16 operator~(const I32x16& a) {
-  I32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = ~a.part[p];
-  return v;
-}
-
-// The larger number of each lane; the second if one is NaN, as in the processor's instruction.
-CFE_INLINE F32x16 larger(const F32x16& a, const F32x16& b) { return select(a > b, a, b); }
-CFE_INLINE F32x16 smaller(const F32x16& a, const F32x16& b) { return select(b > a, a, b); }
 
 CFE_INLINE F32x16 to_float(const I32x16& a) {
   F32x16 v;
@@ -275,12 +271,6 @@ CFE_INLINE F32x16 absolute(const F32x16& a) {
   return v;
 }
 
-CFE_INLINE F32x16 operator/(const F32x16& a, const F32x16& b) {
-  F32x16 v;
-  for (int p = 0; p < kParts; ++p) v.part[p] = a.part[p] / b.part[p];
-  return v;
-}
-
 // The nearest integers of numbers below 2**22 in magnitude, ties to even.
 CFE_INLINE I32x16 rounded(const F32x16& a) {
   constexpr float kShift = 12582912.0f;  // 1.5 * 2**23: the last bit of a sum with it is worth 1
@@ -289,9 +279,68 @@ CFE_INLINE I32x16 rounded(const F32x16& a) {
   return v;
 }
 
+// Numbers first, first + 1, ... of two registers, one after the other.
+template <int first, int count, class Register>
+CFE_INLINE auto consecutive(const Register& x, const Register& y) {
+  return [&]<int... lane>(std::integer_sequence<int, lane...>) CFE_LAMBDA {
+    return __builtin_shufflevector(x, y, (first + lane)...);
+  }
+  (std::make_integer_sequence<int, count>{});
+}
+
+// The lower and the upper half of a register in float64, and back. GCC 12 needs several instructions for the portable
+// form.
+template <int half>
+CFE_INLINE Wide widened_half(const FloatRegister& from) {
+#if defined(CFE_LEVEL_avx512)
+  return (Wide)_mm512_maskz_cvtps_pd(0xFF, _mm512_maskz_extractf32x8_ps(0xFF, (__m512)from, half));
+#elif defined(CFE_LEVEL_avx2)
+  return (Wide)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)from, half));
+#else
+  return __builtin_convertvector(consecutive<half * kWidth / 2, kWidth / 2>(from, from), Wide);
+#endif
+}
+CFE_INLINE FloatRegister rounded_pair(const Wide& lower, const Wide& upper) {
+#if defined(CFE_LEVEL_avx512)
+  return consecutive<0, kWidth>((Half)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)lower),
+                                (Half)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)upper));
+#elif defined(CFE_LEVEL_avx2)
+  return (FloatRegister)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)upper), _mm256_cvtpd_ps((__m256d)lower));
+#else
+  return consecutive<0, kWidth>(__builtin_convertvector(lower, Half), __builtin_convertvector(upper, Half));
+#endif
+}
+
+// The first `count` registers in float64, and back.
+template <int count, int kFloats>
+CFE_INLINE Vector<Wide, double, count> widened(const Vector<FloatRegister, float, kFloats>& from) {
+  Vector<Wide, double, count> v;
+  for (int p = 0; p < count; ++p)
+    v.part[p] = p % 2 == 0 ? widened_half<0>(from.part[p / 2]) : widened_half<1>(from.part[p / 2]);
+  return v;
+}
+template <int count>
+CFE_INLINE auto rounded(const Vector<Wide, double, count>& from) {
+  Vector<FloatRegister, float, (count + 1) / 2> v;
+  for (int p = 0; p < (count + 1) / 2; ++p)
+    v.part[p] = rounded_pair(from.part[2 * p], 2 * p + 1 < count ? from.part[2 * p + 1] : Wide{});
+  return v;
+}
+
+// The registers of the upper half are added to the lower half until one is left, then its lanes likewise.
+CFE_INLINE double sum(F64x16 v) {
+  for (int count = kParts; count > 0; count /= 2)
+    for (int p = 0; p < count; ++p) v.part[p] += v.part[p + count];
+  double lanes[F64x16::kOfPart];
+  std::memcpy(lanes, &v.part[0], sizeof lanes);
+  for (int count = F64x16::kOfPart / 2; count > 0; count /= 2)
+    for (int lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
+  return lanes[0];
+}
+
 // Writes the numbers of the lanes in the mask consecutively. Overwrites up to 16 places.
 template <class Register, class Number>
-CFE_INLINE void compress(const Vector<Register, Number>& v, Mask mask, Number* to) {
+CFE_INLINE void compress(const Vector<Register, Number, kParts>& v, Mask mask, Number* to) {
 #if defined(CFE_LEVEL_avx512)
   const __m512i packed = _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), (__m512i)v.part[0]);
   std::memcpy(to, &packed, sizeof packed);

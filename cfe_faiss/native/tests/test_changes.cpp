@@ -127,7 +127,7 @@ struct Index {
 
   // Like the extension: steps that may fail come first, and the others do not allocate.
   void commit(Change& change, const Fresh& fresh) {
-    table.make_room(change);
+    table.make_room(change, 2);
     table.forget_places();
     for (const ListChange& one : change.lists)
       if (one.after > one.before) lists.resize(one.list, one.after);
@@ -174,6 +174,15 @@ struct Index {
     for (auto& label : labels) label = new_label();
     return labels;
   }
+
+  // The numbers of the marked rows.
+  static std::vector<std::int64_t> numbers_of(const std::vector<std::uint8_t>& chosen) {
+    std::vector<std::int64_t> rows;
+    for (std::size_t row = 0; row < chosen.size(); ++row)
+      if (chosen[row] != 0) rows.push_back(static_cast<std::int64_t>(row));
+    return rows;
+  }
+  std::vector<std::int64_t> all_rows() const { return numbers_of(std::vector<std::uint8_t>(table.size(), 1)); }
 
   // As in an index: vectors in addition to product-quantizer codes, or codes of a byte for each component.
   Rows rows() {
@@ -253,12 +262,12 @@ TEST(changes_move_rows_as_plain_lists_do) {
       index.expect_insertion(fresh);
       if (round % 2 == 0) index.check_rows();  // else nobody reads in between
       const auto labels = index.new_labels();
-      change = index.table.relabelling(labels);
+      change = index.table.relabelling(index.all_rows(), labels, true);
       index.commit(change, {});
       index.expect_labels(labels);
       if (round % 3 == 0) index.check_rows();
       const auto removed = round == 6 ? std::vector<std::uint8_t>(index.table.size(), 1) : index.some_rows();
-      change = index.table.removal(removed);
+      change = index.table.removal(Index::numbers_of(removed));
       index.commit(change, {});
       index.expect_removal(removed);
       index.check_rows();
@@ -266,27 +275,42 @@ TEST(changes_move_rows_as_plain_lists_do) {
   }
 }
 
-TEST(rows_are_appended_to_an_only_list_in_the_order_of_their_labels_or_not) {
-  for (const bool sorted : {false, true}) {
-    Index index({1, 0, 0});
-    for (const std::size_t number : {1, 0, 17, 3}) {
-      const NewRows fresh = index.new_rows(number);
-      Change change = index.table.appending(fresh.labels, sorted);
-      index.commit(change, fresh.fresh());
-      auto& own = index.expected[0];
-      own.insert(own.end(), fresh.rows.begin(), fresh.rows.end());
-      if (sorted)
-        std::stable_sort(own.begin(), own.end(), [](const Row& a, const Row& b) { return a.label < b.label; });
-      const Rows seen = index.table.rows_in_runs(1);  // labels ascend in each run, and it is as long as can be
-      CHECK(seen.size() == own.size() && (!sorted || seen.nlist() == 1));
-      for (std::size_t row = 0; row < own.size(); ++row) {
-        CHECK(seen.labels()[row] == own[row].label && seen.id(static_cast<std::int64_t>(row)) == own[row].id);
-        const std::size_t run = seen.list_of(static_cast<std::int64_t>(row));
-        const std::size_t place = row - static_cast<std::size_t>(seen.starts()[run]);
-        CHECK(std::memcmp(seen.codes_of(run) + kCodeSize * place, code_of(own[row].id).data(), kCodeSize) == 0);
-        if (row > 0 && place == 0) CHECK(seen.labels()[row] < seen.labels()[row - 1]);
-      }
+TEST(rows_of_an_only_list_may_keep_their_order) {
+  Index index({1, 0, 0});
+  auto& own = index.expected[0];
+  for (const std::size_t number : {1, 0, 17, 3}) {
+    const NewRows fresh = index.new_rows(number);
+    Change change = index.table.appending(fresh.labels);
+    index.commit(change, fresh.fresh());
+    own.insert(own.end(), fresh.rows.begin(), fresh.rows.end());
+    const auto labels = index.new_labels();
+    change = index.table.relabelling(index.all_rows(), labels, false);
+    index.commit(change, {});
+    for (std::size_t row = 0; row < own.size(); ++row) own[row].label = labels[row];
+    const Rows seen = index.table.unsorted_rows(1);
+    CHECK(seen.size() == own.size() && seen.nlist() == 1);
+    for (std::size_t row = 0; row < own.size(); ++row) {
+      CHECK(seen.labels()[row] == own[row].label && seen.id(static_cast<std::int64_t>(row)) == own[row].id);
+      CHECK(std::memcmp(seen.codes_of(0) + kCodeSize * row, code_of(own[row].id).data(), kCodeSize) == 0);
     }
+  }
+}
+
+TEST(the_greatest_id_is_known_after_additions_and_removals) {
+  Index index({4, 0, 0});
+  for (int round = 0; round < 20; ++round) {
+    const NewRows fresh = index.new_rows(index.random(9));
+    Change change = index.table.insertion(fresh.lists, fresh.labels);
+    index.commit(change, fresh.fresh());
+    index.expect_insertion(fresh);
+    const auto removed = index.some_rows();
+    change = index.table.removal(Index::numbers_of(removed));
+    index.commit(change, {});
+    index.expect_removal(removed);
+    std::int64_t greatest = -1;
+    for (const auto& list : index.expected)
+      for (const Row& row : list) greatest = std::max(greatest, row.id);
+    CHECK(index.table.greatest_id() == greatest);
   }
 }
 
@@ -296,7 +320,7 @@ TEST(a_change_for_which_memory_runs_out_changes_nothing) {
     const auto change_by = [&index](const auto& prepare, const Fresh& fresh) {
       Change change;
       until_memory_suffices([&] { change = prepare(); }, [&] { index.check_rows(); });
-      until_memory_suffices([&] { index.table.make_room(change); }, [&] { index.check_rows(); });
+      until_memory_suffices([&] { index.table.make_room(change, 2); }, [&] { index.check_rows(); });
       index.commit(change, fresh);
     };
     for (const std::size_t number : {60, 7, 1}) {  // in new memory, then in what is there already
@@ -305,10 +329,10 @@ TEST(a_change_for_which_memory_runs_out_changes_nothing) {
       index.expect_insertion(fresh);
       index.check_rows();
       const auto labels = index.new_labels();
-      change_by([&] { return index.table.relabelling(labels); }, {});
+      change_by([&] { return index.table.relabelling(index.all_rows(), labels, true); }, {});
       index.expect_labels(labels);
       const auto removed = index.some_rows();
-      change_by([&] { return index.table.removal(removed); }, {});
+      change_by([&] { return index.table.removal(Index::numbers_of(removed)); }, {});
       index.expect_removal(removed);
       index.check_rows();
     }
@@ -351,9 +375,50 @@ TEST(stored_ids_are_found_among_few_and_many) {
     many.back() = one;
     CHECK(index.table.first_stored(many) == static_cast<std::ptrdiff_t>(many.size()) - 1);
   }
-  Change change = index.table.removal(std::vector<std::uint8_t>(index.table.size(), 1));
+  Change change = index.table.removal(index.all_rows());
   index.commit(change, {});
   CHECK(index.table.first_stored(stored) == -1);
+}
+
+TEST(rows_of_ids_are_found_after_any_change) {
+  for (const Shape& shape : shapes()) {
+    Index index(shape);
+    const auto check = [&index](const std::vector<std::int64_t>& gone) {
+      std::vector<std::int64_t> ids(gone), rows(gone.size(), -1);
+      std::int64_t row = 0;
+      for (const auto& own : index.expected)
+        for (const Row& one : own) {
+          ids.insert(ids.end(), {one.id, one.id});
+          rows.insert(rows.end(), {row, row});
+          ++row;
+        }
+      ids.push_back(-5);
+      rows.push_back(-1);
+      CHECK(index.table.rows_of(ids) == rows);
+      CHECK(index.table.first_stored(gone) == -1);
+    };
+    for (int round = 0; round < 12; ++round) {
+      const NewRows fresh = index.new_rows(1 + index.random(40));
+      Change change = index.table.insertion(fresh.lists, fresh.labels);
+      index.commit(change, fresh.fresh());
+      index.expect_insertion(fresh);
+      check({});
+      const auto labels = index.new_labels();
+      change = index.table.relabelling(index.all_rows(), labels, true);
+      index.commit(change, {});
+      index.expect_labels(labels);
+      const auto removed = round == 6 ? std::vector<std::uint8_t>(index.table.size(), 1) : index.some_rows();
+      std::vector<std::int64_t> gone;
+      std::size_t row = 0;
+      for (const auto& own : index.expected)
+        for (const Row& one : own)
+          if (removed[row++] != 0) gone.push_back(one.id);
+      change = index.table.removal(Index::numbers_of(removed));
+      index.commit(change, {});
+      index.expect_removal(removed);
+      check(gone);
+    }
+  }
 }
 
 TEST(lists_that_others_changed_are_noticed) {
@@ -382,9 +447,9 @@ TEST(what_a_reader_holds_stays_as_it_was) {
   const std::vector<std::int32_t> numbers(references.rows.begin(), references.rows.end());
   const std::vector<std::byte> bytes(vectors.get(), vectors.get() + sizeof(float) * kD * 40);
   for (int round = 0; round < 3; ++round) {
-    change = index.table.relabelling(index.new_labels());
+    change = index.table.relabelling(index.all_rows(), index.new_labels(), true);
     index.commit(change, {});
-    change = index.table.removal(index.some_rows());
+    change = index.table.removal(Index::numbers_of(index.some_rows()));
     index.commit(change, {});
     (void)index.rows();
   }
@@ -426,7 +491,7 @@ TEST(readers_read_whole_tables_while_a_writer_changes_them) {
     index.commit(change, fresh.fresh());
     index.expect_insertion(fresh);
     const auto removed = index.some_rows();
-    change = index.table.removal(removed);
+    change = index.table.removal(Index::numbers_of(removed));
     index.commit(change, {});
     index.expect_removal(removed);
     lock.leave_writing();

@@ -91,10 +91,10 @@ TEST(weights_are_summed_over_repeated_edges_and_averaged_over_directions) {
           CHECK(csr.indices[at] == static_cast<std::int32_t>(u) && csr.weights[at] == static_cast<float>(expected));
           largest = std::max(largest, csr.weights[at]);
         }
-        CHECK(graph.neighbors(v).size() == edges && graph.largest()[v] == largest);
+        CHECK(graph.neighbors(v).size() == edges && graph.nodes().largest[v] == largest);
         for (std::size_t i = 0; i < edges; ++i)
           total += static_cast<double>(csr.weights[static_cast<std::size_t>(csr.indptr[v]) + i] / largest);
-        CHECK(graph.totals()[v] == total);
+        CHECK(graph.nodes().totals[v] == total);
       }
     }
 }

@@ -61,11 +61,11 @@ TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
     const std::size_t n = lengths.size();
     const std::vector<float> x = tests::random_unit_rows(n, d, 12);
     const auto stepped = [&](std::span<const float> weights, std::size_t memory) {
-      const CsrGraph graph(indptr, indices, weights, 1, nullptr);
+      const auto graph = std::make_shared<const CsrGraph>(indptr, indices, weights, 1, nullptr);
       std::vector<float> aggregate(n * d), result(n * d + n);
       const Matrix<float> unit{result.data(), n, d};
-      const Step step{{x.data(), n, d}, lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
-      Propagation(graph, 0.4, memory, 1).step(step, nullptr);
+      const StepRows rows{lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
+      Propagation(graph, 0.4, memory, 1).step({x.data(), n, d}, rows, nullptr);
       result.insert(result.end(), aggregate.begin(), aggregate.end());
       return result;
     };
@@ -162,6 +162,7 @@ TEST(scans_find_the_same) {
       const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
       const auto* codes = reinterpret_cast<const std::uint8_t*>(rows.data());
       const std::int64_t *own_ids = ids.data(), list = 0;
+      const std::int32_t* own_labels = labels.data();
       ListsView lists{};
       lists.rows = {.d = d,
                     .row_size = 4 * d,
@@ -173,13 +174,62 @@ TEST(scans_find_the_same) {
                     .codes = &codes,
                     .ids = &own_ids,
                     .pq_codes = nullptr,
-                    .labels = labels.data()};
+                    .labels = &own_labels};
       ScanMemory memory;
       kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
       CHECK(as_at_the_first_level(name, D));
       CHECK(as_at_the_first_level(name, I));
     }
+}
+
+TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
+  for (const std::size_t n : {1, 63, 65, 5000}) {  // the last exceed the cache
+    const std::size_t d = 300;
+    const std::vector<float> x = random_numbers(d, 6), rows = random_numbers(n * d, 7);
+    std::vector<std::size_t> order(n);
+    for (std::size_t row = 0; row < n; ++row) order[row] = row;
+    std::vector<std::vector<float>> D;
+    std::vector<std::vector<std::int64_t>> I;
+    const auto label_of = [](std::size_t row) { return static_cast<std::int32_t>(row * 7919 % 5 % 4) - 1; };
+    for (const bool sorted : {false, true}) {
+      if (sorted)
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return label_of(a) < label_of(b); });
+      std::vector<float> own;
+      std::vector<std::int32_t> labels;
+      std::vector<std::int64_t> ids;
+      for (const std::size_t row : order) {
+        own.insert(own.end(), rows.begin() + row * d, rows.begin() + (row + 1) * d);
+        labels.push_back(label_of(row));
+        ids.push_back(static_cast<std::int64_t>(row));
+      }
+      const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
+      const auto* codes = reinterpret_cast<const std::uint8_t*>(own.data());
+      const std::int64_t *own_ids = ids.data(), list = 0;
+      const std::int32_t* own_labels = labels.data();
+      ListsView lists{};
+      lists.rows = {.d = d,
+                    .row_size = 4 * d,
+                    .nlist = 1,
+                    .codec = Codec::kFlat,
+                    .low = nullptr,
+                    .spread = nullptr,
+                    .starts = starts.data(),
+                    .codes = &codes,
+                    .ids = &own_ids,
+                    .pq_codes = nullptr,
+                    .labels = &own_labels,
+                    .sorted = sorted};
+      D.emplace_back(5);
+      I.emplace_back(5);
+      const TopK best{D.back().data(), I.back().data(), 5};
+      best.clear();
+      ScanMemory memory;
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
+    }
+    CHECK(D[0] == D[1] && I[0] == I[1]);
+  }
 }
 
 TEST(near_best_are_found_and_sorted_alike) {

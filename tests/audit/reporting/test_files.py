@@ -148,7 +148,7 @@ def test_a_full_disk_leaves_no_half_file(audited, tmp_path, monkeypatch, full_at
 def _content(audited):
     from cfe_faiss.audit.groups import DEFAULT_BINS
     from cfe_faiss.audit.reporting.content import collect
-    from cfe_faiss.audit.reporting.inputs import Settings, checked
+    from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 
     settings = Settings(k=2, pairs=5, cases=2, bins=DEFAULT_BINS, confidence=0.95)
-    return collect(checked(audited.finder, [], None, settings), (), progress=False)
+    return collect(check_inputs(audited.finder, [], None, settings), (), progress=False)

@@ -6,7 +6,7 @@ import pytest
 from audit_report_helpers import text_of
 
 from cfe_faiss.audit.reporting.files import template
-from cfe_faiss.audit.reporting.formats import shown
+from cfe_faiss.audit.reporting.formats import show
 
 VOID = {"meta", "link", "input", "br"}
 
@@ -47,7 +47,7 @@ def test_hostile_values_are_text(audited, outline):
 def test_long_values_are_shortened_in_the_middle(audited):
     assert "x" * 200 not in audited.page
     assert "(10,000 characters)" in audited.page
-    one, two = (shown("x" * 200 + end) for end in "ab")
+    one, two = (show("x" * 200 + end) for end in "ab")
     assert one != two
 
 

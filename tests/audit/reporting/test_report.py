@@ -60,12 +60,12 @@ def test_group_rates_are_those_of_the_function(audited):
     assert [row["count"] for row in rows] == expected["count"].tolist()
 
 
-def test_two_audits_of_the_same_have_the_same_numbers(audited, tmp_path):
+def test_two_audits_with_the_class_by_name_and_by_number_have_the_same_numbers(audited, tmp_path):
     again = audit.report(
         audited.finder,
         tmp_path / "report.html",
         sensitive=["member", "sex", "race"],
-        favourable="granted",
+        favourable=1,
         pairs=60,
         progress=False,
     )
@@ -114,13 +114,6 @@ def test_pairs_keep_the_constraints(audited, tmp_path):
     assert "the same member" in (tmp_path / "report.html").read_text()
 
 
-def test_favourable_by_number_and_by_name_agree(audited, tmp_path):
-    options = {"sensitive": ["member"], "pairs": 10, "progress": False}
-    one = audit.report(audited.finder, tmp_path / "a.html", favourable=1, **options)
-    two = audit.report(audited.finder, tmp_path / "b.html", favourable="granted", **options)
-    assert one.numbers["sections"] == two.numbers["sections"]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -155,10 +148,11 @@ def test_schema_and_templates_are_in_the_package():
     assert {file.name for file in (folder / "templates").iterdir()} >= {"report.html.j2", "report.css", "figure.css"}
 
 
-def test_importing_audit_loads_neither_templates_nor_pandas():
+def test_importing_audit_loads_no_heavy_package():
     code = (
-        "import sys, cfe_faiss.audit as audit; audit.Condition.parse('accuracy>=0.5'); "
-        "print([name for name in ('jinja2', 'markupsafe', 'pandas') if name in sys.modules])"
+        "import sys, cfe_faiss.audit as audit, cfe_faiss.audit.features; audit.Condition.parse('accuracy>=0.5'); "
+        "heavy = 'jinja2', 'markupsafe', 'pandas', 'matplotlib', 'torch'; "
+        "print([name for name in heavy if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
@@ -195,15 +189,20 @@ def people(n: int = 240, direct: float = 0.0, seed: int = 3) -> cfe.EvidenceFind
     return cfe.EvidenceFinder.from_vectors(X, labels, features={"sex": sex, "age": rng.integers(20, 70, n)})
 
 
-def written(folder: Path, finder: cfe.EvidenceFinder, **options) -> audit.Report:
+def write(folder: Path, finder: cfe.EvidenceFinder, **options) -> audit.Report:
     """Return the report of a table."""
     options = {"sensitive": ["sex"], "favourable": "granted", "pairs": 20, "cases": 2, "progress": False} | options
     return audit.report(finder, folder / "report.html", **options)
 
 
+@pytest.fixture(scope="module")
+def of_people(tmp_path_factory) -> audit.Report:
+    return write(tmp_path_factory.mktemp("people"), people())
+
+
 @pytest.mark.parametrize("noun", ["", "applicants"])
-def test_without_a_graph_nobody_is_a_node(tmp_path, noun):
-    report = written(tmp_path, people(), subject=audit.Subject(people=noun))
+def test_without_a_graph_nobody_is_a_node(tmp_path, of_people, noun):
+    report = write(tmp_path, people(), subject=audit.Subject(people=noun)) if noun else of_people
     text = text_of(report.files[0].read_text())
     assert not re.search(r"\b(nodes?|connections?|edges|neighbourhoods?)\b", text.replace("Node Classification", ""))
     assert (noun or "people") in text
@@ -213,7 +212,7 @@ def test_without_a_graph_nobody_is_a_node(tmp_path, noun):
 
 
 def test_a_planted_effect_is_named_with_its_uncertainty(tmp_path):
-    report = written(tmp_path, people(1200, direct=0.6))
+    report = write(tmp_path, people(1200, direct=0.6))
     named = " ".join(report.numbers["named"])
     assert "sex = f: people of this group" in named
     assert "decided unfavourably more often than the vectors explain" in named
@@ -231,14 +230,14 @@ def test_a_planted_effect_is_named_with_its_uncertainty(tmp_path):
 
 
 def test_without_an_effect_nothing_is_named(tmp_path):
-    report = written(tmp_path, people(600, seed=0))
+    report = write(tmp_path, people(600, seed=0))
     assert report.numbers["named"] == []
     assert report.numbers["described"][0].startswith("No group is named: of 4 direct tests")
     assert "Findings" in text_of(report.files[0].read_text())
 
 
 def test_few_people_are_no_absence_of_an_effect(tmp_path):
-    report = written(tmp_path, people(70))
+    report = write(tmp_path, people(70))
     undetermined = " ".join(report.numbers["undetermined"])
     assert "Direct effects of sex" in undetermined
     assert "Impact ratios by sex: none was found, but a ratio of 0.7 would be missed" in undetermined
@@ -255,7 +254,7 @@ def test_findings_are_varied(tmp_path):
     sex = rng.choice(["f", "m"], n)
     labels = (data.x[:, 0] > np.where(sex == "f", 0.8, 0)).astype(int)
     finder = cfe.EvidenceFinder.from_data(data, labels, features={"sex": sex})
-    report = written(tmp_path, finder, favourable=1)
+    report = write(tmp_path, finder, favourable=1)
     rows = table_of(report, "sensitivity", "sensitivity")["rows"]
     choices = [row["choice"] for row in rows]
     assert choices == [
@@ -272,19 +271,14 @@ def test_findings_are_varied(tmp_path):
     )
 
 
-def test_equal_audits_have_equal_ids_wherever_they_are_written(tmp_path):
-    folders = [tmp_path / "one", tmp_path / "two"]
-    ids = set()
-    for folder in folders:
-        folder.mkdir()
-        command = audit.Subject(command=f"cfe-faiss audit --out {folder}/report.html")
-        ids.add(written(folder, people(), subject=command).numbers["id"])
-    assert len(ids) == 1
-    assert written(tmp_path, people(), k=5).numbers["id"] not in ids
+def test_equal_audits_have_equal_ids_wherever_they_are_written(tmp_path, of_people):
+    command = audit.Subject(command=f"cfe-faiss audit --out {tmp_path}/report.html")
+    assert write(tmp_path, people(), subject=command).numbers["id"] == of_people.numbers["id"]
+    assert write(tmp_path, people(), k=5).numbers["id"] != of_people.numbers["id"]
 
 
 def test_a_line_names_attribute_and_value(tmp_path):
-    report = written(tmp_path, people(), sensitive=["sex", "age"])
+    report = write(tmp_path, people(), sensitive=["sex", "age"])
     groups = {row["group"] for row in table_of(report, "groups", "rates")["rows"]}
     assert "sex = f" in groups
     assert any(re.fullmatch(r"sex = m, age = \d+-\d+", group) for group in groups)
@@ -295,7 +289,7 @@ def test_equal_vectors_have_a_similarity_of_one_or_nearly_so(tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 3))
     X[1] = X[0] * 3
     finder = cfe.EvidenceFinder.from_vectors(X, [0, 1] * 20, features={"sex": ["f", "m"] * 20})
-    text = text_of(written(tmp_path, finder, favourable=1).files[0].read_text())
+    text = text_of(write(tmp_path, finder, favourable=1).files[0].read_text())
     assert "0.9999999" not in text
     assert re.search(r"similarity is (1|> 0\.999999) of at most 1", text)
 
@@ -303,7 +297,7 @@ def test_equal_vectors_have_a_similarity_of_one_or_nearly_so(tmp_path):
 def test_texts_that_no_file_can_hold_are_refused_by_name(tmp_path):
     finder = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1], features={"sex": ["f", "\ud800", "m", "m"]})
     with pytest.raises(ValueError, match=r"attributes must hold Unicode texts, got the surrogate .* in 'sex'"):
-        written(tmp_path, finder, favourable=1)
+        write(tmp_path, finder, favourable=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -312,6 +306,6 @@ def test_braces_in_names_are_text(tmp_path):
     labels = rng.choice(["{granted!r}", "{0}"], 60)
     finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(60, 3)), labels, features={"{sex}": ["{f}", "m"] * 30})
     subject = audit.Subject(title="{title}", people="{people}")
-    report = written(tmp_path, finder, sensitive=["{sex}"], favourable="{granted!r}", subject=subject)
+    report = write(tmp_path, finder, sensitive=["{sex}"], favourable="{granted!r}", subject=subject)
     text = text_of(report.files[0].read_text())
     assert all(name in text for name in ("{granted!r}", "{0}", "{sex} = {f}", "{title}", "{people}"))

@@ -62,7 +62,7 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(one.x[:, :30], data.x, atol=1e-5)
 
 
-def test_matrices_stay_as_they_are(tmp_path: Path) -> None:
+def test_matrices_stay_unchanged(tmp_path: Path) -> None:
     x = np.array([[1, 20], [3, 40.5]], np.float32)
     np.save(tmp_path / "x.npy", x)
     np.savetxt(tmp_path / "x.csv", x, delimiter=",")

@@ -28,14 +28,14 @@ def test_numbers_of_rows() -> None:
     with pytest.raises(ValueError, match=r"t\.csv must hold a row for each of 3 nodes, got 1"):
         ids.rows(table(a=["x"]))
     with pytest.raises(ValueError, match=r"t\.csv, line 3: a must be in 0\.\.2, got '3'"):
-        ids.known(table(a=["0", "3"]), "a")
+        ids.nodes_of(table(a=["0", "3"]), "a")
 
 
 def test_rows_go_by_the_column() -> None:
     ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
     other = table(id=["c", "a"], value=["1", "2"])
     assert ids.rows(other).tolist() == [2, 0]
-    assert ids.aligned(other, other.columns["value"]) == ["2", "", "1"]
+    assert ids.align(other, other.columns["value"]) == ["2", "", "1"]
     with pytest.raises(ValueError, match=r"no row for 1 of 3, such as id 'b'"):
         ids.all_rows(other)
 

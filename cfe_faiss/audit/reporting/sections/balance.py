@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.audit.reporting.document import Section, section_of
-from cfe_faiss.audit.reporting.formats import group_name, shown
+from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.pairs import find_pairs
 
@@ -87,12 +87,12 @@ def _row(
     both = ~np.isnan(numbers[sides]).any(axis=0)
     pair_a, pair_b = numbers[sides][:, both]
     means = {"a_all": _mean(all_a), "b_all": _mean(all_b), "a_pairs": _mean(pair_a), "b_pairs": _mean(pair_b)}
-    smd_all = _standardised(means["a_all"], means["b_all"], spread)
-    smd_pairs = _standardised(means["a_pairs"], means["b_pairs"], spread)
+    smd_all = _standardise(means["a_all"], means["b_all"], spread)
+    smd_pairs = _standardise(means["a_pairs"], means["b_pairs"], spread)
     return {
         "attribute": attribute,
         "value": value,
-        "name": group_name(attribute, value) if value else shown(attribute),
+        "name": group_name(attribute, value) if value else show(attribute),
         **{f"mean_{side}": mean for side, mean in means.items()},
         "smd_all": smd_all,
         "smd_pairs": smd_pairs,
@@ -114,7 +114,7 @@ def _variance(numbers: _Floats) -> float:
     return float(numbers.var(ddof=0 if ((numbers == 0) | (numbers == 1)).all() else 1))
 
 
-def _standardised(a: float | None, b: float | None, spread: float) -> float | None:
+def _standardise(a: float | None, b: float | None, spread: float) -> float | None:
     if a is None or b is None:
         return None
     return 0.0 if a == b else (a - b) / spread if spread > 0 else None

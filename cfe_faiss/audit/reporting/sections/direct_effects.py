@@ -12,14 +12,15 @@ from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import pair_counts
+from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.family import DirectEffects, direct_effects
+from cfe_faiss.audit.groups import known_groups
 from cfe_faiss.audit.reporting.document import Column, Section, section_of
-from cfe_faiss.audit.reporting.formats import first_of, group_name, plain, rows_of, shown
+from cfe_faiss.audit.reporting.formats import group_name, list_first, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.sample import Sample, attribute_groups, known_rows, sample
-from cfe_faiss.audit.tables import Floats
-from cfe_faiss.base.checks import UNKNOWN, as_dense
+from cfe_faiss.audit.sample import Samples
+from cfe_faiss.base.checks import as_dense
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
@@ -41,7 +42,7 @@ _Answer = tuple[float, float, float]
 
 def find_effects(inputs: Inputs) -> DirectEffects | None:
     """Run the direct tests; the impact ratios belong to their family. None without groups or a favourable class."""
-    if inputs.lacking("tests"):
+    if inputs.missing_need("tests"):
         return None
     comparisons = inputs.once(find_rates).comparisons
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
@@ -60,11 +61,11 @@ def effects_section(inputs: Inputs) -> Section:
     assert effects is not None
     sizes = effects.table.groupby("attribute")["value"].nunique()
     direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
-    rows = [*(_ratio_row(inputs, row, effects) for row in rates.comparisons), *_one_side(direct)]
+    rows = [*(_ratio_row(inputs, row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
     named = [row for row in rows if row["named"]]
     q = [row["q"] for row in direct if row["q"] is not None]
-    unexplained = list(_unexplained(inputs, named))
-    sentences = [*_unequal(inputs, rates, effects), *unexplained]
+    unexplained = list(_say_unexplained(inputs, named))
+    sentences = [*_say_unequal(inputs, rates, effects), *unexplained]
     values = {"count": len(rates.comparisons) + len(direct), "named": len(named), "fdr": effects.fdr, "k": effects.k}
     values["told"] = len(q) + sum(row["p"] is not None for row in rates.comparisons)
     smallest = f"; the smallest q is {min(q):.2f}" if q else ""
@@ -73,15 +74,15 @@ def effects_section(inputs: Inputs) -> Section:
     return inputs.section(
         "tests",
         values,
-        named=_first(inputs, sentences),
+        named=_limit(inputs, sentences),
         described=(inputs.say("tests.not_caused") if unexplained else nothing,),
-        undetermined=_first(inputs, _untold(inputs, rows)),
+        undetermined=_limit(inputs, _say_untold(inputs, rows)),
         tables={"all_tests": sorted(rows, key=lambda row: (not row["named"], row["p"] is None))},
-        limits=map(inputs.worded, effects.limits),
+        limits=map(inputs.reword, effects.limits),
     )
 
 
-def _one_side(rows: Sequence[_Row]) -> list[_Row]:
+def _keep_one_side(rows: Sequence[_Row]) -> list[_Row]:
     """Return the rows; of an attribute with two values only the value at a disadvantage."""
     kept: dict[tuple[str, ...], _Row] = {}
     for row in rows:
@@ -92,7 +93,7 @@ def _one_side(rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _direct_row(inputs: Inputs, row: _Row) -> _Row:
-    detail = inputs.worded(row["reason"] or "")
+    detail = inputs.reword(row["reason"] or "")
     if row["test"] == "direction" and not detail:
         gamma = "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
         detail = inputs.say("tests.counts", row, gamma=gamma)
@@ -130,7 +131,7 @@ def _reference(row: _Row) -> str:
     return group_name(row["feature"], row["reference"])
 
 
-def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[str]:
+def _say_unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[str]:
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
         if q <= effects.fdr:
@@ -139,7 +140,7 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[s
             yield inputs.say("tests.unequal", row | names, below=below, q=q)
 
 
-def _unexplained(inputs: Inputs, named: Sequence[_Row]) -> Iterator[str]:
+def _say_unexplained(inputs: Inputs, named: Sequence[_Row]) -> Iterator[str]:
     """Yield a sentence for each named group."""
     groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
     for row in named:
@@ -151,7 +152,7 @@ def _unexplained(inputs: Inputs, named: Sequence[_Row]) -> Iterator[str]:
         yield inputs.say("tests.unexplained", rows[0], tests=tests, direction=direction)
 
 
-def _untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
+def _say_untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
     """Yield for each reason the groups without an answer of the direct tests; the attribute if it is all its groups."""
     reasons: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row in rows:
@@ -162,11 +163,11 @@ def _untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
     for reason, groups in reasons.items():
         names: list[str] = []
         for attribute, found in groups.items():
-            names += [shown(attribute)] if len(found) == values[attribute] else sorted(found)
-        yield inputs.say("tests.untold", names=first_of(names, _LINES, "; "), reason=reason)
+            names += [show(attribute)] if len(found) == values[attribute] else sorted(found)
+        yield inputs.say("tests.untold", names=list_first(names, _LINES, "; "), reason=reason)
 
 
-def _first(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
+def _limit(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
     lines = list(sentences)
     left = len(lines) - _LINES
     return tuple(lines if left <= 0 else [*lines[:_LINES], inputs.say("tests.more", left=left)])
@@ -176,13 +177,13 @@ def _first(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
 def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
-    named = [] if effects is None else _named(effects)
+    named = [] if effects is None else _find_named(effects)
     if not named:
         return inputs.section("sensitivity", {"found": inputs.say("sensitivity.nothing"), "named": False})
     features = _features(inputs.finder)
     if features is None:
         return inputs.section("sensitivity", missing="features")
-    rows = [{"choice": choice} | _held(named, tests) for choice, tests in _choices(inputs, features, named)]
+    rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, features, named)]
     holds: list[str] = []
     columns: list[Column] = []
     for i, finding in enumerate(named):
@@ -194,7 +195,7 @@ def sensitivity_section(inputs: Inputs) -> Section:
     return inputs.section("sensitivity", {"found": "; ".join(holds) + " choices.", "named": True}, tables=[table])
 
 
-def _named(effects: DirectEffects) -> list[_Row]:
+def _find_named(effects: DirectEffects) -> list[_Row]:
     """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
     rows = [row for row in rows_of(effects.table) if row["named"] and " & " not in row["attribute"]]
     rows.sort(key=lambda row: (row["verdict"] != "disadvantaged", row["p"]))
@@ -204,12 +205,12 @@ def _named(effects: DirectEffects) -> list[_Row]:
     return list(first.values())[:_FINDINGS]
 
 
-def _held(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
+def _judge_answers(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
     """Return the cells of one choice: effect, p value, and whether each finding holds."""
     cells: _Row = {}
     for i, (row, (effect, p, statistic)) in enumerate(zip(named, answers, strict=True)):
         holds = p <= _ALPHA and statistic * row["statistic"] > 0
-        cells |= {f"effect_{i}": plain(effect), f"p_{i}": plain(p), f"holds_{i}": holds}
+        cells |= {f"effect_{i}": to_python(effect), f"p_{i}": to_python(p), f"holds_{i}": holds}
     return cells
 
 
@@ -227,9 +228,9 @@ def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iter
     for attribute in list(dict.fromkeys(names))[:_LEFT_OUT]:
         kept = [name != attribute for name in names]
         if any(kept):
-            encodings[f"without {shown(attribute)}"] = X[:, kept]
+            encodings[f"without {show(attribute)}"] = X[:, kept]
     for choice, numbers in encodings.items():
-        finder = _with_features(inputs.finder, numbers)
+        finder = _replace_vectors(inputs.finder, numbers)
         is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
         yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
@@ -241,21 +242,17 @@ def _tests(
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = known_rows(finder, None)
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
-    groups = {group.name: group for group in attribute_groups(finder, rows, attributes, inputs.settings.bins)}
-    bad = finder.class_numbers("unfavourable", inputs.unfavourable)
+    groups = {
+        group.name: group for group in known_groups(attributes_of(finder), rows, attributes, inputs.settings.bins)
+    }
+    samples = Samples(finder, rows, finder.class_numbers("unfavourable", inputs.unfavourable))
     with_pairs = any(row["test"] == "direction" for row in named)
-    samples: dict[bytes, tuple[Sample, list[Floats]]] = {}
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
-        codes = groups[attribute].codes
-        known = codes != UNKNOWN
-        if known.tobytes() not in samples:
-            people = sample(finder, rows[known], bad)
-            contrasts = [people.situation_contrast(k) for k in neighbours]
-            samples[known.tobytes()] = people, [*contrasts, *([people.evidence_contrast] if with_pairs else [])]
-        people, contrasts = samples[known.tobytes()]
-        carries = codes[np.searchsorted(rows, people.rows)] == groups[attribute].values.index(value)
-        chance, tests = people.test(carries, contrasts)
+        people, codes = samples.of(groups[attribute])
+        carries = codes == groups[attribute].values.index(value)
+        contrasts = [people.situation_contrast(k) for k in neighbours]
+        chance, tests = people.test(carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])])
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
             effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect
@@ -266,7 +263,7 @@ def _tests(
     ]
 
 
-def _with_features(finder: EvidenceFinder, X: NDArray[np.float64]) -> EvidenceFinder:
+def _replace_vectors(finder: EvidenceFinder, X: NDArray[np.float64]) -> EvidenceFinder:
     """Return the finder with the vectors of other numbers. Its index keeps only its ids: nothing searches it."""
     if finder.graph is not None:
         return replace(finder, vectors=ks_vectors(X.astype(np.float32), finder.graph))

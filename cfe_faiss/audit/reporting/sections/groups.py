@@ -10,20 +10,12 @@ from cfe_faiss.audit.discrimination import discrimination_scores
 from cfe_faiss.audit.errors import error_rate_by_evidence
 from cfe_faiss.audit.fairness import consistency
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
-from cfe_faiss.audit.reporting.document import Measure, Section, Table, section_of
-from cfe_faiss.audit.reporting.formats import first_of, listed, rows_of, shown
+from cfe_faiss.audit.reporting.document import Section, Table, section_of
+from cfe_faiss.audit.reporting.formats import join_words, list_first, rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
 
-_RATIOS = {"impact_ratio": ("ratio", "count"), "selection_rate_difference": ("difference", "count")}
-_METRICS = _RATIOS | {
-    "selection_rate": ("rate", "count"),
-    "accuracy": ("accuracy", "judged"),
-    "false_positive_rate": ("fpr", "negatives"),
-    "false_negative_rate": ("fnr", "positives"),
-}
-"""Keys of the value and of the number of cases of each metric."""
 _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
 _BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -65,7 +57,7 @@ def find_rates(inputs: Inputs) -> Rates:
 
 
 def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
-    heading = "" if inputs.has("favourable") else f"{shown(row['class'])}: "
+    heading = "" if inputs.has("favourable") else f"{show(row['class'])}: "
     heading += inputs.everyone if row["feature"] == "all" else str(row["feature"])
     if row["reference"]:  # the group is compared with itself
         row |= dict.fromkeys(("ratio_low", "ratio_high", "difference_low", "difference_high"))
@@ -78,37 +70,24 @@ def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
     rates, single = inputs.once(find_rates), inputs.has("favourable")
     dashed = f"; the dashed line is the share of {inputs.everyone}" if single else ""
-    values = {"dashed": dashed, "overall": rates.rows[0]["rate"] if single else None}
+    values: dict[str, Any] = {"dashed": dashed, "overall": rates.rows[0]["rate"] if single else None}
     ratios = [row for row in rates.groups if row["ratio"] is not None]
     ranked = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
+    small = [row for row in rates.groups if not row["ranked"] and row["count"]]
+    weak = [row["feature"] for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
+    unknown = {row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]}
+    values |= {
+        "small": list_first(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small), _SMALL, "; "),
+        "weak": join_words(dict.fromkeys(map(show, weak))),
+        "unknown": unknown.values(),
+    }
     return inputs.section(
         "groups",
         values,
-        undetermined=tuple(_undetermined(inputs, rates)),
         tables={"rates": rates.groups, "disparities": ranked},
-        limits=[inputs.worded(rates.metrics.limits[number]) for number in (0, 4)],
-        measures=tuple(_measures(inputs, rates)) if single else (),
+        limits=[inputs.reword(rates.metrics.limits[number]) for number in (0, 4)],
+        measured=[row for row in rates.rows if not row["unknown"]],
     )
-
-
-def _undetermined(inputs: Inputs, rates: Rates) -> Iterator[str]:
-    small = [row for row in rates.groups if not row["ranked"] and row["count"]]
-    names = list(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small))
-    if names:
-        yield inputs.say("groups.small", names=first_of(names, _SMALL, "; "))
-    weak = [row["feature"] for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
-    if weak:
-        yield inputs.say("groups.weak", names=listed(dict.fromkeys(map(shown, weak))))
-    unknown = [(row["feature"], row["count"]) for row in rates.rows if row["unknown"] and " & " not in row["feature"]]
-    for name, count in dict(unknown).items():
-        yield inputs.say("groups.unknown", name=name, count=count)
-
-
-def _measures(inputs: Inputs, rates: Rates) -> Iterator[Measure]:
-    for row in (row for row in rates.rows if not row["unknown"]):
-        for metric in _METRICS if row["feature"] != "all" else _METRICS.keys() - _RATIOS:
-            unjudged = "the group is not ranked" if metric in _RATIOS and not row["ranked"] else ""
-            yield Measure.of(metric, inputs.place_of(row), row, *_METRICS[metric], unjudged)
 
 
 @section_of("counts")
@@ -121,9 +100,9 @@ def counts_section(inputs: Inputs) -> Section:
     table = inputs.table("counts", rows, {"unknown": unknown, "reading": reading})
     return inputs.section(
         "counts",
-        {"groups": len(rates.groups), "names": listed(map(shown, inputs.sensitive))},
+        {"groups": len(rates.groups), "names": join_words(map(show, inputs.sensitive))},
         tables=(table, *_local_law_144(inputs, rates.metrics)),
-        limits=map(inputs.worded, rates.metrics.limits),
+        limits=map(inputs.reword, rates.metrics.limits),
     )
 
 
@@ -146,13 +125,12 @@ def error_rates_section(inputs: Inputs) -> Section:
     if known:
         row = max(known, key=lambda row: row[key])
         found = inputs.say("error_rates.gap", row, gap=row[key], low=row[f"{key}_low"], high=row[f"{key}_high"])
-    judged = {"n": rates.rows[0]["judged"]}
-    gaps = (Measure.of(key, (row["feature"], "largest gap"), row | judged, key, "n") for row in rates.comparisons)
+    judged = {"place": "largest gap", "judged": rates.rows[0]["judged"]}
     return inputs.section(
         "error_rates",
         {"found": found},
         tables={"equalised_odds": rates.comparisons, "error_rates": rates.groups},
-        measures=tuple(gaps) if inputs.has("favourable") else (),
+        measured=[row | judged | {"attribute": row["feature"]} for row in rates.comparisons],
     )
 
 
@@ -201,8 +179,7 @@ def consistency_section(inputs: Inputs) -> Section:
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
         return inputs.section("consistency", missing="no_neighbours")
-    measures = (Measure.of("consistency", inputs.place_of(row), row, "share", "nodes") for row in rows)
-    return inputs.section("consistency", rows[0], tables={"consistency": rows}, measures=tuple(measures))
+    return inputs.section("consistency", rows[0], tables={"consistency": rows}, measured=rows)
 
 
 @section_of("errors")
@@ -212,6 +189,5 @@ def errors_section(inputs: Inputs) -> Section:
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
         return inputs.section("errors", missing="no_truth_in_pairs")
-    overall = Measure.of("overall_accuracy", (None, inputs.everyone), rows[0], "overall", "overall_nodes")
-    shown_row = rows[min(3, len(rows) - 1)]
-    return inputs.section("errors", shown_row, tables={"errors_by_evidence": rows}, measures=(overall,))
+    overall, shown_row = rows[0] | {"feature": "all"}, rows[min(3, len(rows) - 1)]
+    return inputs.section("errors", shown_row, tables={"errors_by_evidence": rows}, measured=[overall])

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Measure, Section, section_of
-from cfe_faiss.audit.reporting.formats import plain, rows_of
+from cfe_faiss.audit.reporting.document import Section, section_of
+from cfe_faiss.audit.reporting.formats import rows_of, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 
 _VALUES = 8
@@ -34,8 +34,8 @@ def only_in_section(inputs: Inputs) -> Section:
         described=tuple(line for row, line in zip(rows, sentences, strict=True) if row["pairs"])[:3],
         findings=[inputs.say("only_in.unknown", unknown=unknown)] if unknown else (),
         tables={"only_in": rows},
-        limits=dict.fromkeys(inputs.worded(limit) for test in tests.values() for limit in test.limits),
-        measures=tuple(Measure.of("only_in", (row["attribute"], "pairs"), row, "share", "pairs") for row in rows),
+        limits=dict.fromkeys(inputs.reword(limit) for test in tests.values() for limit in test.limits),
+        measured=[row | {"place": "pairs"} for row in rows],
     )
 
 
@@ -55,7 +55,7 @@ def flip_section(inputs: Inputs) -> Section:
     # Without a graph a decision depends on one row alone, so both ways are the same.
     ways = {"all at once": inputs.nodes}
     if inputs.has("graph"):
-        ways = {"one at a time": _spread(inputs.nodes, _FLIPPED_ALONE)} | ways
+        ways = {"one at a time": _choose_evenly(inputs.nodes, _FLIPPED_ALONE)} | ways
     for name in inputs.sensitive:
         columns = _columns(inputs.finder.data, name)
         if columns is None or len(columns or inputs.attributes[name].values) > _VALUES:
@@ -73,15 +73,15 @@ def flip_section(inputs: Inputs) -> Section:
                 left_out.append(inputs.say("flip.unknown", name=name, unknown=test.unknown))
     if not rows:
         return inputs.section("flip", {"reasons": " ".join(left_out)}, missing="not_flipped")
-    described = [_flipped(inputs, name, rows) for name in dict.fromkeys(row["attribute"] for row in rows)]
+    described = [_describe_flip(inputs, name, rows) for name in dict.fromkeys(row["attribute"] for row in rows)]
     return inputs.section(
         "flip",
         {"first": described[0], "alone": _FLIPPED_ALONE},
         described=tuple(described[:4]),
         findings=dict.fromkeys(left_out),
         tables={"flip": rows},
-        limits=dict.fromkeys(map(inputs.worded, limits)),
-        measures=tuple(Measure.of("flipped", _direction(row), row, "share", "nodes") for row in rows),
+        limits=dict.fromkeys(map(inputs.reword, limits)),
+        measured=[row | {"place": _direction(row)} for row in rows],
     )
 
 
@@ -97,10 +97,10 @@ def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float | np.floating) else str(plain(value))
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(to_python(value))
 
 
-def _flipped(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def _describe_flip(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return how many decisions change when an attribute is flipped, into any of its other values."""
     lines = [row for row in rows if row["attribute"] == name]
     whole = [row for row in lines if row["value"] == "all"] or lines
@@ -109,11 +109,11 @@ def _flipped(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> st
     return inputs.say("flip.changed", name=name, parts=", ".join(parts))
 
 
-def _direction(line: Mapping[str, Any]) -> tuple[str, str]:
-    group = line["how"] if line["value"] == "all" else f"{line['how']}, {line['value']} to {line['flipped']}"
-    return line["attribute"], group
+def _direction(line: Mapping[str, Any]) -> str:
+    how: str = line["how"]
+    return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
 
 
-def _spread(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def _choose_evenly(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return at most ``count`` of the nodes, evenly spread."""
     return nodes if len(nodes) <= count else nodes[np.linspace(0, len(nodes) - 1, count).astype(np.int64)]

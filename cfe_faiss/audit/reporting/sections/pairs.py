@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table, section_of
-from cfe_faiss.audit.reporting.formats import first_of, group_name, listed, number, shown
+from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, number, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
 from cfe_faiss.base.checks import UNKNOWN
@@ -128,8 +128,8 @@ def pairs_section(inputs: Inputs) -> Section:
         "attributes": len(inputs.attributes),
         "equal": sum(not names for names in pairs.differing),
         "only_sensitive": sum(bool(names) and sensitive.issuperset(names) for names in pairs.differing),
-        "names": listed(map(shown, inputs.sensitive)).replace(" and ", " or ") if sensitive else "",
-        "conditions": "; ".join(shown(text, 200) for text in conditions.describe()) if conditions else "",
+        "names": join_words(map(show, inputs.sensitive)).replace(" and ", " or ") if sensitive else "",
+        "conditions": "; ".join(show(text, 200) for text in conditions.describe()) if conditions else "",
         "missing": "".join(f" {sentence}" for sentence in missing),
     }
     values["summary"] = inputs.say("pairs.summary", values)
@@ -150,7 +150,7 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
         "similarity": float(pairs.similarity[place]),
         "attributes_differing": len(names),
         "differing": ", ".join(names) or "none",
-        "which": first_of(map(shown, names), _NAMES) or "none",
+        "which": list_first(map(show, names), _NAMES) or "none",
     }
 
 

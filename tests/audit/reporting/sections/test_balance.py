@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.inputs import Settings, checked
+from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.balance import balance_section
 from cfe_faiss.audit.reporting.sections.pairs import Pairs, find_pairs
 
@@ -18,7 +18,7 @@ def section(attributes, labels, source, target, favourable=None):
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]))
     finder = cfe.EvidenceFinder.from_data(data, labels, features=attributes)
-    inputs = checked(finder, [], favourable, SETTINGS)
+    inputs = check_inputs(finder, [], favourable, SETTINGS)
     sides, near = np.array([source, target]), np.ones(len(source))
     inputs.results[find_pairs] = Pairs(sides[0], sides[1], near, near.astype(np.float32), ((),) * len(source), 9, {})
     return balance_section(inputs)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.inputs import Settings, checked
+from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.groups import counts_section, error_rates_section, groups_section
 
 
@@ -13,7 +13,7 @@ def made(section, people, labels, sensitive, favourable=1, y=None):
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
     finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
-    inputs = checked(finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95))
+    inputs = check_inputs(finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95))
     return section(inputs)
 
 

@@ -4,7 +4,7 @@ from audit_report_helpers import model, table_of
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.reporting.inputs import Settings, checked
+from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.model_tests import only_in_section
 
 
@@ -54,7 +54,7 @@ def test_the_share_of_equal_pairs_stands_beside_that_of_pairs_in_one_attribute()
     people = {"sex": rng.choice(["f", "m"], 200), "job": rng.choice(["a", "b", "c"], 200)}
     labels = (rng.random(200) < np.where(people["sex"] == "f", 0.3, 0.6)).astype(int)
     finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(200, 3)), labels, features=people, sensitive=["sex"])
-    inputs = checked(finder, None, 1, Settings(k=3, pairs=5, cases=2, bins=4, confidence=0.95))
+    inputs = check_inputs(finder, None, 1, Settings(k=3, pairs=5, cases=2, bins=4, confidence=0.95))
     found = only_in_section(inputs)
     (row,) = found.tables[0].rows
     by_job = [labels[(people["job"] == job) & (people["sex"] == sex)] for job in "abc" for sex in "fm"]

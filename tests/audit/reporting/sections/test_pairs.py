@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.inputs import Settings, checked
+from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.pairs import cases_section, find_pairs, pairs_section
 
 
@@ -19,7 +19,7 @@ def inputs():
     data = SimpleNamespace(x=x, edge_index=edges, y=rng.integers(-1, 2, n), class_names=["no", "yes"])
     finder = cfe.EvidenceFinder.from_data(data, rng.integers(0, 2, n), features=people, nodes=np.arange(5, n))
     settings = Settings(k=3, pairs=40, cases=10, bins=4, confidence=0.95)
-    return checked(finder, ["sex"], None, settings)
+    return check_inputs(finder, ["sex"], None, settings)
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,12 @@ def test_case_files(inputs, brute):
     assert len(section.cases) == 10
     for place, case in enumerate(section.cases):
         assert case.rank.startswith(f"{place + 1} of {len(brute[0]):,} pairs")
-        assert [side.node for side in case.sides] == [brute[0][place], brute[1][place]]
+        assert [side.row for side in case.sides] == [brute[0][place], brute[1][place]]
         assert float(case.similarity) == pytest.approx(brute[2][place], abs=1e-5)
         for side in case.sides:
             graph, labels = inputs.finder.graph, inputs.finder.labels
-            near = graph.neighbors(side.node)
-            assert side.predicted == ["no", "yes"][labels[side.node]]
+            near = graph.neighbors(side.row)
+            assert side.predicted == ["no", "yes"][labels[side.row]]
             assert side.surroundings.startswith(f"{len(near)} neighbour") or not len(near)
             assert {int(neighbour.name) for neighbour in side.neighbourhood.neighbours} <= set(near.tolist())
             assert len(side.neighbourhood.neighbours) == min(12, len(near))
@@ -106,7 +106,7 @@ def test_ties_share_a_rank():
     data = SimpleNamespace(x=x, edge_index=[[0, 1, 3, 4], [1, 2, 4, 5]])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 0, 0])
     settings = Settings(k=1, pairs=4, cases=4, bins=4, confidence=0.95)
-    inputs = checked(finder, [], None, settings)
+    inputs = check_inputs(finder, [], None, settings)
     ranks = [case.rank for case in cases_section(inputs).cases]
     assert set(ranks) == {"1 of 8 pairs, together with 3 others that the search cannot tell from it"}
 
@@ -116,7 +116,7 @@ def test_classes_keep_their_look_as_long_as_there_are_enough(classes, styles):
     data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]])
     finder = cfe.EvidenceFinder.from_data(data, [0, classes - 1, 0, classes - 1], nodes=[0, 1])
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    inputs = checked(finder, [], None, settings)
+    inputs = check_inputs(finder, [], None, settings)
     (case,) = cases_section(inputs).cases
     assert case.legend == tuple(zip(styles, ["class 0", f"class {classes - 1}"], strict=True))
     assert {side.neighbourhood.style for side in case.sides} == set(styles)
@@ -126,5 +126,5 @@ def test_classes_of_nodes_that_are_not_audited_have_names():
     data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 7, 7], nodes=[0, 1])
     settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    inputs = checked(finder, [], None, settings)
+    inputs = check_inputs(finder, [], None, settings)
     assert "class 7" in [name for _, name in cases_section(inputs).cases[0].legend]

@@ -1,0 +1,55 @@
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.index.protocol import EvidenceIndex
+
+
+@pytest.mark.parametrize(
+    "factory", ["EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12x2,SQ8", "EvidenceIVF12,PQ4,RFlat"]
+)
+def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
+    X, labels = clustered(600, 8, 3)
+    ids = np.random.default_rng(0).permutation(5000)[:600]
+    index: EvidenceIndex = cfe.index_factory(8, factory)
+    if not index.is_trained:
+        index.train(X)
+    index.add_with_labels(X, labels, ids)
+    wanted = np.random.default_rng(1).choice(ids, 900)
+    vectors = index.reconstruct_batch(ids)
+    order = np.argsort(ids)
+    assert_array_equal(index.reconstruct_batch(wanted), vectors[order[np.searchsorted(ids[order], wanted)]])
+    I = index.search_stored(wanted, k=2)[1]
+    first = index.search_stored(wanted[:1], k=2)
+    same = wanted == wanted[0]
+    assert same.sum() > 1
+    assert (I[same] == first[1]).all()
+    with index.reading() as snapshot:
+        rows = snapshot.rows_of(np.array([*wanted, 5001, -1, -7]))
+        assert_array_equal(snapshot.ids()[rows[:900]], wanted)
+        assert_array_equal(rows[900:], -1)
+    assert index.remove_ids(np.concatenate([wanted[:5], wanted[:5], [5001]])) == len(set(wanted[:5].tolist()))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_changes_on_several_threads_are_those_of_one(threads: int) -> None:
+    n, rng = 60_000, np.random.default_rng(0)
+    X, labels = rng.normal(size=(n, 64)).astype(np.float32), rng.integers(0, 7, n)
+    files = []
+    before = faiss.omp_get_max_threads()
+    for number in (1, threads):
+        faiss.omp_set_num_threads(number)
+        try:
+            index = cfe.IndexEvidenceIVF(64, 30)
+            index.take_centroids(unit(X[:30])[None])
+            index.add_with_labels(X[: n // 2], labels[: n // 2])
+            index.add_with_labels(X[n // 2 :], labels[n // 2 :])
+            index.relabel((labels + 1) % 5)
+            index.remove_ids(np.arange(0, n, 3))
+            files.append(cfe.serialize_index(index))
+        finally:
+            faiss.omp_set_num_threads(before)
+    assert_array_equal(*files)

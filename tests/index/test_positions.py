@@ -1,0 +1,207 @@
+"""The exact index in FAISS's code that reads vectors by position, as a ``faiss.IndexFlatIP``."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from reference import clustered, unit
+
+import cfe_faiss as cfe
+
+N, D, CLASSES = 300, 8, 3
+RAW, LABELS = clustered(N, D, CLASSES)
+X = unit(RAW)
+IP = faiss.METRIC_INNER_PRODUCT
+
+
+def exact(ids: Any = None) -> cfe.IndexEvidenceFlat:
+    index = cfe.IndexEvidenceFlat(D)
+    index.add_with_labels(X, LABELS, ids)
+    return index
+
+
+def stock(n: int = N) -> faiss.IndexFlatIP:
+    index = faiss.IndexFlatIP(D)
+    index.add(X[:n])
+    return index
+
+
+def quantized() -> faiss.IndexPQ:
+    index = faiss.IndexPQ(D, 4, 4, IP)
+    index.train(X)
+    index.add(X)
+    return index
+
+
+def graph_over(index: Any) -> faiss.IndexHNSW:
+    graph = faiss.IndexHNSW(index, 8)
+    graph.hnsw.efConstruction = 40
+    return graph
+
+
+def same(one: Any, two: Any) -> None:
+    for found, expected in zip(one, two, strict=True):
+        assert_array_equal(found, expected)
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "refinement": lambda index: faiss.IndexRefine(quantized(), index),
+    "refined": lambda index: faiss.IndexRefineFlat(index, faiss.swig_ptr(X)),
+    "coarse quantizer": lambda index: faiss.IndexIVFFlat(index, D, N, IP),
+    "coarse quantizer of codes": lambda index: faiss.IndexIVFScalarQuantizer(
+        index, D, N, faiss.ScalarQuantizer.QT_8bit, IP
+    ),
+    "graph": graph_over,
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_find_what_they_find_over_a_stock_index(name: str) -> None:
+    results = []
+    for index in (stock(), exact()):
+        wrapper = WRAPPERS[name](index)
+        if "quantizer" in name:
+            wrapper.train(X)
+            wrapper.add(X)
+            wrapper.nprobe = 5
+        results.append(wrapper.search(X[:20], 4))
+    same(*results)
+
+
+def test_faiss_trains_a_coarse_quantizer() -> None:
+    coarse, expected = cfe.IndexEvidenceFlat(D), faiss.IndexFlatIP(D)
+    for quantizer in (coarse, expected):
+        ivf = faiss.IndexIVFFlat(quantizer, D, 7, IP)
+        ivf.train(X)
+        ivf.add(X)
+        ivf.nprobe = 3
+    same(coarse.search(X[:9], 7), expected.search(X[:9], 7))
+    assert coarse.ntotal == 7
+    with pytest.raises(RuntimeError, match="7 vectors and 0 labels"):
+        coarse.search_stored(k=1)
+    coarse.reset()
+    coarse.add_with_labels(X, LABELS)
+    same(coarse.search_stored(k=3), exact().search_stored(k=3))
+
+
+def test_wrappers_fill_an_exact_index() -> None:
+    for make in (lambda index: faiss.IndexPreTransform(index), graph_over):
+        one, two = make(cfe.IndexEvidenceFlat(D)), make(faiss.IndexFlatIP(D))
+        for wrapper in (one, two):
+            wrapper.add(X)
+        same(one.search(X[:9], 5), two.search(X[:9], 5))
+
+
+def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
+    index = exact()
+    assert isinstance(index, faiss.IndexFlatIP)
+    assert type(faiss.downcast_index(index)) is faiss.IndexFlatIP
+    assert_array_equal(index.reconstruct_n(0, N), X)
+    assert_array_equal(faiss.rev_swig_ptr(index.get_xb(), N * D).reshape(N, D), X)
+    computer = index.get_distance_computer()
+    computer.set_query(faiss.swig_ptr(X[:1]))
+    assert computer(5) == pytest.approx(float(X[0] @ X[5]), abs=1e-6)
+    index.permute_entries(np.arange(N)[::-1].copy())
+    assert_array_equal(index.reconstruct_n(0, N), X[::-1])
+    expected = cfe.IndexEvidenceFlat(D)
+    expected.add_with_labels(X[::-1], LABELS[::-1])
+    same(index.search_stored(k=4), expected.search_stored(k=4))
+    with pytest.raises(ValueError, match="perm must be a permutation"):
+        index.permute_entries(np.zeros(N, int))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("how", ["given", "left", "read"])
+def test_constructors_refuse_other_ids(name: str, how: str, tmp_path: Path) -> None:
+    index = exact() if how == "left" else exact(np.arange(N) + 1)
+    if how == "left":
+        index.remove_ids([0])
+    if how == "read":
+        cfe.write_index(index, tmp_path / "index")
+        index = cfe.read_index(tmp_path / "index")
+    assert type(faiss.downcast_index(index)) is faiss.IndexIDMap2
+    with pytest.raises(RuntimeError, match=r"ids other than 0, 1, .* make one without ids"):
+        WRAPPERS[name](index)
+    with pytest.raises(RuntimeError, match="ids 0, 1"):
+        index.permute_entries(np.arange(index.ntotal))
+    with pytest.raises(TypeError):
+        index.get_xb()
+
+
+def test_a_wrapper_made_before_other_ids_came_keeps_its_positions() -> None:
+    index = exact()
+    refined = faiss.IndexRefine(quantized(), index)
+    refined.k_factor = 100
+    before = refined.search(X[:5], 3)
+    index.add_with_labels(X[:2], [0, 1], [10**6, 10**9])
+    same(refined.search(X[:5], 3), before)
+    assert set(index.search(X[:1], 2)[1][0]) == {0, 10**6}
+    index.reset()
+    refined.reset()
+    assert index.ntotal == 0
+
+
+@pytest.mark.parametrize("ids", [None, np.arange(N), np.arange(N) * 3])
+def test_removed_and_added_rows_of_plain_and_mapped_indexes(ids: Any, tmp_path: Path) -> None:
+    index = exact(ids)
+    known = np.arange(N) if ids is None else ids
+    index.remove_ids(known[-4:])
+    index.add_with_labels(X[-4:], LABELS[-4:], known[-4:])
+    same(index.search_stored(k=3), exact(ids).search_stored(k=3))
+    index.remove_ids(known[3:5])
+    rest = np.delete(np.arange(N), [3, 4])
+    expected = cfe.IndexEvidenceFlat(D)
+    expected.add_with_labels(X[rest], LABELS[rest], known[rest])
+    faiss.write_index(index, str(tmp_path / "stock"))
+    cfe.write_index(index, tmp_path / "own")
+    for one in (index, cfe.read_index(tmp_path / "own"), cfe.read_index(tmp_path / "own", faiss.IO_FLAG_MMAP)):
+        same(one.search_stored(k=3), expected.search_stored(k=3))
+        same(one.search(X[:9], 3), expected.search(X[:9], 3))
+    same(faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3))
+
+
+def test_a_file_with_all_ids_in_another_order_is_read_in_order(tmp_path: Path) -> None:
+    order = np.random.default_rng(0).permutation(N)
+    index = cfe.IndexEvidenceFlat(D)
+    index.add_with_labels(X[order], LABELS[order], order)
+    cfe.write_index(index, tmp_path / "index")
+    again = cfe.read_index(tmp_path / "index")
+    assert type(faiss.downcast_index(again)) is faiss.IndexFlatIP
+    for one in (again, cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP), cfe.clone_index(index)):
+        same(one.search_stored(k=3), exact().search_stored(k=3))
+        assert_array_equal(one.reconstruct_n(0, N), X)
+    again.add_with_labels(X[:1], [0])
+    assert again.reconstruct(N).tolist() == X[0].tolist()
+
+
+# --- default ids ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"])
+def test_default_ids_follow_the_largest_stored_id(kind: str, tmp_path: Path) -> None:
+    index = cfe.index_factory(D, kind)
+    if kind != "EvidenceFlat":
+        index.train(X)
+    index.add_with_labels(X[:10], LABELS[:10])
+    index.remove_ids([2, 3])
+    index.add(X[:2])
+    assert_array_equal(index.members().ids, [0, 1, *range(4, 12)])
+    index.add_with_labels(X[:1], [0], [100])
+    cfe.write_index(index, tmp_path / "index")
+    index = cfe.read_index(tmp_path / "index")
+    index.add_with_labels(X[:2], [0, 1])
+    assert index.members().ids[-3:].tolist() == [100, 101, 102]
+    index.remove_ids([100, 102])
+    index.add(X[:1])
+    assert index.members().ids[-2:].tolist() == [101, 102]
+    index.reset()
+    index.add(X[:2])
+    assert index.members().ids.tolist() == [0, 1]
+    index.add_with_labels(X[:1], [0], [2**63 - 2])
+    with pytest.raises(ValueError, match="ids must be given"):
+        index.add(X[:1])
+    assert index.ntotal == 3

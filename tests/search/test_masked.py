@@ -1,0 +1,241 @@
+"""The general engine answers every query; each faster engine and brute force in float64 find the same."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import PADDING, similarity, unit
+
+import cfe_faiss as cfe
+from cfe_faiss.search import answer, constrained, exact, greedy, grouped, masked, nearest, single
+from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
+
+KINDS = ["EvidenceFlat", *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat"))]
+EXACT = Effort(exact=True)
+
+
+class Case(NamedTuple):
+    """An index after some changes, its rows, and queries."""
+
+    index: Any
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    X: NDArray[np.float32]
+    xq: NDArray[np.float32]
+    labels_q: NDArray[np.int32]
+    k: int
+    rng: np.random.Generator
+
+
+def vectors(rng: np.random.Generator, n: int, d: int, spread: int) -> NDArray[np.float32]:
+    """Draw from a coarse grid, so that ties, repeated vectors and zero vectors are common."""
+    return rng.integers(-spread, spread + 1, (n, d)).astype(np.float32)
+
+
+@st.composite
+def cases(draw: st.DrawFn, kind: str) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    d, n, nq, spread = (
+        draw(st.integers(1, 6)),
+        draw(st.integers(4, 50)),
+        draw(st.integers(1, 8)),
+        draw(st.integers(0, 3)),
+    )
+    classes = draw(st.integers(1, 4))
+    X, labels, ids = vectors(rng, n, d, spread), rng.integers(-1, classes, n), rng.permutation(2 * n)[:n]
+    index: Any = cfe.index_factory(d, kind)
+    if not index.is_trained:
+        index.train(np.concatenate([X, rng.normal(size=(300, d)).astype(np.float32)]))
+    index.add_with_ids(X, ids)
+    index.relabel(labels, ids)
+    if draw(st.booleans()):  # changes after the first searches, whose derived data is carried over
+        index.search_stored(k=2)
+        index.remove_ids(ids[: n // 4])
+        index.add_with_labels(vectors(rng, 5, d, spread), rng.integers(0, classes, 5), np.arange(2 * n, 2 * n + 5))
+        index.relabel(rng.integers(-1, classes, 3), np.arange(2 * n, 2 * n + 3))
+    known = index.members()
+    xq, labels_q = vectors(rng, nq, d, spread), rng.integers(0, classes + 1, nq).astype(np.int32)
+    rows = index.reconstruct_batch(known.ids)
+    return Case(index, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 60)), rng)
+
+
+def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
+    """Return D, I of a query by comparing pair by pair; ``may_find`` is a mask, (nq, n), of further conditions."""
+    rules = query.rules or Rules()
+    if query.X is None:
+        asked = case.ids if query.ids is None else np.asarray(query.ids)
+        own = np.searchsorted(case.ids, asked)
+        X, labels = case.X[own], case.labels[own]
+    else:
+        asked, X, labels = np.full(len(query.X), -1), query.X, query.labels
+    D, I = np.full((len(X), query.k), PADDING, np.float32), np.full((len(X), query.k), -1)
+    for q in range(len(X)):
+        found = []
+        for row, (i, label) in enumerate(zip(case.ids.tolist(), case.labels.tolist(), strict=True)):
+            score = similarity(X[q], case.X[row])
+            known = min(label, labels[q]) >= 0
+            meets = {"any": True, "own": known and label == labels[q], "other": known and label != labels[q]}
+            if not meets[rules.neighbors] or i == asked[q] or (may_find is not None and not may_find[q, row]):
+                continue
+            if query.sel is not None and not query.sel[row]:
+                continue
+            if rules.excluded_labels is not None and label >= 0 and label in rules.excluded_labels[q]:
+                continue
+            if rules.excluded_ids is not None and i in rules.excluded_ids[q]:
+                continue
+            if rules.within is None or np.float32(rules.within[0]) <= score <= np.float32(rules.within[1]):
+                found.append((-score, i))
+        for place, (score, i) in enumerate(sorted(found)[: query.k]):
+            D[q, place], I[q, place] = -score, i
+    return D, I
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
+
+
+def questions(case: Case) -> Iterator[Query]:
+    """Yield the queries about new and stored vectors, among all rows and some."""
+    new = Query(case.k, X=unit(case.xq), labels=case.labels_q)
+    stored, some = Query(case.k), Query(case.k, ids=case.ids[::3])
+    for query in (new, stored, some):
+        yield query
+        yield dataclasses.replace(query, sel=case.rng.random(len(case.ids)) < 0.6)
+
+
+def engines(queries: Queries) -> Iterator[Any]:
+    """Yield the engines that answer evidence queries exactly, given all lists."""
+    yield masked
+    if not queries.snapshot.lists:
+        yield from (exact, single)
+        return
+    yield single
+    if queries.snapshot.codec == 0:
+        yield exact
+    yield grouped
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None:
+    case = data.draw(cases(kind))
+    effort = case.index.resolve_effort(EXACT)
+    for query in questions(case):
+        expected = brute_force(case, query)
+        with case.index.reading() as snapshot:
+            queries = query.bind(snapshot)
+            for engine in engines(queries):
+                run = engine.scan if engine is single and not snapshot.lists else engine.search
+                assert_same(pad_results(*run(queries, Plan(run, snapshot.lists, effort), None), query.k), expected)
+            if queries.order is not None and query.sel is None:
+                plan = Plan(exact.search_stored, snapshot.lists, effort)
+                assert_same(pad_results(*exact.search_stored(queries, plan, None), query.k), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObject) -> None:
+    case = data.draw(cases(kind))
+    index, k = case.index, case.k
+    efforts: list[dict[str, Any]] = [{"exact": True}, {"recall": 1.0}, {"exact": True, "memory": 1 << 10}]
+    efforts += [{"nprobe": 12}] if index.has_lists else [{}]
+    for query in questions(case):
+        expected = brute_force(case, query)
+        for effort in efforts:
+            if query.X is None:
+                assert_same(index.search_stored(query.ids, k, sel=query.sel, **effort), expected)
+                *found, certified = index.search_certified(query.ids, k, sel=query.sel, **effort)
+                assert_same(found, expected)
+                assert certified.all()
+            else:
+                assert_same(index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort), expected)
+                for q in range(len(case.xq)):
+                    one = slice(q, q + 1)
+                    found = index.search_evidence(case.xq[one], case.labels_q[one], k, sel=query.sel, **effort)
+                    assert_same(found, [part[one] for part in expected])
+        if query.X is not None:
+            lims, D, I = index.range_search_evidence(case.xq, query.labels, 0.3, sel=query.sel)
+            every = brute_force(case, dataclasses.replace(query, k=len(case.ids)))
+            above = (every[1] >= 0) & (every[0] >= np.float32(0.3))
+            assert_same((np.diff(lims), D, I), (above.sum(axis=1), every[0][above], every[1][above]))
+
+
+@st.composite
+def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
+    low = draw(st.sampled_from([-1.0, 0.0, 0.5, 0.8]))
+    return Rules(
+        draw(st.sampled_from(["other", "own", "any"])),
+        case.rng.integers(-1, 4, (nq, 2)) if draw(st.booleans()) else None,
+        case.rng.choice(np.append(case.ids, -1), (nq, 3)) if draw(st.booleans()) else None,
+        (low, draw(st.sampled_from([low, 0.8, 0.95, 1.1]))) if draw(st.booleans()) else None,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
+    case = data.draw(cases(kind))
+    for query in questions(case):
+        nq = len(case.xq) if query.X is not None else len(case.ids if query.ids is None else np.asarray(query.ids))
+        ruled = dataclasses.replace(query, rules=data.draw(rules(case, nq)))
+        expected = brute_force(case, ruled)
+        assert_same(case.index.answer(ruled, EXACT), expected)
+        with case.index.reading() as snapshot:
+            queries = ruled.bind(snapshot)
+            assert answer.choose_engine(queries, EXACT).engine in (masked.search, nearest.search)
+            assert_same(pad_results(*masked.search(queries, None, None), case.k), expected)
+            found = answer.search_range(dataclasses.replace(queries), 0.25)
+        every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
+        above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
+        assert_same((np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject) -> None:
+    case = data.draw(cases(kind))
+    rng, nodes = case.rng, int(case.ids.max()) + 1
+    age, sex = rng.integers(0, 6, nodes), rng.integers(0, 3, nodes)
+    edges, hops = rng.integers(0, nodes, (2, nodes)), data.draw(st.booleans())
+    where: dict[str, Any] = data.draw(
+        st.sampled_from([{"caliper": {"age": 1}}, {"exact": ["sex"]}, {"antiexact": ["sex"], "caliper": {"age": 3}}])
+    )
+    graph = {"min_hops": 2} if hops else {}
+    near = np.eye(nodes, dtype=bool)
+    near[edges[0], edges[1]] = near[edges[1], edges[0]] = True
+    a, b = case.ids[:, None], case.ids
+    meets = np.abs(age[a] - age[b]) <= where.get("caliper", {"age": 9})["age"]
+    meets &= (sex[a] == sex[b]) | ("exact" not in where)
+    meets &= (sex[a] != sex[b]) | ("antiexact" not in where)
+    meets &= ~near[a, b] | (not hops)
+    about = {"attributes": {"age": age, "sex": sex}, "graph": edges if hops else None}
+    query = Query(case.k, where=cfe.Constraints(**where, **graph), **about)
+    expected = brute_force(case, query, meets)
+    assert_same(case.index.answer(query, EXACT), expected)
+    often = dataclasses.replace(query, where=cfe.Constraints(**where, **graph, ratio=len(case.ids)))
+    assert_same(case.index.answer(often, EXACT), expected)
+    with case.index.reading() as snapshot:
+        queries = query.bind(snapshot)
+        for engine in (masked, constrained):
+            plan = Plan(engine.search, snapshot.lists, EXACT)
+            assert_same(pad_results(*engine.search(queries, plan, None), case.k), expected)
+        assert_same(masked.range_search(queries, 0.2), constrained.range_search(queries, 0.2))
+        assert answer.choose_engine(often.bind(snapshot), EXACT).engine is greedy.search
+    ruled = dataclasses.replace(query, rules=data.draw(rules(case, len(case.ids))))
+    assert_same(case.index.answer(ruled, EXACT), brute_force(case, ruled, meets))
+
+
+def test_rules_exclude_limited_use() -> None:
+    index = cfe.IndexEvidenceFlat(2)
+    index.add_with_labels(np.eye(2), [0, 1])
+    query = Query(1, where=cfe.Constraints(replace=False), rules=Rules("own"))
+    with pytest.raises(ValueError, match="must not limit how often evidence is used together with rules"):
+        index.answer(query, EXACT)
