@@ -349,6 +349,8 @@ class EvidenceMixin(SearchingMixin):
     def class_index(self, label: int) -> Any:
         """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
 
+        That of an exact index is a ``faiss.IndexIDMap2``.
+
         Parameters
         ----------
         label
@@ -361,10 +363,13 @@ class EvidenceMixin(SearchingMixin):
         """
         wanted = as_labels("label", np.asarray([label]), 1)[0]
         with self.reading() as snapshot:
-            self._check_mapped()
-            stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
-            others = snapshot.ids()[snapshot.labels != wanted]
-        stock.remove_ids(others)
+            return self._stock_of(snapshot, int(wanted))
+
+    def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
+        """Return a plain FAISS index with the rows of a class; for callers that hold the read lock."""
+        self._check_mapped()
+        stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+        stock.remove_ids(snapshot.ids()[snapshot.labels != label])
         return stock
 
     def __getstate__(self) -> dict[str, Any]:

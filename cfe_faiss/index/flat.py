@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, Table, call_steps
-from cfe_faiss.base.checks import as_array, as_count, as_labels, as_matrix
+from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, VirtualMethods, list_of, setting
@@ -174,23 +174,9 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         decoded: NDArray[np.float32] = self._flat.sa_decode(codes, x)
         return decoded
 
-    def class_index(self, label: int) -> Any:
-        """Return a plain ``faiss.IndexIDMap2`` with copies of the vectors and ids of one class.
-
-        Parameters
-        ----------
-        label
-            Class, >= 0. A class without vectors gives an empty index.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If ``label`` is invalid.
-        """
-        wanted = as_labels("label", np.asarray([label]), 1)[0]
+    def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
         stock = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
-        with self.reading() as snapshot:
-            stock.add_with_ids(*snapshot.rows(np.flatnonzero(snapshot.labels == wanted)))
+        stock.add_with_ids(*snapshot.rows(np.flatnonzero(snapshot.labels == label)))
         return stock
 
     # --- files ------------------------------------------------------------------------------------------------------

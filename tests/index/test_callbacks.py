@@ -169,4 +169,7 @@ def test_parameters_keep_all_but_their_selector() -> None:
     assert [asked.sel.is_member(i) for i in range(12)] == [True] * 9 + [False] * 3
     assert index._parameters_without_callbacks(None) is None
     native = faiss.SearchParametersIVF(sel=faiss.IDSelectorRange(0, 9))
-    assert index._parameters_without_callbacks(native) is native
+    asked = index._parameters_without_callbacks(native)
+    # FAISS 1.13 keeps no Python objects of the parameters, and a selector of unknown type counts as a callback.
+    assert asked is native or not hasattr(native, "_sp_field_refs")
+    assert [asked.sel.is_member(i) for i in range(12)] == [True] * 9 + [False] * 3

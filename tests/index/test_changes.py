@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from numpy.testing import assert_array_equal
-from reference import Stored, evidence_of_rows, unit
+from reference import Stored, evidence_of_rows, kept_rows, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -35,7 +35,7 @@ class Changes(RuleBasedStateMachine):
             self.index.train(np.tile(GRID, (4, 1)))
             self.index.nprobe = 18
         if kind in ("fp16", "sq8"):
-            self.kept = self.index.sa_decode(self.index.sa_encode(self.kept))
+            self.kept = kept_rows(self.index, self.kept)
 
     @rule(
         target=ids,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence_of_rows, similarities, stored_vectors, top_pairs, unit
+from reference import Stored, clustered, evidence_of_rows, kept_rows, similarities, stored_vectors, top_pairs, unit
 
 import cfe_faiss as cfe
 
@@ -20,7 +20,7 @@ def sq_of(stored: Stored, nlist: int, partitions: int, qtype: int) -> cfe.IndexE
 
 
 def as_kept(index: cfe.IndexEvidenceIVFScalarQuantizer, stored: Stored) -> Stored:
-    return stored._replace(X=index.sa_decode(index.sa_encode(unit(stored.X))) if len(stored.X) else stored.X)
+    return stored._replace(X=kept_rows(index, unit(stored.X)) if len(stored.X) else stored.X)
 
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 12), st.integers(1, 3), st.sampled_from(QTYPES))
@@ -112,7 +112,7 @@ def test_a_stock_index_becomes_an_evidence_index_code_by_code(qtype: int) -> Non
     index = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(stock, labels[np.argsort(ids)])
     assert (index.ntotal, index.nlist, index.nprobe, stock.ntotal) == (500, 7, 3, 500)
     assert_array_equal(index.members().labels, labels[np.argsort(ids)])
-    kept = stock.sa_decode(stock.sa_encode(unit(X)))
+    kept = kept_rows(stock, unit(X))
     assert_array_equal(index.reconstruct_batch(ids), kept)
     for a, b in zip(index.search(unit(X), 4), stock.search(unit(X), 4), strict=True):
         assert_array_equal(a, b)

@@ -6,7 +6,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from reference import clustered, unit
 
@@ -17,6 +17,8 @@ KINDS = ["EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12,SQ8", "EvidenceIVF
 N, D, NLIST, CLASSES = 600, 16, 12, 3
 RAW, LABELS = clustered(N, D, CLASSES)
 X = unit(RAW)
+# With the OpenBLAS of FAISS 1.13 a similarity depends in the last bit on the number of rows.
+ROUNDING = 2e-7 if tuple(map(int, faiss.__version__.split(".")[:2])) < (1, 14) else 0
 CHANGED = r"the index holds \d+ vectors and \d+ labels"
 
 
@@ -44,7 +46,7 @@ def others(kind: str, label: int) -> Any:
 
 def assert_same(one: tuple[NDArray[Any], ...], two: tuple[NDArray[Any], ...]) -> None:
     for found, expected in zip(one, two, strict=True):
-        assert_array_equal(found, expected)
+        assert_allclose(found, expected, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("threaded", [False, True])
