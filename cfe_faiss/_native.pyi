@@ -306,10 +306,10 @@ class ListScan:
         D: NDArray[np.float32],
         I: NDArray[np.int64],
     ) -> None:
-        """Push the eligible rows of the lists ``lists[q]``, -1 for none, to the heap of each query q.
+        """Write the best of the eligible rows of the lists ``lists[q]``, -1 for none, for each query q.
 
-        A row that is reached through several lists enters a heap once. ``allowed`` is empty, or says of each row
-        whether it may be evidence. ``margin`` bounds the error of a float32 product of a row and a query.
+        A row that is reached through several lists is found once. ``allowed`` is empty, or says of each row whether it
+        may be evidence. ``margin`` bounds the error of a float32 product of a row and a query.
         """
 
     def scan_codes(
@@ -323,7 +323,7 @@ class ListScan:
         D: NDArray[np.float32],
         I: NDArray[np.int64],
     ) -> None:
-        """Push those ``kept`` of these rows that are best by their codes; among equal codes smaller ids are kept."""
+        """Write the best of those ``kept`` rows that are best by their codes; of equal codes smaller ids are kept."""
 
     def centroids(
         self,
@@ -354,9 +354,9 @@ def scan_tile(
     I: NDArray[np.int64],
     margin: float,
 ) -> None:
-    """Push the eligible rows of Y to the heaps of the rows of X; S = X @ Y.T screens, to within ``margin``.
+    """Add the eligible rows of Y to the results of the rows of X; S = X @ Y.T screens, to within ``margin``.
 
-    Labels are sorted.
+    Labels are sorted. D and I hold earlier results, best first, or padding.
     """
 
 def scan_tile_both(
@@ -373,7 +373,7 @@ def scan_tile_both(
     I_y: NDArray[np.int64],
     margin: float,
 ) -> None:
-    """Push the rows of Y to the heaps of X and the rows of X to the heaps of Y: each pair is scored once."""
+    """Add the rows of Y to the results of X and the rows of X to the results of Y."""
 
 def collect_tile(
     S: NDArray[np.float32],
@@ -507,31 +507,23 @@ class ClassCentroids:
     ) -> None:
         """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
 
-# --- running top-k ---
-
-def sort_heaps(D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
-    """Turn each row's heap, (nq, k), into FAISS's order in place: best first, then padding with id -1."""
-
-# --- queries that are searched alone ---
+# --- queries that are searched one by one or in groups ---
 
 class Searcher:
-    """The lists of all partitions, searched for queries that are each ranked alone; exact for the lists probed.
+    """The lists of all partitions, searched for queries one by one or in groups; exact for the lists probed.
 
     Parameters
     ----------
-    rows
-        Rows of any codec, in the lists of the first partition.
-    references, reference_starts
-        The lists of the other partitions: numbers of rows, one list after the other, and where each list begins and,
-        last, their end, (lists + 1,).
+    lists
+        The rows.
     centroids
         Means that lists are ranked by.
     margin
         Bound of the error of a screening product of a row, in float32.
     blocks
-        The rows of all lists of one partition in blocks, or None: searches among all rows compare with these.
+        The rows of all lists in blocks, or None: searches among all rows compare with these.
     changed
-        Lists that changed after the blocks were made, (nlist,), or empty: their rows are read from the lists.
+        Lists that changed after the blocks were made, (lists,), or empty: their rows are read from the lists.
 
     Raises
     ------
@@ -541,9 +533,7 @@ class Searcher:
 
     def __init__(
         self,
-        rows: Rows,
-        references: NDArray[np.int32],
-        reference_starts: NDArray[np.int64],
+        lists: ListScan,
         centroids: ClassCentroids,
         margin: float,
         blocks: Blocks | None,
@@ -578,6 +568,52 @@ class Searcher:
         """Write D and I, (nq, k), of unit queries; a query with an unknown label finds nothing.
 
         ``allowed`` is empty or says of each row whether it may be found, (n,).
+        """
+
+    def search_groups(
+        self,
+        X: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        group_labels: NDArray[np.int32],
+        tasks: NDArray[np.int64],
+        nprobe: int,
+        D: NDArray[np.float32],
+        I: NDArray[np.int64],
+        *,
+        threads: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        """Write the best rows of other labels in the lists that are nearest to the mean of each query's small group.
+
+        Groups are halved until they are small. The searcher must have blocks.
+
+        Parameters
+        ----------
+        X, rows
+            Unit queries, (nq, d), and no row, (0,); or, of queries that are stored rows, their numbers, (nq,), and no
+            vector, (0, ..).
+        labels
+            Label of each query, (nq,).
+        order, starts, group_labels
+            Numbers of queries, each at most once, in groups of one list each: group g is
+            ``order[starts[g]:starts[g + 1]]``, and lists are ranked for it by ``group_labels[g]``.
+        tasks
+            The first group of each run of groups that a thread takes at a time and, last, the number of groups.
+        nprobe
+            Lists that each small group probes; of all lists of the first partition, if that is no less than all
+            lists there are.
+        D, I
+            Similarities and ids, (nq, k), as :meth:`Blocks.search` writes them, to the row of each query.
+        threads, progress
+            How many threads may be used; and what is called with how many tasks are done.
+
+        Raises
+        ------
+        ValueError
+            If the arguments do not fit each other.
         """
 
 def is_single(xq: object, labels_q: object, k: object, d: int) -> bool:
@@ -762,60 +798,6 @@ def arrange_groups(
     threads: int,
 ) -> None:
     """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""
-
-class GroupedSearcher:
-    """Searches groups of queries in one call: halves them, ranks lists by their means, and scans these lists.
-
-    It refers to rows, centroids and blocks; valid while the rows are. The latter two are of the same lists.
-    """
-
-    def __init__(self, rows: Rows, centroids: ClassCentroids, blocks: Blocks) -> None: ...
-    def search(
-        self,
-        X: NDArray[np.float32],
-        rows: NDArray[np.int64],
-        labels: NDArray[np.int32],
-        order: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        group_labels: NDArray[np.int32],
-        tasks: NDArray[np.int64],
-        nprobe: int,
-        D: NDArray[np.float32],
-        I: NDArray[np.int64],
-        *,
-        deduplicate: bool = False,
-        threads: int = 1,
-        progress: Callable[[int], object] | None = None,
-    ) -> None:
-        """Write the best rows of other labels in the lists that are nearest to the mean of each query's small group.
-
-        Parameters
-        ----------
-        X, rows
-            Unit queries, (nq, d), and no row, (0,); or, of queries that are stored rows, their numbers, (nq,), and no
-            vector, (0, ..).
-        labels
-            Label of each query, (nq,).
-        order, starts, group_labels
-            Numbers of queries, each at most once, in groups of one list each: group g is
-            ``order[starts[g]:starts[g + 1]]``, and lists are ranked for it by ``group_labels[g]``.
-        tasks
-            The first group of each run of groups that a thread takes at a time and, last, the number of groups.
-        nprobe
-            Lists that each small group probes; of all lists of the first partition, if that is no less than all
-            lists there are.
-        D, I
-            Similarities and ids, (nq, k), as :meth:`Blocks.search` writes them, to the row of each query.
-        deduplicate
-            Whether a row may be in several of the lists.
-        threads, progress
-            How many threads may be used; and what is called with how many tasks are done.
-
-        Raises
-        ------
-        ValueError
-            If the arguments do not fit each other.
-        """
 
 # --- letting searches and changes into an index ---
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
@@ -33,7 +33,7 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.snapshot.n == 0:  # an empty index may be untrained
-        return pad_results(*empty_heaps(len(queries), 0), queries.k)
+        return pad_results(*make_results(len(queries), 0), queries.k)
     plan = choose_engine(queries, effort, nq)
     if plan.calibration is None:
         return pad_results(*plan.engine(queries, plan, progress), queries.k)

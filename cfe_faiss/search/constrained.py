@@ -18,7 +18,7 @@ from cfe_faiss import _native
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
 from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, slices
@@ -169,8 +169,8 @@ class _Tiles:
 
 
 def _screens(D: Floats, margin: float) -> Floats:
-    """Return the thresholds of products that can enter the heaps, computed as in the core."""
-    screens: Floats = (D[:, 0].astype(np.float64) - margin).astype(np.float32)
+    """Return the thresholds of products that can change the results, best first."""
+    screens: Floats = (D[:, -1].astype(np.float64) - margin).astype(np.float32)
     return screens
 
 
@@ -182,12 +182,11 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     if queries.order is not None and queries.allowed is None and not _require_conditions(queries).directed:
         D, I = _search_all(queries, progress)
         return D[queries.rows], I[queries.rows]
-    D, I = empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
+    D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if not D.size:
         return D, I
     margin = queries.snapshot.margin
     xs, ys = _cut_both(queries)
-    I[~queries.usable] = -1
 
     def scan(i: int) -> None:
         tiles = _Tiles(_require_conditions(queries), xs[i], one_group=xs.one_group(i), either=False)
@@ -199,7 +198,6 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
             _native.scan_tile(
                 S, x.chunk.X, x.chunk.labels, y.chunk.X, y.chunk.labels, y.chunk.ids, best_D, best_I, margin
             )
-        _native.sort_heaps(best_D, best_I)
         D[x.places], I[x.places] = best_D, best_I
 
     run(scan, range(len(xs)), work=exact.estimate_work(queries.snapshot, len(queries)), progress=progress)
@@ -231,9 +229,8 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
     storage, conditions = queries.snapshot, _require_conditions(queries)
     parts = _cut_rows(storage, conditions, conditions.usable)
     width = min(queries.k, storage.n)
-    D, I = empty_heaps(len(parts.rows), width)
-    all_D, all_I = empty_heaps(storage.n, width)
-    all_I[:] = -1
+    D, I = make_results(len(parts.rows), width)
+    all_D, all_I = make_results(storage.n, width)
     if D.size:
         margin = storage.margin
         best = exact.BestOfChunks(D, I, parts.cuts, margin)
@@ -249,7 +246,6 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
 
         work = exact.estimate_work(storage, storage.n)
         run(scan, range(len(parts)), work=work, progress=progress)
-        run(best.sort, range(len(parts)), work=work)
         all_D[parts.rows], all_I[parts.rows] = D, I
     return all_D, all_I
 

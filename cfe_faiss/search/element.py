@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss._native import Blocks, ClassCentroids, Searcher
+from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.coarse.class_centroids import ranked
 from cfe_faiss.rows.snapshot import Snapshot
@@ -27,6 +27,7 @@ _GROUPS, _QUERIES, _K = 6, 16, 10
 _NPROBE = 96
 _ALONE, _NPROBE_ALONE = 8, 8  # time every 8th query as a single query, in 8 lists
 _REPEATS = 3
+_IN_BLOCKS = np.empty(0, np.bool_)
 _WORTH_MEMORY = 0.9  # blocks must reduce the time of a single query to this share
 
 
@@ -85,11 +86,14 @@ class Sample:
 
 
 def searcher_of(
-    snapshot: Snapshot, centroids: ClassCentroids, blocks: Blocks | None, not_in_blocks: NDArray[np.bool_]
+    snapshot: Snapshot,
+    centroids: ClassCentroids,
+    blocks: Blocks | None,
+    not_in_blocks: NDArray[np.bool_] = _IN_BLOCKS,
 ) -> Searcher:
-    """Return a searcher for queries ranked one by one. Lists missing from the blocks are read from the rows."""
-    partitions = snapshot.references, snapshot.reference_starts
-    return Searcher(snapshot.native, *partitions, centroids, snapshot.margin, blocks, not_in_blocks)
+    """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
+    lists = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
+    return Searcher(lists, centroids, snapshot.margin, blocks, not_in_blocks)
 
 
 def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

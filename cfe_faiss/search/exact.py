@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import PADDING, empty_heaps
+from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 CHUNK = 768
@@ -98,17 +98,16 @@ def _query_tiles(
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of the queries."""
-    D, I = empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
+    D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if D.size:
         margin = queries.snapshot.margin
         blocks, tiles = _query_tiles(queries)
 
         def scan_block(block: NDArray[np.int64]) -> None:
-            heaps = D[block], I[block]
+            found = D[block], I[block]
             for x, y, S in tiles(block):
-                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *heaps, margin)
-            _native.sort_heaps(*heaps)
-            D[block], I[block] = heaps
+                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *found, margin)
+            D[block], I[block] = found
 
         run(scan_block, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
     return D, I
@@ -121,31 +120,27 @@ def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
 
 
 class BestOfChunks:
-    """Heaps D, I of the k best results of every row, cut into chunks. Threads update two chunks at a time."""
+    """The k best results D, I of every row, cut into chunks. Threads update two chunks at a time."""
 
     def __init__(self, D: NDArray[np.float32], I: NDArray[np.int64], cuts: list[slice], margin: float) -> None:
-        self._heaps = [(D[cut], I[cut]) for cut in cuts]
+        self._results = [(D[cut], I[cut]) for cut in cuts]
         self._locks = [threading.Lock() for _ in cuts]
         self._margin = margin
 
     def scores(self, i: int) -> NDArray[np.float32]:
-        """Return the heaps of scores of the rows of chunk i. The first score of a heap is its lowest."""
-        return self._heaps[i][0]
+        """Return the scores of the rows of chunk i, best first."""
+        return self._results[i][0]
 
     def take(self, S: NDArray[np.float32], one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
-        """Update the heaps of both chunks, i <= j, with the products S."""
+        """Update the results of both chunks, i <= j, with the products S."""
         (i, x), (j, y) = one, other
         if i == j:
             with self._locks[i]:
-                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *self._heaps[i], self._margin)
+                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *self._results[i], self._margin)
             return
         sides = (x.X, x.labels, x.ids), (y.X, y.labels, y.ids)
         with self._locks[i], self._locks[j]:
-            _native.scan_tile_both(S, *sides[0], *sides[1], *self._heaps[i], *self._heaps[j], self._margin)
-
-    def sort(self, i: int) -> None:
-        """Sort the results of the rows of chunk i, best first."""
-        _native.sort_heaps(*self._heaps[i])
+            _native.scan_tile_both(S, *sides[0], *sides[1], *self._results[i], *self._results[j], self._margin)
 
 
 def _tiles_from(
@@ -164,7 +159,7 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
     """Return the exact evidence D, I of every stored row, in storage order. Each unordered pair is multiplied once."""
     rows = storage.by_label
     width = min(k, storage.n)
-    D, I = empty_heaps(len(rows), width)
+    D, I = make_results(len(rows), width)
     if D.size:
         cuts = slices(len(rows), CHUNK)
         best, chunk = BestOfChunks(D, I, cuts, storage.margin), make_chunks(storage, rows, len(cuts))
@@ -175,9 +170,7 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
 
         work = estimate_work(storage, storage.n)
         run(scan_chunk, range(len(cuts)), work=work, progress=progress)
-        run(best.sort, range(len(cuts)), work=work)
-    all_D, all_I = empty_heaps(storage.n, width)
-    all_I[:] = -1
+    all_D, all_I = make_results(storage.n, width)
     all_D[rows], all_I[rows] = D, I
     return pad_results(all_D, all_I, k)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
-from cfe_faiss.rows.topk import PADDING, empty_heaps
+from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.exact import NOTHING, Found, Scan
@@ -106,8 +106,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         return query, nq + np.searchsorted(ids, found), scores
 
     query, place, scores = greedy(find, capacity, min(nq * k, n * capacity[-1] if n else 0))
-    D, I = empty_heaps(nq, k)
-    I[:] = -1
+    D, I = make_results(nq, k)
     order = np.argsort(query, kind="stable")
     query = query[order]
     rank = np.arange(len(query)) - np.searchsorted(query, query)

@@ -10,13 +10,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import Blocks, GroupedSearcher
+from cfe_faiss._native import Blocks
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import native_progress, num_native_threads, run
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import grouping, single
 from cfe_faiss.search.blocks import ROWS_OF_BLOCK, blocks_of, bytes_of_block
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.element import searcher_of
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import MEMORY, Plan, Queries, Results
 
@@ -43,7 +44,7 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
     groups = groups_of(queries)
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
-        GroupedSearcher(queries.snapshot.native, derived.class_means.native, blocks).search(
+        searcher_of(queries.snapshot, derived.class_means.native, blocks).search_groups(
             queries.X,
             queries.rows,
             queries.labels,

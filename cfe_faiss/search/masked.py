@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import row_similarities, scan_tile, sort_heaps
+from cfe_faiss._native import row_similarities, scan_tile
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.exact import CHUNK, TILE, Found, estimate_work, make_ranges, slices
 from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
@@ -23,11 +23,11 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
     if queries.conditions is not None and queries.conditions.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used together with rules")
     snapshot = queries.snapshot
-    D, I = empty_heaps(len(queries), min(queries.k, snapshot.n))
+    D, I = make_results(len(queries), min(queries.k, snapshot.n))
     rows = np.flatnonzero(_may_be_found(queries))
 
     def scan(block: slice) -> None:
-        X, heaps = queries.fetch(block), (D[block], I[block])
+        X = queries.fetch(block)
         # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
         of_queries = np.ones(len(X), np.int32)
         for cut in slices(len(rows), TILE // len(X)):
@@ -36,8 +36,7 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
             S[_is_excluded(queries, block, rows[cut], ids)] = -np.inf
             if queries.rules is not None and queries.rules.within is not None:
                 _exclude_beyond(queries.rules.within, S, X, Y, snapshot.margin)
-            scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, snapshot.margin)
-        sort_heaps(*heaps)
+            scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, D[block], I[block], snapshot.margin)
 
     run(scan, slices(len(queries), CHUNK), work=estimate_work(snapshot, len(queries)), progress=progress)
     return D, I

@@ -11,7 +11,7 @@ from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import CHUNK, TILE, estimate_work, slices
 from cfe_faiss.search.query import Plan, Queries, Results
 
@@ -26,20 +26,21 @@ _Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the nearest D, I of new queries among the allowed rows. Ties: smaller id first."""
     storage, allowed, xq = queries.snapshot, queries.allowed, queries.X
-    D, I = empty_heaps(len(xq), min(queries.k, storage.n))
+    D, I = make_results(len(xq), min(queries.k, storage.n))
     if D.size:
         sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
         height = max(1, min(CHUNK, -(-len(xq) // num_threads(estimate_work(storage, len(xq))))))
 
         def scan_block(block: slice) -> None:
-            X, heaps = xq[block], (D[block], I[block])
+            X = xq[block]
             # Give all rows one label and all queries another, so that the core skips no row.
             of_queries = np.ones(len(X), np.int32)
             for rows, mask in _parts(storage, allowed, TILE // len(X), sparse):
                 Y, ids = storage.rows(rows)
                 S = _products(X, Y, mask)
-                _native.scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, *heaps, storage.margin)
-            _native.sort_heaps(*heaps)
+                _native.scan_tile(
+                    S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, D[block], I[block], storage.margin
+                )
 
         run(scan_block, slices(len(xq), height), work=estimate_work(storage, len(xq)), progress=progress)
     return D, I

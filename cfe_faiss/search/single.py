@@ -5,10 +5,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
 
@@ -27,11 +26,10 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
 
 def scan(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of a few queries by scanning every allowed row in place."""
-    snapshot, (D, I) = queries.snapshot, empty_heaps(len(queries), min(queries.k, queries.snapshot.n))
+    snapshot, (D, I) = queries.snapshot, make_results(len(queries), min(queries.k, queries.snapshot.n))
     X, labels, lists = queries.fetch(slice(None)), queries.labels, np.arange(len(snapshot.starts) - 1)
     mask = _EVERYTHING if queries.allowed is None else queries.allowed
     Derived.of(snapshot).scan.scan(X, labels, np.tile(lists, (len(X), 1)), mask, snapshot.margin, D, I)
-    _native.sort_heaps(D, I)
     return D, I
 
 
@@ -80,14 +78,13 @@ def _rank_and_scan(
     mask: NDArray[np.bool_],
 ) -> Results:
     """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
-    snapshot, (D, I) = derived.snapshot, empty_heaps(len(X), width)
+    snapshot, (D, I) = derived.snapshot, make_results(len(X), width)
     lists = rank_lists(derived, X, labels, nprobe, effort)
     if snapshot.pq is not None and nprobe < snapshot.lists:
         scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * width))
         derived.scan.scan_codes(snapshot.pq, X, labels, lists, mask, scored, D, I)
     else:
         derived.scan.scan(X, labels, lists, mask, snapshot.margin, D, I)
-    _native.sort_heaps(D, I)
     return D, I
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
@@ -64,19 +64,18 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     if not index.ntotal:  # FAISS refuses to search an untrained index
-        return pad_results(*empty_heaps(len(X), 0), k)
+        return pad_results(*make_results(len(X), 0), k)
     if index.k_factor is None:
         found: Results = index.search(X, k)
         return found
     # FAISS returns similarities to codes: fetch more candidates, and rank them by the full vectors.
     _, candidates = index.search(X, math.ceil(k * index.k_factor))
-    D, I = empty_heaps(len(X), k)
+    D, I = make_results(len(X), k)
     for q, ids in enumerate(candidates):
         ids = np.sort(ids[ids >= 0])
         scores = index.reconstruct_batch(ids) @ X[q]
         order = np.argsort(-scores, kind="stable")[:k]
         D[q, : len(order)], I[q, : len(order)] = scores[order], ids[order]
-        I[q, len(order) :] = -1
     return D, I
 
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss._native import GroupedSearcher, has_bytes
+from cfe_faiss._native import has_bytes
 from cfe_faiss.search import blocks as batch
 from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.element import searcher_of
 from cfe_faiss.search.grouping import Groups, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
@@ -32,7 +33,7 @@ class Made:
         self.lists = Derived.of(self.index.storage())
         self.storage, self.routes = self.lists.snapshot, self.index.routes()
         self.blocks = batch.blocks_of(self.storage, element)
-        self.searcher = GroupedSearcher(self.storage.native, self.routes.native, self.blocks)
+        self.searcher = searcher_of(self.storage, self.routes.native, self.blocks)
         self.rows = np.random.default_rng(0).permutation(n)
         self.queries = Queries.of_rows(self.storage, self.rows)
         self.groups: Groups = grouping.group(self.queries, self.routes)
@@ -53,7 +54,7 @@ class Made:
             "D": D,
             "I": I,
         }
-        self.searcher.search(**(given | {"nprobe": nprobe} | changed))
+        self.searcher.search_groups(**(given | {"nprobe": nprobe} | changed))
         return D, I
 
 
@@ -68,9 +69,9 @@ def test_one_call_gives_what_its_steps_give(element: str, partitions: int, nprob
     several = partitions > 1
     made.blocks.search(X, labels, groups.starts, lists, groups.order, D, I, deduplicate=several)
     for found in (
-        made.search(nprobe, deduplicate=several),
-        made.search(nprobe, deduplicate=several, threads=3, tasks=np.arange(len(made.groups) + 1)),
-        made.search(nprobe, deduplicate=several, X=made.queries.fetch(np.arange(900)), rows=made.rows[:0]),
+        made.search(nprobe),
+        made.search(nprobe, threads=3, tasks=np.arange(len(made.groups) + 1)),
+        made.search(nprobe, X=made.queries.fetch(np.arange(900)), rows=made.rows[:0]),
     ):
         assert_array_equal(found[0], D)
         assert_array_equal(found[1], I)
@@ -124,4 +125,4 @@ def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], told: st
 def test_blocks_of_other_lists_are_refused() -> None:
     made, other = Made(), Made(partitions=2)
     with pytest.raises(ValueError, match="same lists"):
-        GroupedSearcher(made.storage.native, made.routes.native, other.blocks)
+        searcher_of(made.storage, made.routes.native, other.blocks)

@@ -8,9 +8,8 @@ from numpy.testing import assert_array_equal
 from reference import PADDING, similarity
 from stored_rows import StoredRows
 
-from cfe_faiss import _native
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 
 EVERYTHING = np.empty(0, bool)
 
@@ -33,10 +32,9 @@ def test_the_best_of_given_lists(n: int, d: int, nlist: int, filtered: bool, ref
     members += [references[: n // 2], references[n // 2 :]] if referred else []
     lists = rng.integers(-1, len(members), (5, 3))
     lists = np.stack([np.where(np.isin(np.arange(3), np.unique(row, return_index=True)[1]), row, -1) for row in lists])
-    D, I = empty_heaps(5, k)
+    D, I = make_results(5, k)
     margin = codecs.screening_error(d) * max(1.0, float((np.abs(xq) @ np.abs(X).T).max()))
     stored.scan(references, reference_starts).scan(xq, labels_q, lists, allowed, margin, D, I)
-    _native.sort_heaps(D, I)
     for q in range(5):
         rows = np.unique(np.concatenate([np.empty(0, int), *(members[j] for j in lists[q] if j >= 0)]))
         rows = rows[(labels[rows] != -1) & (labels[rows] != labels_q[q]) & (labels_q[q] != -1)]
@@ -52,10 +50,9 @@ def test_damaged_rows_are_not_found_or_come_first(value: float) -> None:
     X = np.full((30, 20), 0.1, np.float32)
     X[7, 18] = value
     stored = StoredRows(X, np.zeros(30, np.int32), d=20)
-    D, I = empty_heaps(1, 30)
+    D, I = make_results(1, 30)
     query = np.full((1, 20), 0.1, np.float32)
     stored.scan().scan(query, np.ones(1, np.int32), np.zeros((1, 1), np.int64), EVERYTHING, 1e-5, D, I)
-    _native.sort_heaps(D, I)
     if np.isnan(value):
         assert_array_equal(I[0], [*range(7), *range(8, 30), -1])
     else:

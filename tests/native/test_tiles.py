@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from reference import PADDING, similarity
 
 from cfe_faiss import _native
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 
 
 class Sides:
@@ -49,23 +49,21 @@ SEEDS = st.integers(0, 2**32 - 1)
 @given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
 def test_rows_are_pushed_to_queries(nx: int, ny: int, k: int, seed: int) -> None:
     t = Sides(nx, ny, 5, seed)
-    heaps = empty_heaps(nx, k)
-    _native.scan_tile(t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *heaps, t.margin)
-    _native.sort_heaps(*heaps)
-    for found, expected in zip(heaps, t.best(k), strict=True):
+    results = make_results(nx, k)
+    _native.scan_tile(t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *results, t.margin)
+    for found, expected in zip(results, t.best(k), strict=True):
         assert_array_equal(found, expected)
 
 
 @given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
 def test_rows_are_pushed_to_each_other(nx: int, ny: int, k: int, seed: int) -> None:
     t = Sides(nx, ny, 5, seed)
-    of_x, of_y = empty_heaps(nx, k), empty_heaps(ny, k)
+    of_x, of_y = make_results(nx, k), make_results(ny, k)
     sides = t.X, t.labels_x, t.ids_x, t.Y, t.labels_y, t.ids_y
     _native.scan_tile_both(t.S, *sides, *of_x, *of_y, t.margin)
     back = find_best(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
-    for heaps, wanted in ((of_x, t.best(k)), (of_y, back)):
-        _native.sort_heaps(*heaps)
-        for found, expected in zip(heaps, wanted, strict=True):
+    for results, wanted in ((of_x, t.best(k)), (of_y, back)):
+        for found, expected in zip(results, wanted, strict=True):
             assert_array_equal(found, expected)
 
 
@@ -98,7 +96,7 @@ def test_every_pair_is_collected_once(nx: int, ny: int, threshold: float, room: 
 )
 def test_sizes_that_do_not_fit_are_refused(place: int, wrong: NDArray[Any]) -> None:
     t = Sides(3, 4, 5, 0)
-    arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *empty_heaps(3, 2), t.margin]
+    arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *make_results(3, 2), t.margin]
     _native.scan_tile(*arguments)
     arguments[place] = wrong
     with pytest.raises(ValueError, match="must have length"):

@@ -7,9 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import similarity, unit
 from stored_rows import StoredRows
 
-from cfe_faiss._native import sort_heaps
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 
 CODECS = {codecs.FP16: faiss.ScalarQuantizer.QT_fp16, codecs.SQ8: faiss.ScalarQuantizer.QT_8bit}
 
@@ -76,10 +75,9 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
     n, k = len(X), 3
     stored = StoredRows(coded, np.zeros(n, np.int32), d=d, codec=codec, levels=levels)
     queries = np.concatenate([X[:3], Y[:3]])
-    D, I = empty_heaps(len(queries), k)
+    D, I = make_results(len(queries), k)
     lists, labels = np.zeros((len(queries), 1), np.int64), np.ones(len(queries), np.int32)
     stored.scan().scan(queries, labels, lists, np.empty(0, bool), margin, D, I)
-    sort_heaps(D, I)
     for q, x in enumerate(queries):
         scores = np.array([similarity(x, y) for y in Y])
         best = np.lexsort((np.arange(n), -scores))[:k]

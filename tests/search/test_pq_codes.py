@@ -6,7 +6,7 @@ from reference import PADDING, unit
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.rows.topk import empty_heaps
+from cfe_faiss.rows.topk import make_results
 
 
 @given(
@@ -39,11 +39,10 @@ def test_the_best_by_their_codes_are_scored(
     references = rng.permutation(n).astype(np.int32) if referred else np.empty(0, np.int32)
     reference_starts = np.array([0, n] if referred else [0], np.int64)
     lists = np.tile(np.arange(nlist + referred), (4, 1)).astype(np.int64)
-    D, I = empty_heaps(4, k)
+    D, I = make_results(4, k)
     stored = StoredRows(X, labels, d=d, ids=ids, sizes=sizes, pq_codes=coded)
     pq = _native.PqCodes(codewords, centroids)
     stored.scan(references, reference_starts).scan_codes(pq, xq, labels_q, lists, allowed, min(kept, n), D, I)
-    _native.sort_heaps(D, I)
     tables = np.einsum("qmw,mwc->qmc", xq.reshape(4, M, width), codewords)
     sums = np.array([[table[np.arange(M), code].sum() for code in coded] for table in tables])
     screened = sums + (xq @ centroids.T)[:, homes]

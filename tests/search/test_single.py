@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import PADDING, Stored, clustered, evidence_of_units, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss._native import has_bytes
+from cfe_faiss._native import ListScan, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
 from cfe_faiss.search import blocks as batch
@@ -184,7 +184,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
     storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)
-    make = type(single)
+    make, further = type(single), (lists.class_means.native, storage.margin, None, np.empty(0, bool))
     for references, starts in (
         (of_references[0] + 200, of_references[1]),
         (of_references[0], of_references[1][:-1]),
@@ -193,7 +193,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (np.empty(0, np.int32), np.zeros(1, np.int64)),
     ):
         with pytest.raises(ValueError, match="must"):
-            make(storage.native, references, starts, lists.class_means.native, storage.margin, None, np.empty(0, bool))
+            make(ListScan(storage.native, references, starts), *further)
 
 
 @pytest.mark.parametrize("k", [1, K, 130, 700])

@@ -18,7 +18,7 @@ Tile tile_of(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, 
   return {X.columns, {X.data, labels_x, nullptr}, {Y.data, labels_y, nullptr}, S.data, margin};
 }
 
-Heaps heaps_of(const TileSide& side, Matrix<float> D, Ids I) {
+TileResults results_of(const TileSide& side, Matrix<float> D, Ids I) {
   check_results(D, I, side.size());
   return {D.data, I.data, D.columns};
 }
@@ -28,20 +28,19 @@ const std::int64_t* ids_of(const TileSide& side, Ints ids) {
   return ids.data();
 }
 
-void scan_tile(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y, Matrix<float> D, Ids I,
-               double margin) {
+void scan_columns(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y, Matrix<float> D, Ids I,
+                  double margin) {
   Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
   tile.y.ids = ids_of(tile.y, ids_y);
-  kernels().scan_tile(tile, heaps_of(tile.x, D, I));
+  scan_tile(tile, results_of(tile.x, D, I));
 }
 
-void scan_tile_both(Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y, Ints ids_y,
-                    Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin) {
+void scan_both_sides(Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y, Ints ids_y,
+                     Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin) {
   Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
   tile.x.ids = ids_of(tile.x, ids_x);
   tile.y.ids = ids_of(tile.y, ids_y);
-  std::vector<float> thresholds(tile.y.size());
-  kernels().scan_tile_both(tile, heaps_of(tile.x, D_x, I_x), heaps_of(tile.y, D_y, I_y), thresholds);
+  scan_tile_both(tile, results_of(tile.x, D_x, I_x), results_of(tile.y, D_y, I_y));
 }
 
 std::pair<std::size_t, std::size_t> collect_tile(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y,
@@ -55,10 +54,7 @@ std::pair<std::size_t, std::size_t> collect_tile(Vectors S, Vectors X, Labels la
   return {written.count, written.next};
 }
 
-void sort_heaps(Matrix<float> D, Ids I) {
-  check_shape("I", I, D.rows, D.columns);
-  for (std::size_t q = 0; D.columns > 0 && q < D.rows; ++q) TopK{D[q].data(), I[q].data(), D.columns}.sort();
-}
+// --- the similarity join ---
 
 void make_tree(JoinTree* tree, Ints starts, Labels labels, Vectors coarse, Vectors fine, Vectors low, Vectors high,
                Labels node_labels) {
@@ -91,13 +87,12 @@ void row_similarities(Vectors X, Vectors Y, Ints first, Ints second, std::span<f
 }  // namespace
 
 void bind_pairs(nb::module_& module) {
-  module.def("scan_tile", scan_tile, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a, "I"_a,
+  module.def("scan_tile", scan_columns, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a, "I"_a,
              "margin"_a, without_gil);
-  module.def("scan_tile_both", scan_tile_both, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a,
+  module.def("scan_tile_both", scan_both_sides, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a,
              "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, without_gil);
   module.def("collect_tile", collect_tile, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a, "margin"_a,
              "first"_a, "rows"_a, "columns"_a, "scores"_a, without_gil);
-  module.def("sort_heaps", sort_heaps, "D"_a, "I"_a, without_gil);
   nb::class_<JoinTree>(module, "JoinTree")
       .def("__init__", make_tree, "starts"_a, "labels"_a, "coarse"_a, "fine"_a, "low"_a, "high"_a, "node_labels"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),

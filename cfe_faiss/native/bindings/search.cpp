@@ -4,7 +4,6 @@
 #include "bindings/bindings.h"
 #include "core/blocks.h"
 #include "core/common.h"
-#include "core/grouped.h"
 #include "core/grouping.h"
 #include "core/kernels.h"
 #include "core/list_scan.h"
@@ -64,15 +63,7 @@ void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, 
   arrange(X, order, starts, arranged, means, threads, call.watch);
 }
 
-void search_grouped(const GroupedSearcher& searcher, Vectors X, Ints rows, Labels labels, Ints order, Ints starts,
-                    Labels group_labels, Ints tasks, std::size_t nprobe, Scores D, Ids I, bool deduplicate, int threads,
-                    const nb::object& progress) {
-  const LongCall call(progress);
-  searcher.search({X, rows, labels, order, starts, group_labels, tasks, D, I}, nprobe, deduplicate, threads,
-                  call.watch);
-}
-
-// --- single queries ---
+// --- queries one by one, and in groups ---
 
 bool search_single(const Searcher& searcher, Vectors xq, std::int64_t label, std::size_t nprobe, bool complete,
                    Scores D, Ids I) {
@@ -91,6 +82,13 @@ void search(const Searcher& searcher, Vectors X, Labels labels, std::size_t npro
   searcher.search(X, labels, {nprobe, complete, allowed}, D, I, threads, call.watch);
 }
 
+void search_groups(const Searcher& searcher, Vectors X, Ints rows, Labels labels, Ints order, Ints starts,
+                   Labels group_labels, Ints tasks, std::size_t nprobe, Scores D, Ids I, int threads,
+                   const nb::object& progress) {
+  const LongCall call(progress);
+  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks, D, I}, nprobe, threads, call.watch);
+}
+
 // --- given lists ---
 
 using Codewords = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
@@ -101,7 +99,7 @@ struct PqCodes {
   Array2<const float> centroids;
 
   PqView view(const ListScan& lists) const {
-    check_shape("centroids", as_matrix(centroids), lists.rows().nlist, lists.rows().d);
+    check_shape("centroids", as_matrix(centroids), lists.rows().nlist(), lists.rows().d());
     return {codewords.shape(0), codewords.shape(1), codewords.data(), centroids.data()};
   }
 };
@@ -118,10 +116,10 @@ void scan_codes(const ListScan& scan, const PqCodes& pq, Vectors X, Labels label
 
 void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels entry_labels, Matrix<float> means,
                Matrix<float> entry_means, int threads) {
-  check_length("entry_starts", entry_starts.size(), scan.lists() + 1);
+  check_length("entry_starts", entry_starts.size(), scan.size() + 1);
   check_length("entries", entries.size(), entry_labels.size());
-  check_shape("means", means, scan.lists(), scan.rows().d);
-  check_shape("entry_means", entry_means, entry_labels.size(), scan.rows().d);
+  check_shape("means", means, scan.size(), scan.rows().d());
+  check_shape("entry_means", entry_means, entry_labels.size(), scan.rows().d());
   require(ascends(entry_starts, entries.size()), "entry_starts must ascend from 0 to the number of entries");
   require(all_below(entries, entries.size()), "entries must be numbers of entries");
   const LongCall call;
@@ -145,19 +143,15 @@ void bind_search(nb::module_& module) {
       .def_prop_ro("rotated", &Blocks::rotated);
   module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a, "threads"_a);
   module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "threads"_a);
-  nb::class_<GroupedSearcher>(module, "GroupedSearcher")
-      .def(nb::init<const Rows&, const ClassCentroids&, const Blocks&>(), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), "rows"_a, "centroids"_a, "blocks"_a)
-      .def("search", search_grouped, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a, "tasks"_a,
-           "nprobe"_a, "D"_a, "I"_a, nb::kw_only(), "deduplicate"_a = false, "threads"_a = 1,
-           "progress"_a = nb::none());
   nb::class_<Searcher>(module, "Searcher")
-      .def(nb::init<const Rows&, Labels, Ints, const ClassCentroids&, double, const Blocks*, Flags>(), "rows"_a,
-           "references"_a, "reference_starts"_a, "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a,
-           nb::keep_alive<1, 2>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 7>(), without_gil)
+      .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags>(), "lists"_a, "centroids"_a,
+           "margin"_a, "blocks"_a.none(), "changed"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           nb::keep_alive<1, 5>(), without_gil)
       .def("search_single", search_single, "xq"_a, "label"_a, "nprobe"_a, "complete"_a, "D"_a, "I"_a, without_gil)
       .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a, "threads"_a,
-           "progress"_a.none());
+           "progress"_a.none())
+      .def("search_groups", search_groups, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a,
+           "tasks"_a, "nprobe"_a, "D"_a, "I"_a, nb::kw_only(), "threads"_a = 1, "progress"_a = nb::none());
   nb::class_<PqCodes>(module, "PqCodes")
       .def(
           "__init__",

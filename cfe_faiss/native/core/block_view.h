@@ -92,7 +92,7 @@ struct GroupView {
   std::size_t k;
   std::size_t copies;         // the largest number of lists that hold the same row
   bool resume;                // D and I contain earlier results
-  const std::int64_t* order;  // the row of D and I of each query, (size)
+  const std::int64_t* order;  // the row of D and I of each query, (size), or null: their own numbers
   float* D;                   // (.., k)
   std::int64_t* I;
 };

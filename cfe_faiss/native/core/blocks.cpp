@@ -15,10 +15,7 @@ namespace {
 
 constexpr std::size_t kListsAtOnce = 16;
 constexpr std::size_t kQueriesAtOnce = 256;
-constexpr std::size_t kWarmUpBlocks = 2;  // per result
-constexpr std::size_t kWarmUpLanes = 3;
-constexpr std::size_t kMostWarmUp = 40;  // results; for more, warming up takes too much memory
-constexpr float kByteMargin = 8;         // roundings: of q·c, of q·x', of the norms, and in the final comparison
+constexpr float kByteMargin = 8;  // roundings: of q·c, of q·x', of the norms, and in the final comparison
 
 // Bounds the error of rotating a vector of length 1 in float32: the classical bound of a product of d terms (Higham,
 // Accuracy and Stability of Numerical Algorithms, section 3.5), for d products with float32 columns of length 1.
@@ -41,72 +38,6 @@ constexpr std::size_t kMostDimensions = 4096;
 float unit_margin(std::size_t d) { return static_cast<float>(d + 4) * 0x1p-24f; }
 
 }  // namespace
-
-// The memory of a group's scan.
-class GroupMemory {
- public:
-  GroupMemory(const BlocksView& blocks, std::size_t queries, std::size_t k, std::size_t copies)
-      : bytes_(blocks.element == Element::kByte),
-        capacity_(padded(4 * k) + 4 * kBlockRows),
-        warm_up_(k * copies > kMostWarmUp ? 0 : kWarmUpBlocks * k * copies),
-        width_(padded(kWarmUpLanes * k * copies)),
-        queries_(padded(queries)),
-        statistics_(8 * queries_),
-        lower_(queries * capacity_),
-        upper_(bytes_ ? queries * capacity_ : 0),
-        lanes_(queries * capacity_),
-        counts_(2 * queries),
-        warm_upper_(queries * warm_up_ * kBlockRows),
-        maxima_(warm_up_ > 0 ? queries * width_ : 0),
-        kept_(warm_up_ * kBlockRows + kBlockRows),
-        seen_(warm_up_),
-        block_(queries_ * blocks.rows.d + blocks.rows.d),
-        rotated_(blocks.rotation != nullptr ? kBlockRows * blocks.columns : 0),
-        words_(bytes_ ? queries_ * blocks.words : 0),
-        wide_(blocks.rows.d),
-        scores_(padded(capacity_ + k)),
-        ids_(scores_.size() + memory_of_best(scores_.size())) {
-    float* at = statistics_.data();
-    QueryStatistics& own = memory_.queries;
-    for (float** part :
-         {&own.norm, &own.error, &own.tail, &own.scale, &own.inverse_scale, &own.threshold, &own.along, &own.wanted}) {
-      *part = at;
-      at += queries_;
-    }
-    // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early.
-    const std::size_t enough = bytes_ && warm_up_ > 0 ? kBlockRows : capacity_ - kBlockRows;
-    memory_.candidates = {capacity_,     enough,         lower_.data(),           upper_.data(),
-                          lanes_.data(), counts_.data(), counts_.data() + queries};
-    memory_.warm_up = {warm_up_, width_, warm_upper_.data(), maxima_.data(), kept_.data(), seen_.data()};
-    memory_.block = block_.data();
-    memory_.row = block_.data() + queries_ * blocks.rows.d;
-    memory_.rotated = rotated_.data();
-    memory_.words = words_.data();
-    memory_.wide = wide_.data();
-    memory_.scores = scores_.data();
-    memory_.ids = ids_.data();
-    memory_.selection = ids_.data() + scores_.size();
-  }
-  const SearchMemory& view() const { return memory_; }
-
- private:
-  bool bytes_;
-  std::size_t capacity_, warm_up_, width_, queries_;
-  AlignedVector<float> statistics_, lower_, upper_;
-  AlignedVector<std::int32_t> lanes_;
-  AlignedVector<std::size_t> counts_;
-  AlignedVector<float> warm_upper_, maxima_;
-  AlignedVector<std::int32_t> kept_, seen_;
-  AlignedVector<float> block_, rotated_;
-  AlignedVector<std::int32_t> words_;
-  AlignedVector<double> wide_;
-  AlignedVector<float> scores_;
-  AlignedVector<std::int64_t> ids_;
-  SearchMemory memory_{};
-};
-
-BlockScratch::BlockScratch() = default;
-BlockScratch::~BlockScratch() = default;
 
 Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch)
     : rows_(rows),
@@ -260,32 +191,23 @@ void Blocks::check(const GroupedQueries& queries) const {
             "lists must hold numbers of lists, or -1");
 }
 
-// Returns memory for groups of at most `queries` queries.
-const GroupMemory& Blocks::memory_for(std::size_t queries, std::size_t k, std::size_t copies,
-                                      BlockScratch& scratch) const {
-  const BlockScratch::Shape shape{rows_.d(), words_, columns_, k, copies, element_ == Element::kByte, rotated()};
-  if (!scratch.memory_ || shape != scratch.shape_ || queries > scratch.queries_) {
-    scratch.memory_.reset();
-    scratch.memory_ = std::make_unique<GroupMemory>(view(), queries, k, copies);
-    scratch.shape_ = shape;
-    scratch.queries_ = queries;
-  }
-  return *scratch.memory_;
+ScanShape Blocks::shape(std::size_t k, std::size_t copies) const {
+  return {rows_.d(), k, copies, element_ == Element::kByte ? words_ : 0, rotated() ? columns_ : 0, true};
 }
 
 void Blocks::search(const GroupedQueries& queries, int threads, const Watch& watch) const {
   check(queries);
   const std::vector<std::size_t> cuts = cut_groups(queries.starts, kQueriesAtOnce);
-  ScratchPool<BlockScratch> pool(std::min<std::size_t>(cuts.size(), static_cast<std::size_t>(std::max(threads, 1))));
+  ScratchPool<ScanMemory> pool(std::min<std::size_t>(cuts.size(), static_cast<std::size_t>(std::max(threads, 1))));
   const auto task = [&](std::size_t number) {
-    const ScratchPool<BlockScratch>::Lease scratch(pool);
+    const ScratchPool<ScanMemory>::Lease scratch(pool);
     search_groups(queries, cuts[number], cuts[number + 1], *scratch);
   };
   parallel_for(cuts.size() - 1, threads, task, watch);
 }
 
 void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last,
-                           BlockScratch& scratch) const {
+                           ScanMemory& scratch) const {
   const auto& starts = queries.starts;
   std::size_t largest = 0;
   for (std::size_t g = first; g < last; ++g)
@@ -293,7 +215,7 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
   if (largest == 0) return;
   const BlocksView blocks = view();
   const std::size_t copies = queries.deduplicate ? copies_ : 1;
-  const GroupMemory& memory = memory_for(largest, queries.D.columns, copies, scratch);
+  const SearchMemory& memory = scratch.of(largest, shape(queries.D.columns, copies));
   for (std::size_t g = first; g < last; ++g) {
     const auto begin = static_cast<std::size_t>(starts[g]), size = static_cast<std::size_t>(starts[g + 1]) - begin;
     if (size == 0) continue;
@@ -308,16 +230,8 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
                           queries.order.data() + begin,
                           queries.D.data,
                           queries.I.data};
-    kernels().scan_group(blocks, group, memory.view());
+    kernels().scan_group(blocks, group, memory);
   }
-}
-
-void Blocks::search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists,
-                           bool resume, TopK best, BlockScratch& scratch) const {
-  const GroupMemory& memory = memory_for(1, best.k, 1, scratch);
-  const std::int64_t order = 0;
-  const GroupView group{x.data(), &label, 1, lists.data(), lists.size(), best.k, 1, resume, &order, best.D, best.I};
-  kernels().scan_group(view(), group, memory.view());
 }
 
 }  // namespace cfe

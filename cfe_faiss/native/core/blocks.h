@@ -11,6 +11,7 @@
 #include "core/matrix.h"
 #include "core/parallel.h"
 #include "core/rows.h"
+#include "core/scan_memory.h"
 #include "core/topk.h"
 
 namespace cfe {
@@ -42,26 +43,6 @@ struct GroupedQueries {
   bool resume;       // D and I contain earlier results
 };
 
-class GroupMemory;
-
-// Memory for searches, reused by the next one; one for each thread.
-class BlockScratch {
- public:
-  BlockScratch();
-  ~BlockScratch();
-
- private:
-  friend class Blocks;
-  struct Shape {
-    std::size_t d, words, columns, k, copies;
-    bool bytes, rotated;
-    bool operator==(const Shape&) const = default;
-  };
-  Shape shape_{};
-  std::size_t queries_ = 0;  // capacity
-  std::unique_ptr<GroupMemory> memory_;
-};
-
 // Blocks of all rows of some lists. Rows must outlive them unchanged.
 class Blocks {
  public:
@@ -79,12 +60,7 @@ class Blocks {
   void search(const GroupedQueries& queries, int threads, const Watch& watch) const;
 
   // Searches the groups from `first` to `last` - 1 in this thread. Does not check the arguments.
-  void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, BlockScratch& scratch) const;
-
-  // Finds the best rows of some lists for a unit query. No row may be in two of the lists. With `resume` the k results
-  // contain earlier results. Results are in order, best first, then padding with id -1.
-  void search_single(std::span<const float> x, std::int32_t label, std::span<const std::int64_t> lists, bool resume,
-                     TopK best, BlockScratch& scratch) const;
+  void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, ScanMemory& scratch) const;
 
  private:
   void set_rotation(const BlocksOptions& options);
@@ -94,7 +70,7 @@ class Blocks {
   void pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory);
   void check(const GroupedQueries& queries) const;
   BlocksView view() const;
-  const GroupMemory& memory_for(std::size_t queries, std::size_t k, std::size_t copies, BlockScratch& scratch) const;
+  ScanShape shape(std::size_t k, std::size_t copies) const;
 
   const Rows& rows_;
   Element element_;

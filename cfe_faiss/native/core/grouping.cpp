@@ -33,10 +33,10 @@ std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t
   return found;
 }
 
-// Sorts rows by a number each, the largest first, of equals the smallest row; NaN comes last.
+// Sorts rows by a number each, the largest first, of equals the smallest row; NaN and -inf come last.
 void sort(std::span<std::int64_t> rows, std::span<float> by, HalvingScratch& scratch) {
-  for (float& number : by)
-    if (std::isnan(number)) number = -std::numeric_limits<float>::infinity();
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  for (float& number : by) number = number >= kLowest ? number : kLowest;
   const auto memory = first_of(scratch.memory, memory_of_best(rows.size()));
   kernels().best_scores(by.data(), rows.data(), rows.size(), rows.size(), 1, memory.data(), nullptr, rows.data());
 }

@@ -72,14 +72,15 @@ struct Kernels {
   // Rows where FAISS keeps them.
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);
   void (*list_centroids)(const ListCentroids& of, float* x);
-  void (*scan_lists)(const ListsView& lists, const ListQuery& query, double margin, const ScanMemory& memory,
+  void (*scan_lists)(const ListsView& lists, const ListQuery& query, float margin, const SearchMemory& memory,
                      TopK best);
-  void (*scan_codes)(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqScratch& scratch,
+  void (*scan_codes)(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqMemory& memory,
                      TopK best);
 
   // Exact search.
-  void (*scan_tile)(const Tile& tile, const Heaps& heaps);
-  void (*scan_tile_both)(const Tile& tile, const Heaps& of_x, const Heaps& of_y, std::span<float> thresholds);
+  void (*scan_tile)(const Tile& tile, const TileResults& of_x, const SearchMemory& memory);
+  void (*scan_tile_both)(const Tile& tile, const TileResults& of_x, const TileResults& of_y, const SearchMemory& memory,
+                         const SearchMemory& of_columns, std::size_t columns);
   PairsWritten (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row, const PairBuffer& found);
 
   // The similarity join.

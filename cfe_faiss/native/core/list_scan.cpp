@@ -5,6 +5,7 @@
 
 #include "core/common.h"
 #include "core/kernels.h"
+#include "core/scan_memory.h"
 
 namespace cfe {
 
@@ -16,63 +17,75 @@ ListQuery query_of(const ListQueries& queries, std::size_t q) {
 }
 
 constexpr std::size_t kListsAtOnce = 64;
+constexpr std::size_t kRoomPerRow = 2, kMoreRoom = 64;  // for rows that are near by their codes
 
 }  // namespace
 
 ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
                    std::span<const std::int64_t> reference_starts)
     : rows_(rows),
-      n_(rows.size()),
       view_{rows.view(), references.data(), reference_starts.data(),
             reference_starts.empty() ? 0 : reference_starts.size() - 1} {
   require(ascends(reference_starts, references.size()),
           "reference_starts must ascend and run from 0 to the number of references");
-  require(all_below(references, n_), "references must be rows");
+  require(all_below(references, rows.size()), "references must be rows");
+  std::vector<std::size_t> copies(references.empty() ? 0 : rows.size(), 1);
+  for (const std::int32_t row : references)
+    view_.copies = std::max(view_.copies, ++copies[static_cast<std::size_t>(row)]);
 }
 
 void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const {
   const std::size_t nq = queries.X.rows;
-  require(queries.X.columns == rows().d, "X must have d columns");
+  require(queries.X.columns == rows_.d(), "X must have d columns");
   require(queries.labels.size() == nq && queries.lists.rows == nq, "each query must have a label and a row of lists");
-  require(queries.allowed.empty() || queries.allowed.size() == n_,
+  require(queries.allowed.empty() || queries.allowed.size() == rows_.size(),
           "allowed must be empty or say something of each row");
   require(D.rows == nq && I.rows == nq && D.columns == I.columns && D.columns > 0, "D and I must be (nq, k), k > 0");
-  const auto stop = static_cast<std::int64_t>(lists());
+  const auto stop = static_cast<std::int64_t>(size());
   const std::int64_t *first = queries.lists.data, *last = first + queries.lists.size();
   require(std::all_of(first, last, [stop](std::int64_t list) { return list < stop; }), "there is no such list");
   rows_.check_lists({first, last});
 }
 
+void ListScan::scan(const ListQuery& query, double margin, TopK best, ScanMemory& memory) const {
+  rows_.check_lists(query.lists);
+  kernels().scan_lists(view_, query, static_cast<float>(margin), memory.of(1, {rows_.d(), best.k, view_.copies}), best);
+}
+
 void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const {
   check(queries, D, I);
-  std::vector<float> buffer(2 * rows().d);
-  std::vector<std::int64_t> held(view_.deduplicate() ? IdTable::size_for(D.columns) : 0);
-  for (std::size_t q = 0; q < queries.X.rows; ++q)
-    if (queries.labels[q] != kUnknown)
-      kernels().scan_lists(view_, query_of(queries, q), margin, {buffer.data(), held},
-                           {D[q].data(), I[q].data(), D.columns});
+  ScanMemory memory;
+  for (std::size_t q = 0; q < queries.X.rows; ++q) {
+    const TopK best{D[q].data(), I[q].data(), D.columns};
+    best.clear();
+    if (queries.labels[q] != kUnknown) scan(query_of(queries, q), margin, best, memory);
+  }
 }
 
 void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
                           Matrix<std::int64_t> I) const {
   check(queries, D, I);
-  require(rows().codec == Codec::kFlat && rows().pq_codes != nullptr, "rows must be float32 with codes");
-  require(pq.parts * pq.width == rows().d && kept > 0, "codewords must fit the rows, and kept be positive");
-  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows().nlist);
-  std::vector<NearRow> nearest(kept);
-  std::vector<std::int64_t> ids(kept), held(view_.deduplicate() ? IdTable::size_for(kept) : 0);
-  for (std::size_t q = 0; q < queries.X.rows; ++q)
-    if (queries.labels[q] != kUnknown)
-      kernels().scan_codes(view_, pq, query_of(queries, q), {table, to_centroids, nearest, ids, held},
-                           {D[q].data(), I[q].data(), D.columns});
+  require(rows_.codec() == Codec::kFlat && view_.rows.pq_codes != nullptr, "rows must be float32 with codes");
+  require(pq.parts * pq.width == rows_.d() && kept > 0, "codewords must fit the rows, and kept be positive");
+  const std::size_t room = padded(kRoomPerRow * kept * view_.copies + kMoreRoom);
+  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows_.nlist()), scores(room), best_scores(kept);
+  std::vector<std::int64_t> ids(room), best_ids(kept), selection(memory_of_best(room));
+  std::vector<const std::uint8_t*> codes(room);
+  const PqMemory memory{
+      table, to_centroids, scores, ids, selection, codes, {best_scores.data(), best_ids.data(), kept}};
+  for (std::size_t q = 0; q < queries.X.rows; ++q) {
+    const TopK best{D[q].data(), I[q].data(), D.columns};
+    best.clear();
+    if (queries.labels[q] != kUnknown) kernels().scan_codes(view_, pq, query_of(queries, q), memory, best);
+  }
 }
 
 void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& watch) const {
   const auto some = [&](std::size_t task) {
-    std::vector<float> x(rows().d);
+    std::vector<float> x(rows_.d());
     std::vector<std::int32_t> labels;
     std::vector<float*> class_means;
-    const std::size_t first = task * kListsAtOnce, stop = std::min(lists(), first + kListsAtOnce);
+    const std::size_t first = task * kListsAtOnce, stop = std::min(size(), first + kListsAtOnce);
     for (std::size_t list = first; list < stop; ++list) {
       const std::int64_t number = static_cast<std::int64_t>(list);
       rows_.check_lists({&number, 1});
@@ -86,7 +99,7 @@ void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& wa
       kernels().list_centroids({view_, list, labels, of.means[list].data(), class_means.data()}, x.data());
     }
   };
-  parallel_for((lists() + kListsAtOnce - 1) / kListsAtOnce, threads, some, watch);
+  parallel_for((size() + kListsAtOnce - 1) / kListsAtOnce, threads, some, watch);
 }
 
 }  // namespace cfe

@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "core/rows.h"
 #include "core/scan.h"
+#include "core/scan_memory.h"
 
 namespace cfe {
 
@@ -36,13 +37,17 @@ class ListScan {
   // Throws std::invalid_argument if the references do not fit the rows or each other.
   ListScan(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts);
 
-  std::size_t lists() const { return view_.rows.nlist + view_.reference_lists; }
-  const RowsView& rows() const { return view_.rows; }
+  std::size_t size() const { return view_.rows.nlist + view_.reference_lists; }
+  const Rows& rows() const { return rows_; }
+  std::size_t copies() const { return view_.copies; }  // the largest number of lists that hold the same row
 
-  // Pushes the eligible rows of each query's lists to its heap. `margin` bounds the error of a float32 product of a row
-  // and a query, in any order.
+  // Adds the best of the eligible rows of a query's lists, which were not scanned before, to its results. `margin`
+  // bounds the error of a float32 product of a row and a query, in any order.
+  void scan(const ListQuery& query, double margin, TopK best, ScanMemory& memory) const;
+
+  // Writes the best of the eligible rows of each query's lists.
   void scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const;
-  // Pushes the `kept` best of these rows by their product-quantizer codes. Vectors must be float32.
+  // The same of the `kept` best of these rows by their product-quantizer codes. Vectors must be float32.
   void scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
                   Matrix<std::int64_t> I) const;
 
@@ -54,7 +59,6 @@ class ListScan {
   void check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const;
 
   const Rows& rows_;
-  std::size_t n_;
   ListsView view_;
 };
 

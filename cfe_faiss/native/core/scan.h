@@ -17,9 +17,7 @@ struct ListsView {
   const std::int32_t* references;
   const std::int64_t* reference_starts;  // (reference_lists + 1,)
   std::size_t reference_lists;
-
-  // Whether a row may be reached through several lists.
-  CFE_INLINE bool deduplicate() const { return reference_lists > 0; }
+  std::size_t copies = 1;  // the largest number of lists that hold the same row
 };
 
 // A query, the lists that it probes (-1: none), and the rows that may be evidence: (n,), or null for all.
@@ -32,19 +30,6 @@ struct ListQuery {
   CFE_INLINE bool allows(std::size_t row) const { return allowed == nullptr || allowed[row]; }
 };
 
-// Memory for a scan by vectors: (2 * d,), and an IdTable of k ids if rows may be in several lists.
-struct ScanMemory {
-  float* buffer;
-  std::span<std::int64_t> held;
-};
-
-// A row that is near according to its product-quantizer code.
-struct NearRow {
-  float score;
-  std::int64_t id;
-  const std::uint8_t* codes;
-};
-
 // A product quantizer: codewords of each part, component by component, and the centroids of the lists.
 struct PqView {
   std::size_t parts, width;  // parts * width == d
@@ -54,11 +39,14 @@ struct PqView {
 inline constexpr std::size_t kCodewords = 256;
 
 // Memory for a scan by codes: products of a query with codewords, (parts, kCodewords), and with centroids, (nlist,),
-// and the best rows by their codes.
-struct PqScratch {
+// and the rows that are best by their codes. `scores` has a multiple of 16 places, more than all copies of the rows
+// that are kept. `selection`: see memory_of_best.
+struct PqMemory {
   std::span<float> table, to_centroids;
-  std::span<NearRow> nearest;
-  std::span<std::int64_t> ids, held;  // ids of the rows in `nearest`, and an IdTable of them
+  std::span<float> scores;
+  std::span<std::int64_t> ids, selection;
+  std::span<const std::uint8_t*> codes;
+  TopK kept;  // similarities and ids of the best rows
 };
 
 }  // namespace cfe

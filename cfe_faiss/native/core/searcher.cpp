@@ -1,6 +1,7 @@
 #include "core/searcher.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <limits>
 #include <map>
@@ -9,14 +10,18 @@
 
 #include "core/common.h"
 #include "core/fork.h"
+#include "core/grouping.h"
 #include "core/kernels.h"
+#include "core/scratch_pool.h"
 
 namespace cfe {
 
 namespace {
 
 constexpr std::size_t kQueriesOfTask = 16;
-constexpr std::size_t kWider = 4;  // factor of nprobe if a row is incomplete
+constexpr std::size_t kWider = 4;     // factor of nprobe if a row is incomplete
+constexpr std::size_t kLargest = 16;  // queries of a small group
+
 }  // namespace
 
 ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed) {
@@ -51,32 +56,33 @@ struct Searcher::Scratch {
   ClassCentroids::Scratch ranking;
   std::vector<std::int64_t> lists, in_blocks, changed;
   std::vector<bool> scanned;
-  BlockScratch blocks;
-  std::vector<float> unit, row;
-  std::vector<std::int64_t> held;
+  ScanMemory blocks, rows;
+  std::vector<float> unit;
 };
 
-Searcher::Searcher(const Rows& rows, std::span<const std::int32_t> references,
-                   std::span<const std::int64_t> reference_starts, const ClassCentroids& centroids, double margin,
-                   const Blocks* blocks, std::span<const bool> changed)
-    : rows_(rows),
+struct Searcher::GroupScratch {
+  std::vector<std::int64_t> rows, ids, borders, order, lists;
+  std::vector<std::int32_t> labels, group_labels;
+  std::vector<float> queries, arranged, means;
+  NearGroups groups;
+  HalvingScratch halving;
+  ScanMemory blocks;
+};
+
+Searcher::Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
+                   std::span<const bool> changed)
+    : lists_(lists),
+      rows_(lists.rows()),
       centroids_(centroids),
-      references_(references.begin(), references.end()),
-      reference_starts_(reference_starts.begin(), reference_starts.end()),
-      lists_{rows.view(), references_.data(), reference_starts_.data(),
-             reference_starts.empty() ? 0 : reference_starts.size() - 1},
       margin_(margin),
       blocks_(blocks),
       changed_(changed.begin(), changed.end()) {
-  require(centroids.d() == rows.d(), "rows and centroids must have the same length");
-  require(ascends(reference_starts, references.size()),
-          "reference_starts must ascend and run from 0 to the number of references");
-  require(blocks == nullptr || (blocks->d() == rows.d() && blocks->lists() == rows.nlist() && references.empty()),
-          "blocks must be of all lists of one partition");
-  require(changed.empty() || (blocks != nullptr && changed.size() == rows.nlist()),
+  require(centroids.d() == d() && (blocks == nullptr || blocks->d() == d()),
+          "rows, centroids and blocks must have one d");
+  require(centroids.size() == lists.size() && (blocks == nullptr || blocks->lists() == lists.size()),
+          "centroids and blocks must be of the same lists");
+  require(changed.empty() || (blocks != nullptr && changed.size() == lists.size()),
           "changed must be empty or say something of each list in blocks");
-  require(centroids.size() == rows.nlist() + reference_starts.size() - 1, "each list must have a mean");
-  require(all_below(references, rows.size()), "references must be rows");
 }
 
 bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete,
@@ -111,7 +117,6 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
 
 void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
   best.clear();
-  if (uses_blocks(query)) best.sort();  // blocks keep results in order; the other scans keep a heap
   for (bool first = true; query.label != kUnknown; nprobe *= kWider, first = false) {
     const bool everywhere = nprobe >= lists();
     scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
@@ -128,21 +133,12 @@ void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete
     for (const std::int64_t list : scratch.lists)
       if (list >= 0) scratch.scanned[static_cast<std::size_t>(list)] = true;
   }
-  if (!uses_blocks(query)) best.sort();
 }
-
-bool Searcher::uses_blocks(const Query& query) const { return blocks_ != nullptr && query.allowed.empty(); }
 
 // Whether all eligible rows were found, or k of them.
 bool Searcher::holds_all(const Query& query, TopK best) const {
-  const std::span found(best.I, best.k);
-  if (uses_blocks(query)) {
-    if (found.back() >= 0) return true;  // in order
-  } else if (found.front() != kNoId) {   // a heap, whose first place is filled last
-    return true;
-  }
-  const auto number = std::count_if(found.begin(), found.end(), [](std::int64_t i) { return i >= 0 && i != kNoId; });
-  return static_cast<std::size_t>(number) >= (query.counts != nullptr ? *query.counts : counts()).others(query.label);
+  const std::size_t found = best.found();
+  return found == best.k || found >= (query.counts != nullptr ? *query.counts : counts()).others(query.label);
 }
 
 const ClassCounts& Searcher::counts() const {
@@ -156,28 +152,116 @@ const ClassCounts& Searcher::counts() const {
   return *counts_;
 }
 
-// Compares a query with the rows of some lists.
+// Compares a query with the rows of some lists: in blocks, unless they have changed since.
 void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  if (!uses_blocks(query)) return scan_rows(query, lists, scratch, best);
-  if (changed_.empty()) return blocks_->search_single(query.x, query.label, lists, true, best, scratch.blocks);
-  scratch.in_blocks.clear();
+  if (blocks_ == nullptr || !query.allowed.empty()) return scan_rows(query, lists, scratch, best);
   scratch.changed.clear();
-  for (const std::int64_t list : lists)
-    if (list >= 0) (changed_[static_cast<std::size_t>(list)] ? scratch.changed : scratch.in_blocks).push_back(list);
-  blocks_->search_single(query.x, query.label, scratch.in_blocks, true, best, scratch.blocks);
-  if (scratch.changed.empty()) return;
-  best.unsort();
-  scan_rows(query, scratch.changed, scratch, best);
-  best.sort();
+  if (!changed_.empty()) {
+    scratch.in_blocks.clear();
+    for (const std::int64_t list : lists)
+      if (list >= 0) (changed_[static_cast<std::size_t>(list)] ? scratch.changed : scratch.in_blocks).push_back(list);
+    lists = scratch.in_blocks;
+  }
+  const std::array<std::int64_t, 2> starts{0, 1};
+  const std::int64_t order = 0;
+  blocks_->search_groups({{query.x.data(), 1, d()},
+                          {&query.label, 1},
+                          starts,
+                          {lists.data(), 1, lists.size()},
+                          {&order, 1},
+                          {best.D, 1, best.k},
+                          {best.I, 1, best.k},
+                          lists_.copies() > 1,
+                          true},
+                         0, 1, scratch.blocks);
+  if (!scratch.changed.empty()) scan_rows(query, scratch.changed, scratch, best);
 }
 
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  rows_.check_lists(lists);
-  scratch.row.resize(2 * d());
-  scratch.held.resize(lists_.deduplicate() ? IdTable::size_for(best.k) : 0);
-  kernels().scan_lists(lists_,
-                       {query.x.data(), query.label, lists, query.allowed.empty() ? nullptr : query.allowed.data()},
-                       margin_, {scratch.row.data(), scratch.held}, best);
+  const bool* allowed = query.allowed.empty() ? nullptr : query.allowed.data();
+  lists_.scan({query.x.data(), query.label, lists, allowed}, margin_, best, scratch.rows);
+}
+
+void Searcher::check(const LargeGroups& groups) const {
+  const std::size_t nq = groups.labels.size(), number = groups.group_labels.size();
+  if (groups.rows.empty()) {
+    require(groups.X.rows == nq && groups.X.columns == d(), "X must have d columns, and one row for each label");
+  } else {
+    require(groups.X.rows == 0 && groups.rows.size() == nq, "either X or rows must have one value for each label");
+    require(all_below(groups.rows, rows_.size()), "rows must hold numbers of rows");
+  }
+  require(groups.D.rows == nq && groups.I.rows == nq && groups.D.columns == groups.I.columns && groups.D.columns > 0,
+          "D and I must have one row for each query, of at least one column");
+  require(all_below(groups.order, nq), "order must hold numbers of queries");
+  require(groups.starts.size() == number + 1 && ascends(groups.starts, groups.order.size()),
+          "starts must ascend from 0 to the length of order, one for each label of a group");
+  require(ascends(groups.tasks, number), "tasks must ascend from 0 to the number of groups");
+}
+
+void Searcher::search_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const {
+  require(blocks_ != nullptr, "groups are searched in blocks");
+  check(groups);
+  require(nprobe > 0, "nprobe must be at least 1");
+  const std::size_t tasks = groups.tasks.size() - 1;
+  ScratchPool<GroupScratch> pool(std::min<std::size_t>(tasks, static_cast<std::size_t>(std::max(threads, 1))));
+  parallel_for(
+      tasks, threads,
+      [&](std::size_t task) {
+        const auto first = static_cast<std::size_t>(groups.tasks[task]);
+        const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
+        const ScratchPool<GroupScratch>::Lease scratch(pool);
+        if (groups.starts[first] < groups.starts[last]) search_some(groups, first, last, nprobe, *scratch);
+      },
+      watch);
+}
+
+// Searches the groups from `first` to `last` - 1, which have queries.
+void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe,
+                           GroupScratch& scratch) const {
+  const auto begin = static_cast<std::size_t>(groups.starts[first]);
+  const std::size_t nq = static_cast<std::size_t>(groups.starts[last]) - begin;
+  const auto own = groups.order.subspan(begin, nq);
+  const auto borders = first_of(scratch.borders, last - first + 1);
+  for (std::size_t g = first; g <= last; ++g) borders[g - first] = groups.starts[g] - groups.starts[first];
+
+  const Matrix<float> X{first_of(scratch.queries, nq * d()).data(), nq, d()};
+  if (groups.rows.empty()) {
+    for (std::size_t q = 0; q < nq; ++q) {
+      const auto x = groups.X[static_cast<std::size_t>(own[q])];
+      std::copy(x.begin(), x.end(), X[q].begin());
+    }
+  } else {
+    const auto rows = first_of(scratch.rows, nq);
+    for (std::size_t q = 0; q < nq; ++q) rows[q] = groups.rows[static_cast<std::size_t>(own[q])];
+    rows_.gather(rows, X.data, first_of(scratch.ids, nq).data());
+  }
+
+  NearGroups& near = scratch.groups;
+  halve(X, borders, kLargest, near, scratch.halving);
+  const std::size_t number = near.of_group.size();
+  const Matrix<float> arranged{first_of(scratch.arranged, nq * d()).data(), nq, d()};
+  const Matrix<float> means{first_of(scratch.means, number * d()).data(), number, d()};
+  arrange(X, near.order, near.starts, arranged, means, 1, {});
+
+  const auto group_labels = first_of(scratch.group_labels, number);
+  for (std::size_t g = 0; g < number; ++g)
+    group_labels[g] = groups.group_labels[first + static_cast<std::size_t>(near.of_group[g])];
+  const bool everywhere = nprobe >= lists();
+  const std::size_t width = everywhere ? rows_.nlist() : nprobe;
+  const Matrix<std::int64_t> found{first_of(scratch.lists, number * width).data(), number, width};
+  if (everywhere)
+    centroids_.rank_all(means, group_labels, found, 1, {});
+  else
+    centroids_.rank(means, group_labels, found, 1, {});
+
+  const auto order = first_of(scratch.order, nq);
+  const auto labels = first_of(scratch.labels, nq);
+  for (std::size_t q = 0; q < nq; ++q) {
+    order[q] = own[static_cast<std::size_t>(near.order[q])];
+    labels[q] = groups.labels[static_cast<std::size_t>(order[q])];
+  }
+  blocks_->search_groups({arranged, labels, near.starts, found, order, groups.D, groups.I, lists_.copies() > 1, false},
+                         0, number, scratch.blocks);
 }
 
 }  // namespace cfe

@@ -1,4 +1,5 @@
-// Searches of single queries: ranks lists, scans them and sorts the results in one call.
+// Searches of queries one by one, or in groups of near queries: ranks lists, scans them, and widens the search while
+// results are missing, in one call.
 #pragma once
 
 #include <atomic>
@@ -6,8 +7,9 @@
 
 #include "core/blocks.h"
 #include "core/class_centroids.h"
-#include "core/rows.h"
-#include "core/scan.h"
+#include "core/list_scan.h"
+#include "core/matrix.h"
+#include "core/parallel.h"
 #include "core/topk.h"
 
 namespace cfe {
@@ -33,15 +35,27 @@ struct SearchOptions {
   std::span<const bool> allowed;
 };
 
-// Refers to rows, centroids and blocks, which must outlive it. A search is exact within the probed lists.
+// Unit queries in groups of one list, whose lists are ranked for one label, and their results.
+struct LargeGroups {
+  Matrix<const float> X;                       // the queries; empty if they are stored rows
+  std::span<const std::int64_t> rows;          // these rows; or empty
+  std::span<const std::int32_t> labels;        // of each query
+  std::span<const std::int64_t> order;         // numbers of queries, group by group, each at most once
+  std::span<const std::int64_t> starts;        // offsets of the groups in `order`
+  std::span<const std::int32_t> group_labels;  // of each group, for ranking lists
+  std::span<const std::int64_t> tasks;         // offsets of the groups of each task
+  Matrix<float> D;                             // a row for each query
+  Matrix<std::int64_t> I;
+};
+
+// Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists.
 class Searcher {
  public:
-  // List nlist + g of the supplementary partitions holds the rows references[reference_starts[g] : ...[g + 1]].
-  // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists of the only partition;
-  // queries among all rows use them. `changed`, (nlist) or empty, marks lists that changed after the blocks were made.
-  // Throws std::invalid_argument if the arguments do not fit each other.
-  Searcher(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts,
-           const ClassCentroids& centroids, double margin, const Blocks* blocks, std::span<const bool> changed);
+  // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists; queries among all
+  // rows use them. `changed`, one for each list or empty, marks lists that changed after the blocks were made. Throws
+  // std::invalid_argument if the arguments do not fit each other.
+  Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
+           std::span<const bool> changed);
 
   std::size_t d() const { return rows_.d(); }
   std::size_t size() const { return rows_.size(); }
@@ -54,22 +68,28 @@ class Searcher {
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, int threads, const Watch& watch) const;
 
+  // Halves groups until they are small. Writes the best rows in blocks for each query of a group, in the `nprobe` lists
+  // nearest to the mean of its small group. From lists() on, these are all lists of the first partition. Throws
+  // std::invalid_argument if the arguments do not fit each other, or there are no blocks.
+  void search_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const;
+
  private:
   struct Query;
   struct Scratch;
+  struct GroupScratch;
 
+  void check(const LargeGroups& groups) const;
+  void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe,
+                   GroupScratch& scratch) const;
   void search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const;
   void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   void scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
-  bool uses_blocks(const Query& query) const;
   bool holds_all(const Query& query, TopK best) const;
   const ClassCounts& counts() const;  // of all rows
 
+  const ListScan& lists_;
   const Rows& rows_;
   const ClassCentroids& centroids_;
-  std::vector<std::int32_t> references_;
-  std::vector<std::int64_t> reference_starts_;
-  ListsView lists_;
   double margin_;
   const Blocks* blocks_;
   std::vector<bool> changed_;

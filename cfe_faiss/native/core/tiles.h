@@ -31,8 +31,8 @@ struct Tile {
   CFE_INLINE const float* Y_of(std::size_t j) const { return y.X + j * d; }
 };
 
-// The heaps of the rows of one side, (n, k) both.
-struct Heaps {
+// The results of the rows of one side, (n, k) both.
+struct TileResults {
   float* D;
   std::int64_t* I;
   std::size_t k;
@@ -50,5 +50,11 @@ struct PairBuffer {
 struct PairsWritten {
   std::size_t count, next;
 };
+
+// Adds the eligible rows of y to the results of x.
+void scan_tile(const Tile& tile, const TileResults& of_x);
+
+// Adds the rows of y to the results of x and the rows of x to the results of y.
+void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults& of_y);
 
 }  // namespace cfe

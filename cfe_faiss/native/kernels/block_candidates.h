@@ -11,6 +11,8 @@ namespace cfe::CFE_LEVEL::block {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRowsInTurn = 8;
+inline constexpr std::size_t kFewCandidates = 5;     // more than results: scoring them is as fast as dropping them
+inline constexpr std::size_t kMostPrefetched = 128;  // results
 
 // Arguments of a group's scan.
 struct Scan {
@@ -19,15 +21,18 @@ struct Scan {
   const SearchMemory& memory;
   std::int32_t label;  // of all queries of the group, unless `mixed`
   bool mixed;          // whether the queries have several labels
+  // Rows outside of blocks have lanes, too: row r has lane r - first_row.
+  std::int64_t first_row = 0;
 
-  CFE_INLINE float* D(std::size_t q) const { return group.D + static_cast<std::size_t>(group.order[q]) * group.k; }
-  CFE_INLINE std::int64_t* I(std::size_t q) const {
-    return group.I + static_cast<std::size_t>(group.order[q]) * group.k;
-  }
+  CFE_INLINE std::size_t row(std::size_t q) const { return group.order != nullptr ? group.order[q] : q; }
+  CFE_INLINE float* D(std::size_t q) const { return group.D + row(q) * group.k; }
+  CFE_INLINE std::int64_t* I(std::size_t q) const { return group.I + row(q) * group.k; }
 };
 
-CFE_INLINE StoredRow candidate_row(const BlocksView& blocks, std::int32_t lane) {
-  if (blocks.runs == nullptr) return stored_row(blocks.rows, blocks.lane_rows[lane]);
+CFE_INLINE StoredRow candidate_row(const Scan& scan, std::int32_t lane) {
+  const BlocksView& blocks = scan.blocks;
+  if (blocks.runs == nullptr)
+    return stored_row(blocks.rows, blocks.lane_rows != nullptr ? blocks.lane_rows[lane] : scan.first_row + lane);
   const RowRun& run = blocks.runs[lane / kLanes];
   return {run.codes + blocks.rows.row_size * static_cast<std::size_t>(lane % kLanes), run.ids[lane % kLanes]};
 }
@@ -39,11 +44,11 @@ CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const s
   return rounded_similarity(sum_of_products(wide, row, blocks.rows.d));
 }
 
-CFE_INLINE void prefetch_candidates(const BlocksView& blocks, const std::int32_t* lanes, std::size_t count) {
-  if (blocks.runs == nullptr) return;
+CFE_INLINE void prefetch_candidates(const Scan& scan, const std::int32_t* lanes, std::size_t count) {
+  if (scan.blocks.runs == nullptr) return;
   for (std::size_t c = 0; c < count; ++c) {
-    const std::uint8_t* code = candidate_row(blocks, lanes[c]).code;
-    for (std::size_t i = 0; i < blocks.rows.row_size; i += kCacheLine) __builtin_prefetch(code + i);
+    const std::uint8_t* code = candidate_row(scan, lanes[c]).code;
+    for (std::size_t i = 0; i < scan.blocks.rows.row_size; i += kCacheLine) __builtin_prefetch(code + i);
   }
 }
 
@@ -68,7 +73,7 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
       const std::uint8_t* codes[kRowsInTurn];
       double totals[kRowsInTurn] = {};
       for (std::size_t r = 0; r < kRowsInTurn; ++r) {
-        const StoredRow row = candidate_row(blocks, lanes[c + r]);
+        const StoredRow row = candidate_row(scan, lanes[c + r]);
         codes[r] = row.code, ids[c + r] = row.id;
       }
       for (std::size_t i = 0; i < d; ++i)
@@ -78,7 +83,7 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
     }
   }
   for (; c < count; ++c) {
-    const StoredRow row = candidate_row(blocks, lanes[c]);
+    const StoredRow row = candidate_row(scan, lanes[c]);
     scores[c] = score_row(blocks, wide, row.code, scan.memory.row), ids[c] = row.id;
   }
 }
@@ -89,7 +94,7 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
   const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q], found = buffer.found[q];
   if (count == 0) return;
   const std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
-  prefetch_candidates(scan.blocks, lanes, count);
+  prefetch_candidates(scan, lanes, count);
   for (std::size_t i = 0; i < d; ++i) scan.memory.wide[i] = scan.group.X[q * d + i];
   float *D = scan.D(q), *scores = scan.memory.scores;
   std::int64_t *I = scan.I(q), *ids = scan.memory.ids;
@@ -146,28 +151,69 @@ CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_
   }
 }
 
-// Makes room for 16 candidates.
+// Makes room for 16 candidates. Copies of rows lower the bound that enough candidates reach. Outside of blocks all
+// candidates are then scored, as results hold each row once.
 CFE_OUTLINE void make_room(const Scan& scan, std::size_t q) {
   drop_candidates(scan, q, 1, scan.group.k * scan.group.copies);
-  if (scan.memory.candidates.counts[q] > scan.memory.candidates.enough / 2) score_candidates(scan, q);
+  const bool repeated = scan.group.copies > 1 && scan.blocks.data == nullptr;
+  if (repeated || scan.memory.candidates.counts[q] > scan.memory.candidates.enough / 2) score_candidates(scan, q);
 }
 
-CFE_INLINE I32x16 lane_numbers(std::size_t b) {
+CFE_INLINE I32x16 lanes_from(std::size_t first) {
   alignas(64) static constexpr std::int32_t kNumbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return I32x16::load(kNumbers) + I32x16::all(static_cast<std::int32_t>(b) * kLanes);
+  return I32x16::load(kNumbers) + I32x16::all(static_cast<std::int32_t>(first));
 }
+CFE_INLINE I32x16 lanes_of_block(std::size_t b) { return lanes_from(b * kLanes); }
 
-// Adds the lanes of a block that are in the mask.
-CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask mask, const F32x16& lower,
+// Adds the candidates of the lanes in the mask.
+CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& lower,
                                const F32x16& upper) {
   const CandidateBuffer buffer = scan.memory.candidates;
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
   compress(lower, mask, buffer.lower + end);
   if (scan.blocks.element == Element::kByte) compress(upper, mask, buffer.upper + end);
-  compress(lane_numbers(b), mask, buffer.lanes + end);
+  compress(lanes, mask, buffer.lanes + end);
   count += count_bits(mask);
   if (count > buffer.enough) make_room(scan, q);
+}
+
+CFE_INLINE void add_candidate(const Scan& scan, std::size_t q, std::int32_t lane, float product) {
+  const CandidateBuffer buffer = scan.memory.candidates;
+  const std::size_t end = q * buffer.capacity + buffer.counts[q];
+  buffer.lower[end] = product, buffer.lanes[end] = lane;
+  if (++buffer.counts[q] > buffer.enough) make_room(scan, q);
+}
+
+// Counts the results that a query has already, and sets its threshold.
+CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
+  const std::size_t k = scan.group.k;
+  const TopK best{scan.D(q), scan.I(q), k};
+  const std::size_t found = scan.group.resume ? best.found() : 0;
+  scan.memory.candidates.found[q] = found;
+  scan.memory.candidates.counts[q] = 0;
+  for (std::size_t i = 0; i < k && i < kMostPrefetched; i += kCacheLine / sizeof *best.I) {
+    __builtin_prefetch(best.D + i, 1);
+    __builtin_prefetch(best.I + i, 1);
+  }
+  scan.memory.queries.threshold[q] = found == k ? best.D[k - 1] - scan.blocks.margin : kPadding;
+}
+
+// Scores the last candidates of a query and fills up its results.
+CFE_INLINE void end_results(const Scan& scan, std::size_t q) {
+  score_candidates(scan, q);
+  float* D = scan.D(q);
+  std::int64_t* I = scan.I(q);
+  for (std::size_t i = scan.memory.candidates.found[q]; i < scan.group.k; ++i) D[i] = kPadding, I[i] = -1;
+}
+
+// The same for all queries of the group. Drops some candidates first.
+CFE_INLINE void end_all_results(const Scan& scan) {
+  const GroupView& group = scan.group;
+  for (std::size_t q = 0; q < group.size; q += kLanes)
+    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes,
+                    group.k * group.copies + kFewCandidates);
+  for (std::size_t q = 0; q < group.size; ++q) end_results(scan, q);
 }
 
 }  // namespace cfe::CFE_LEVEL::block

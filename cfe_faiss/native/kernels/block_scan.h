@@ -10,8 +10,6 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr std::size_t kFewCandidates = 5;     // more than results: scoring them is as fast as dropping them
-inline constexpr std::size_t kMostPrefetched = 128;  // results
 inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries whose sums fit into registers
 
 // --- queries ---
@@ -66,23 +64,6 @@ CFE_INLINE void encode_single_query(const Scan& scan) {
   queries.scale[0] = codes.scale;
 }
 
-// Counts the results that a query has already, and sets its threshold.
-CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
-  const std::size_t k = scan.group.k;
-  const float* D = scan.D(q);
-  const std::int64_t* I = scan.I(q);
-  std::size_t found = 0;
-  if (scan.group.resume)
-    while (found < k && I[found] >= 0) ++found;
-  scan.memory.candidates.found[q] = found;
-  scan.memory.candidates.counts[q] = 0;
-  for (std::size_t i = 0; i < k && i < kMostPrefetched; i += kCacheLine / sizeof *I) {
-    __builtin_prefetch(D + i, 1);
-    __builtin_prefetch(I + i, 1);
-  }
-  scan.memory.queries.threshold[q] = found == k ? D[k - 1] - scan.blocks.margin : kPadding;
-}
-
 CFE_INLINE void begin_queries(const Scan& scan) {
   const std::size_t d = scan.blocks.rows.d, size = scan.group.size;
   if (size == 1 && scan.blocks.element == Element::kByte && is_sound(scan.group.X, d)) {
@@ -105,14 +86,6 @@ CFE_INLINE void begin_queries(const Scan& scan) {
     }
     if (scan.blocks.element == Element::kByte) encode_queries(scan, block);
   }
-}
-
-// Scores the last candidates of a query and fills up its results.
-CFE_INLINE void end_results(const Scan& scan, std::size_t q) {
-  score_candidates(scan, q);
-  float* D = scan.D(q);
-  std::int64_t* I = scan.I(q);
-  for (std::size_t i = scan.memory.candidates.found[q]; i < scan.group.k; ++i) D[i] = kPadding, I[i] = -1;
 }
 
 // --- labels ---
@@ -153,7 +126,7 @@ CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, 
   if (any_reaches == 0) return;
   for (int r = 0; r < Q; ++r) {
     const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
-    if (mask != 0) add_candidates(scan, q + r, b, mask, sums[r], sums[r]);
+    if (mask != 0) add_candidates(scan, q + r, lanes_of_block(b), mask, sums[r], sums[r]);
   }
 }
 
@@ -242,7 +215,7 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
     const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
     if (mask == 0) continue;
     const F32x16 scale = F32x16::all(queries.scale[q + r]), along = F32x16::all(queries.along[q + r]);
-    add_candidates(scan, q + r, b, mask, fused(products[r] - bounds[r], scale, along),
+    add_candidates(scan, q + r, lanes_of_block(b), mask, fused(products[r] - bounds[r], scale, along),
                    fused(products[r] + bounds[r], scale, along));
   }
 }
@@ -295,7 +268,7 @@ CFE_INLINE bool take_products(const Scan& scan, std::size_t q, std::size_t fille
   for (std::size_t place = 0; place < filled; ++place) {
     const Mask mask = at_least(F32x16::load(products + place * kLanes), threshold);
     if (kWidth < kLanes && mask == 0) continue;  // with AVX-512 a branch takes longer
-    compress(lane_numbers(place), mask, kept + number);
+    compress(lanes_of_block(place), mask, kept + number);
     number += count_bits(mask);
   }
   if (number > buffer.enough) return false;
@@ -322,7 +295,7 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
     const F32x16 lower = Bytes ? F32x16::all(-kInfinite) : upper;  // lower bounds of bytes are not stored
     const Mask mask = at_least(upper, F32x16::all(scan.memory.queries.threshold[q]));
     if (kWidth < kLanes && mask == 0) continue;
-    add_candidates(scan, q, static_cast<std::size_t>(memory.seen[place]), mask, lower, upper);
+    add_candidates(scan, q, lanes_of_block(static_cast<std::size_t>(memory.seen[place])), mask, lower, upper);
   }
   if constexpr (Bytes) score_candidates(scan, q);
 }
@@ -474,10 +447,7 @@ void scan_group(const BlocksView& blocks, const GroupView& group, const SearchMe
     scan_all<false>(scan);
   else if constexpr (kHasBytes)
     scan_all<true>(scan);
-  for (std::size_t q = 0; q < group.size; q += kLanes)
-    drop_candidates(scan, q, group.size - q < kLanes ? group.size - q : kLanes,
-                    group.k * group.copies + kFewCandidates);
-  for (std::size_t q = 0; q < group.size; ++q) end_results(scan, q);
+  end_all_results(scan);
 }
 
 }  // namespace cfe::CFE_LEVEL::block

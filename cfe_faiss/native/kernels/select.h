@@ -6,7 +6,6 @@
 // an interval that contains the k-th largest score.
 #pragma once
 
-#include <cmath>
 #include <limits>
 #include <span>
 
@@ -16,6 +15,7 @@
 namespace cfe::CFE_LEVEL {
 
 inline constexpr float kInfinite = std::numeric_limits<float>::infinity();
+inline constexpr float kLowest = std::numeric_limits<float>::lowest();
 inline constexpr int kHalvings = 7;
 inline constexpr std::size_t kSortedDirectly = 20;       // scores: to drop some first takes longer
 inline constexpr std::size_t kMostCounted = 8 * kWidth;  // keys: to sort more by counting takes longer than merging
@@ -98,8 +98,8 @@ std::size_t near_best(std::span<const float> lower, std::span<const float> upper
     larger(F32x16::load(lower.data() + start), F32x16::load(own)).store(own);  // NaN is not larger
     column = column + kLanes < maxima.size() ? column + kLanes : 0;
   }
-  const float bound = kth_bound(maxima.data(), maxima.size(), k), lowest = std::numeric_limits<float>::lowest();
-  const F32x16 bounds = F32x16::all(bound > lowest ? bound : lowest);
+  const float bound = kth_bound(maxima.data(), maxima.size(), k);
+  const F32x16 bounds = F32x16::all(bound > kLowest ? bound : kLowest);
   std::size_t number = 0;
   for (std::size_t start = 0; start < upper.size(); start += kLanes)
     for (Mask mask = at_least(F32x16::load(upper.data() + start), bounds); mask != 0; mask &= mask - 1)
@@ -201,8 +201,8 @@ CFE_INLINE std::uint32_t rank_among(const std::int64_t* ids, std::size_t number,
 }
 
 // Writes the k best scores to D, unless that is null, and their ids to I. Returns their number: fewer than k if there
-// are fewer. A row may occur up to `copies` times, with equal scores, and is written once. NaN is left out. `scores`
-// has room for a multiple of 16, `memory` for memory_of_best(number).
+// are fewer. A row may occur up to `copies` times, with equal scores, and is written once. NaN and -inf are left out.
+// `scores` has room for a multiple of 16, `memory` for memory_of_best(number).
 CFE_OUTLINE std::size_t best_scores(float* scores, const std::int64_t* ids, std::size_t number, std::size_t k,
                                     std::size_t copies, std::int64_t* memory, float* D, std::int64_t* I) {
   const std::size_t end = padded(number), room = end + kLanes;
@@ -222,11 +222,12 @@ CFE_OUTLINE std::size_t best_scores(float* scores, const std::int64_t* ids, std:
   if (number <= kSortedDirectly || number <= k * copies) {
     for (std::size_t i = 0; i < number; ++i) {
       keys[kept] = key_of(scores[i], rank_of_id(ids[i]));
-      kept += std::isnan(scores[i]) ? 0 : 1;
+      kept += scores[i] >= kLowest ? 1 : 0;
     }
   } else {
     for (std::size_t i = number; i < end; ++i) scores[i] = -kInfinite;
-    const F32x16 low = F32x16::all(kth_bound(scores, end, k * copies));
+    const float bound = kth_bound(scores, end, k * copies);
+    const F32x16 low = F32x16::all(bound > kLowest ? bound : kLowest);
     for (std::size_t start = 0; start < end; start += kLanes) {
       Mask mask = at_least(F32x16::load(scores + start), low);
       if (number - start < kLanes) mask &= (1u << (number - start)) - 1;

@@ -1,86 +1,144 @@
-// Exact search in a tile: products screen the pairs, and pairs that may be results are scored.
+// Exact search in a tile: products screen the pairs, and those that may be results become candidates, as in a scan of
+// blocks.
 #pragma once
 
 #include "core/tiles.h"
-#include "kernels/similarity.h"
-#include "simd/load.h"
+#include "kernels/block_candidates.h"
 
-namespace cfe::CFE_LEVEL {
+namespace cfe::CFE_LEVEL::block {
 
 inline constexpr std::size_t kColumnsAtOnce = 64;  // products that are compared with a threshold at once
 
-// Calls take(j) for each eligible column of row r, some at a time, where reaches(first, stop) says that one of them may
-// matter.
-template <class Reaches, class Take>
-CFE_INLINE void for_each_column(const Tile& tile, std::size_t r, const Reaches& reaches, const Take& take) {
+// Calls take(j, end) for the eligible columns of row r from `begin` to `stop` - 1, some at a time.
+template <class Take>
+CFE_INLINE void for_each_column(const Tile& tile, std::size_t r, std::size_t begin, std::size_t stop,
+                                const Take& take) {
   const EligiblePlaces places = eligible_places(tile.y.labels.data(), tile.y.size(), tile.x.labels[r]);
-  for (int side = 0; side < 2; ++side)
-    for (std::size_t first = places.first[side]; first < places.stop[side]; first += kColumnsAtOnce) {
-      const std::size_t stop = first + kColumnsAtOnce < places.stop[side] ? first + kColumnsAtOnce : places.stop[side];
-      if (!reaches(first, stop)) continue;
-      for (std::size_t j = first; j < stop; ++j) take(j);
-    }
-}
-
-// Whether any of some numbers reaches a threshold.
-CFE_INLINE bool any_reaches(const float* numbers, std::size_t first, std::size_t stop, float threshold) {
-  const F32x16 wanted = F32x16::all(threshold);
-  I32x16 found = F32x16::all(0) > F32x16::all(0);
-  std::size_t j = first;
-  for (; j + kLanes <= stop; j += kLanes) found = found | (F32x16::load(numbers + j) >= wanted);
-  bool more = any(found);
-  for (; j < stop; ++j) more |= numbers[j] >= threshold;
-  return more;
-}
-
-// Whether any of some numbers reaches a threshold, or the threshold of its own index.
-CFE_INLINE bool any_reaches(const float* numbers, std::size_t first, std::size_t stop, float threshold,
-                            const float* thresholds) {
-  const F32x16 wanted = F32x16::all(threshold);
-  I32x16 found = F32x16::all(0) > F32x16::all(0);
-  std::size_t j = first;
-  for (; j + kLanes <= stop; j += kLanes)
-    found = found | (F32x16::load(numbers + j) >= smaller(wanted, F32x16::load(thresholds + j)));
-  bool more = any(found);
-  for (; j < stop; ++j) more |= numbers[j] >= threshold || numbers[j] >= thresholds[j];
-  return more;
-}
-
-// Pushes the eligible rows of y to the heaps of x.
-void scan_tile(const Tile& tile, const Heaps& heaps) {
-  for (std::size_t r = 0; r < tile.x.size(); ++r) {
-    const TopK best = heaps[r];
-    const float *products = tile.products(r), *x = tile.X_of(r);
-    for_each_column(
-        tile, r,
-        [&](std::size_t first, std::size_t stop)
-            CFE_LAMBDA { return any_reaches(products, first, stop, static_cast<float>(best.worst() - tile.margin)); },
-        [&](std::size_t j) CFE_LAMBDA {
-          if (products[j] >= static_cast<float>(best.worst() - tile.margin))
-            best.push(similarity(x, tile.Y_of(j), tile.d), tile.y.ids[j]);
-        });
+  for (int side = 0; side < 2; ++side) {
+    const std::size_t last = places.stop[side] < stop ? places.stop[side] : stop;
+    for (std::size_t j = places.first[side] > begin ? places.first[side] : begin; j < last; j += kColumnsAtOnce)
+      take(j, j + kColumnsAtOnce < last ? j + kColumnsAtOnce : last);
   }
 }
 
-// Pushes the rows of y to the heaps of x and the rows of x to the heaps of y: each pair is scored once. `thresholds`,
-// (y.size(),), is written over.
-void scan_tile_both(const Tile& tile, const Heaps& of_x, const Heaps& of_y, std::span<float> thresholds) {
-  const auto screen = [&](const TopK& best) CFE_LAMBDA { return static_cast<float>(best.worst() - tile.margin); };
-  for (std::size_t j = 0; j < tile.y.size(); ++j) thresholds[j] = screen(of_y[j]);
+// Whether any of `count` numbers reaches the threshold, or the threshold of its own, if there are such.
+CFE_INLINE bool any_reaches(const float* numbers, std::size_t count, float threshold,
+                            const float* thresholds = nullptr) {
+  const F32x16 wanted = F32x16::all(threshold);
+  I32x16 found = F32x16::all(0) > F32x16::all(0);
+  std::size_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    const F32x16 least = thresholds != nullptr ? smaller(wanted, F32x16::load(thresholds + j)) : wanted;
+    found = found | (F32x16::load(numbers + j) >= least);
+  }
+  bool more = any(found);
+  for (; j < count; ++j) more |= numbers[j] >= threshold || (thresholds != nullptr && numbers[j] >= thresholds[j]);
+  return more;
+}
+
+// The rows of a side as the only list of an index.
+struct SideRows {
+  std::int64_t starts[2];
+  const std::uint8_t* codes;
+  const std::int64_t* ids;
+  const std::int32_t* labels;
+  BlocksView blocks{};
+
+  SideRows(const TileSide& side, const Tile& tile)
+      : starts{0, static_cast<std::int64_t>(side.size())},
+        codes(reinterpret_cast<const std::uint8_t*>(side.X)),
+        ids(side.ids),
+        labels(side.labels.data()) {
+    blocks.rows = {.d = tile.d,
+                   .row_size = 4 * tile.d,
+                   .nlist = 1,
+                   .codec = Codec::kFlat,
+                   .low = nullptr,
+                   .spread = nullptr,
+                   .starts = starts,
+                   .codes = &codes,
+                   .ids = &ids,
+                   .pq_codes = nullptr,
+                   .labels = &labels};
+    blocks.margin = static_cast<float>(tile.margin);
+  }
+};
+
+// A part of a tile: the columns from `first` to `stop` - 1.
+struct TilePart {
+  const Tile& tile;
+  const BlocksView& rows_of_y;
+  const TileResults& of_x;
+  const SearchMemory& memory;  // for one query
+  const Scan* y;               // the columns as queries of their own, or null
+  std::size_t first, stop;
+};
+
+// Adds the candidates in some columns of row r.
+template <bool Both>
+CFE_INLINE void take_columns(const TilePart& part, std::size_t r, const Scan& x, std::size_t first, std::size_t stop) {
+  const float* products = part.tile.products(r);
+  for (std::size_t j = first; j < stop; j += kLanes) {
+    const std::size_t left = stop - j < kLanes ? stop - j : kLanes;
+    const F32x16 some = load_first(products + j, left);
+    const Mask own = (1u << left) - 1, of_x = at_least(some, F32x16::all(x.memory.queries.threshold[0])) & own;
+    if (of_x != 0) add_candidates(x, 0, lanes_from(j), of_x, some, some);
+    if constexpr (Both) {
+      const F32x16 thresholds = load_first(part.y->memory.queries.threshold + (j - part.first), left);
+      for (Mask mask = at_least(some, thresholds) & own; mask != 0; mask &= mask - 1) {
+        const std::size_t column = j + static_cast<std::size_t>(__builtin_ctz(mask));
+        add_candidate(*part.y, column - part.first, static_cast<std::int32_t>(r), products[column]);
+      }
+    }
+  }
+}
+
+template <bool Both>
+CFE_INLINE void scan_part(const TilePart& part) {
+  const Tile& tile = part.tile;
   for (std::size_t r = 0; r < tile.x.size(); ++r) {
-    const TopK best = of_x[r];
-    const float *products = tile.products(r), *x = tile.X_of(r);
-    for_each_column(
-        tile, r,
-        [&](std::size_t first, std::size_t stop)
-            CFE_LAMBDA { return any_reaches(products, first, stop, screen(best), thresholds.data()); },
-        [&](std::size_t j) CFE_LAMBDA {
-          if (!(products[j] >= screen(best)) && !(products[j] >= thresholds[j])) return;
-          const float s = similarity(x, tile.Y_of(j), tile.d);
-          best.push(s, tile.y.ids[j]);
-          of_y[j].push(s, tile.x.ids[r]);
-          thresholds[j] = screen(of_y[j]);
-        });
+    const TopK best = part.of_x[r];
+    const GroupView group{tile.X_of(r), &tile.x.labels[r], 1, nullptr, 0, best.k, 1, true, nullptr, best.D, best.I};
+    const Scan x{part.rows_of_y, group, part.memory, tile.x.labels[r], false};
+    begin_results(x, 0);
+    for_each_column(tile, r, part.first, part.stop, [&](std::size_t first, std::size_t stop) CFE_LAMBDA {
+      const float* of_y = Both ? part.y->memory.queries.threshold + (first - part.first) : nullptr;
+      if (any_reaches(tile.products(r) + first, stop - first, part.memory.queries.threshold[0], of_y))
+        take_columns<Both>(part, r, x, first, stop);
+    });
+    if (part.memory.candidates.counts[0] > 0) end_all_results(x);
+  }
+}
+
+// Adds the eligible rows of y to the results of x. `memory` is for one query.
+void scan_tile(const Tile& tile, const TileResults& of_x, const SearchMemory& memory) {
+  const SideRows y(tile.y, tile);
+  scan_part<false>({tile, y.blocks, of_x, memory, nullptr, 0, tile.y.size()});
+}
+
+// Adds the rows of y to the results of x and the rows of x to the results of y, for `columns` rows of y at a time.
+// `of_columns` is memory for them.
+void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults& of_y, const SearchMemory& memory,
+                    const SearchMemory& of_columns, std::size_t columns) {
+  const SideRows x_rows(tile.x, tile), y_rows(tile.y, tile);
+  for (std::size_t first = 0, stop; first < tile.y.size(); first = stop) {
+    stop = first + columns < tile.y.size() ? first + columns : tile.y.size();
+    const TopK best = of_y[first];
+    const GroupView group{tile.Y_of(first),
+                          tile.y.labels.data() + first,
+                          stop - first,
+                          nullptr,
+                          0,
+                          best.k,
+                          1,
+                          true,
+                          nullptr,
+                          best.D,
+                          best.I};
+    const Scan y{x_rows.blocks, group, of_columns, 0, true};
+    for (std::size_t q = 0; q < group.size; ++q) begin_results(y, q);
+    scan_part<true>({tile, y_rows.blocks, of_x, memory, &y, first, stop});
+    end_all_results(y);
   }
 }
 
@@ -92,20 +150,20 @@ PairsWritten collect_tile(const Tile& tile, float threshold, std::size_t first_r
   for (std::size_t r = first_row; r < tile.x.size(); ++r) {
     if (count + tile.y.size() > found.rows.size()) return {count, r};
     const float *products = tile.products(r), *x = tile.X_of(r);
-    for_each_column(
-        tile, r,
-        [&](std::size_t first, std::size_t stop) CFE_LAMBDA { return any_reaches(products, first, stop, screen); },
-        [&](std::size_t j) CFE_LAMBDA {
-          if (!(products[j] >= screen)) return;
-          const float s = similarity(x, tile.Y_of(j), tile.d);
-          if (!(s >= threshold)) return;
-          found.rows[count] = static_cast<std::int32_t>(r);
-          found.columns[count] = static_cast<std::int32_t>(j);
-          found.scores[count] = s;
-          ++count;
-        });
+    for_each_column(tile, r, 0, tile.y.size(), [&](std::size_t first, std::size_t stop) CFE_LAMBDA {
+      if (!any_reaches(products + first, stop - first, screen)) return;
+      for (std::size_t j = first; j < stop; ++j) {
+        if (!(products[j] >= screen)) continue;
+        const float s = similarity(x, tile.Y_of(j), tile.d);
+        if (!(s >= threshold)) continue;
+        found.rows[count] = static_cast<std::int32_t>(r);
+        found.columns[count] = static_cast<std::int32_t>(j);
+        found.scores[count] = s;
+        ++count;
+      }
+    });
   }
   return {count, tile.x.size()};
 }
 
-}  // namespace cfe::CFE_LEVEL
+}  // namespace cfe::CFE_LEVEL::block

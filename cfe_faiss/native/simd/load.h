@@ -129,6 +129,23 @@ CFE_INLINE Float4 sums_of(const Float4& a, const Float4& b, const Float4& c, con
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
+// The numbers of four vectors, one after the other.
+CFE_INLINE F32x16 joined(const Float4 (&four)[4]) {
+  F32x16 v;
+#if CFE_WIDTH == 4
+  for (int p = 0; p < kParts; ++p) v.part[p] = four[p];
+#else
+  const auto low = __builtin_shufflevector(four[0], four[1], 0, 1, 2, 3, 4, 5, 6, 7);
+  const auto high = __builtin_shufflevector(four[2], four[3], 0, 1, 2, 3, 4, 5, 6, 7);
+#if CFE_WIDTH == 8
+  v.part[0] = low, v.part[1] = high;
+#else
+  v.part[0] = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
+#endif
+  return v;
+}
+
 // Adds the lower halves of all blocks of 2 * half numbers in registers x and y to the upper halves.
 template <int half>
 CFE_INLINE FloatRegister halves_of_registers(const FloatRegister& x, const FloatRegister& y) {

@@ -63,7 +63,7 @@ struct Found {
   std::vector<std::int64_t> I;
   explicit Found(std::size_t k) : D(k), I(k) {}
   bool operator==(const Found&) const = default;
-  TopK heap() { return {D.data(), I.data(), D.size()}; }
+  TopK results() { return {D.data(), I.data(), D.size()}; }
 };
 
 // Unit rows of random lists, sorted by label. Ids are in no order and reach up to the greatest one, every fifth row is
@@ -157,8 +157,9 @@ struct Sample {
         seen[row] = true;
         all.emplace_back(plain_similarity(query.data(), x(row).data(), d), ids[row]);
       }
-    std::sort(all.begin(), all.end(),
-              [](const auto& a, const auto& b) { return worse(b.first, b.second, a.first, a.second); });
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.first > b.first || (a.first == b.first && a.second < b.second);
+    });
     Found found(k);
     for (std::size_t place = 0; place < k; ++place) {
       found.D[place] = place < all.size() ? all[place].first : kPadding;

@@ -140,6 +140,27 @@ TEST(groups_of_queries_find_what_plain_loops_find) {
       }
 }
 
+namespace {
+
+// Finds the best rows of some lists for one query. With `resume` the results contain earlier ones.
+void search_single(const Blocks& blocks, std::span<const float> x, std::int32_t label,
+                   std::span<const std::int64_t> lists, bool resume, TopK best, ScanMemory& scratch) {
+  const std::array<std::int64_t, 2> starts{0, 1};
+  const std::int64_t order = 0;
+  blocks.search_groups({{x.data(), 1, x.size()},
+                        {&label, 1},
+                        starts,
+                        {lists.data(), 1, lists.size()},
+                        {&order, 1},
+                        {best.D, 1, best.k},
+                        {best.I, 1, best.k},
+                        false,
+                        resume},
+                       0, 1, scratch);
+}
+
+}  // namespace
+
 TEST(what_was_found_before_is_kept_where_it_is_better) {
   const Sample sample(19, {60, 0, 45, 33, 80, 1}, 5);
   const Rows rows = sample.rows();
@@ -147,14 +168,14 @@ TEST(what_was_found_before_is_kept_where_it_is_better) {
   for (const Variant& variant : variants())
     for (const std::size_t k : {3, 60}) {
       const Blocks blocks(rows, options_of(sample, variant, rotation), nullptr);
-      BlockScratch scratch;
+      ScanMemory scratch;
       for (std::size_t q = 0; q < 30; ++q) {
         const std::vector<std::int64_t> first{4, 1, -1}, later{0, 5, 2};
         const std::vector<std::int64_t> both{4, 1, 0, 5, 2};
         Found found(k);
-        blocks.search_single(sample.x(q), 1, first, false, found.heap(), scratch);
+        search_single(blocks, sample.x(q), 1, first, false, found.results(), scratch);
         CHECK(found == sample.search(sample.x(q), 1, first, k));
-        blocks.search_single(sample.x(q), 1, later, true, found.heap(), scratch);
+        search_single(blocks, sample.x(q), 1, later, true, found.results(), scratch);
         CHECK(found == sample.search(sample.x(q), 1, both, k));
       }
     }
@@ -172,10 +193,10 @@ TEST(only_wanted_lists_are_in_blocks) {
     for (const std::size_t list : {0, 3})
       for (const std::size_t row : sample.rows_of(list)) known += sample.labels[row] != kUnknown;
     CHECK(blocks.size() == known && blocks.lists() == 4 && blocks.memory() > 0);
-    BlockScratch scratch;
+    ScanMemory scratch;
     Found found(5);
     const std::vector<std::int64_t> all{0, 1, 2, 3}, there{0, 3};
-    blocks.search_single(sample.x(25), 7, all, false, found.heap(), scratch);
+    search_single(blocks, sample.x(25), 7, all, false, found.results(), scratch);
     CHECK(found == sample.search(sample.x(25), 7, there, 5));
   }
 }

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/blocks.h"
-#include "core/grouped.h"
 #include "core/grouping.h"
 #include "core/kernels.h"
+#include "core/searcher.h"
 #include "tests/check.h"
 #include "tests/sample.h"
 
@@ -50,7 +50,8 @@ struct Grouped {
   Means means;
   ClassCentroids centroids;
   Blocks blocks;
-  GroupedSearcher searcher;
+  ListScan lists;
+  Searcher searcher;
   std::vector<std::int64_t> order, starts{0}, tasks;
   std::vector<std::int32_t> group_labels;
 
@@ -70,7 +71,8 @@ struct Grouped {
                 .prefix = 0,
                 .threads = 1},
                nullptr),
-        searcher(rows, centroids, blocks) {
+        lists(rows, sample.references, sample.reference_starts),
+        searcher(lists, centroids, tests::rounding_of(sample.d), &blocks, {}) {
     for (std::size_t list = 0; list < sample.nlist(); ++list) {
       for (const std::size_t row : sample.rows_of(list))
         if (sample.labels[row] != kUnknown) order.push_back(static_cast<std::int64_t>(row));
@@ -176,16 +178,16 @@ TEST(groups_find_what_plain_loops_find_in_the_lists_of_their_means) {
                 std::vector<float> D(n * k);
                 std::vector<std::int64_t> I(n * k);
                 const std::span<const std::int64_t> rows = std::span(all_rows).first(stored ? n : 0);
-                index.searcher.search({{index.sample.X.data(), stored ? 0 : n, d},
-                                       rows,
-                                       index.sample.labels,
-                                       index.order,
-                                       index.starts,
-                                       index.group_labels,
-                                       index.tasks,
-                                       {D.data(), n, k},
-                                       {I.data(), n, k}},
-                                      nprobe, further, threads, nullptr);
+                index.searcher.search_groups({{index.sample.X.data(), stored ? 0 : n, d},
+                                              rows,
+                                              index.sample.labels,
+                                              index.order,
+                                              index.starts,
+                                              index.group_labels,
+                                              index.tasks,
+                                              {D.data(), n, k},
+                                              {I.data(), n, k}},
+                                             nprobe, threads, nullptr);
                 index.check(D, I, k, nprobe);
               }
       }
@@ -209,7 +211,7 @@ TEST(groups_refuse_what_does_not_fit) {
   const auto refused = [&](const char* text, auto change) {
     LargeGroups groups = fine;
     change(groups);
-    CHECK_THROWS(std::invalid_argument, text, index.searcher.search(groups, 1, false, 1, nullptr));
+    CHECK_THROWS(std::invalid_argument, text, index.searcher.search_groups(groups, 1, 1, nullptr));
   };
   refused("X must have d columns", [](LargeGroups& groups) { groups.X.columns = 2; });
   refused("either X or rows", [&](LargeGroups& groups) { groups.rows = few; });
@@ -217,7 +219,7 @@ TEST(groups_refuse_what_does_not_fit) {
   refused("tasks must ascend", [&](LargeGroups& groups) { groups.tasks = few; });
   refused("numbers of queries", [&](LargeGroups& groups) { groups.order = outside; });
   refused("D and I", [](LargeGroups& groups) { groups.I.columns = 2; });
-  CHECK_THROWS(std::invalid_argument, "nprobe", index.searcher.search(fine, 0, false, 1, nullptr));
+  CHECK_THROWS(std::invalid_argument, "nprobe", index.searcher.search_groups(fine, 0, 1, nullptr));
 }
 
 }  // namespace cfe

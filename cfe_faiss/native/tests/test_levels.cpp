@@ -16,6 +16,7 @@
 #include "core/graph.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
+#include "core/scan_memory.h"
 #include "tests/check.h"
 #include "tests/sample.h"
 
@@ -174,9 +175,8 @@ TEST(scans_find_the_same) {
                     .ids = &own_ids,
                     .pq_codes = nullptr,
                     .labels = &own_labels};
-      std::vector<float> buffer(2 * d);
-      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
-      best.sort();
+      ScanMemory memory;
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
       CHECK(as_at_the_first_level(name, D));
       CHECK(as_at_the_first_level(name, I));
@@ -225,9 +225,8 @@ TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
       I.emplace_back(5);
       const TopK best{D.back().data(), I.back().data(), 5};
       best.clear();
-      std::vector<float> buffer(2 * d);
-      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3, {buffer.data(), {}}, best);
-      best.sort();
+      ScanMemory memory;
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
     }
     CHECK(D[0] == D[1] && I[0] == I[1]);
   }

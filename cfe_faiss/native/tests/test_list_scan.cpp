@@ -98,9 +98,9 @@ TEST(lists_of_each_codec_are_scanned_as_plain_loops_do) {
         const Sample& sample = coded.sample;
         const Rows rows = coded.rows();
         const ListScan scan(rows, sample.references, sample.reference_starts);
-        const std::size_t nq = 9, k = 6, nprobe = std::min<std::size_t>(4, scan.lists());
+        const std::size_t nq = 9, k = 6, nprobe = std::min<std::size_t>(4, scan.size());
         const std::vector<float> X = tests::random_unit_rows(nq, d, 4);
-        const std::vector<std::int64_t> lists = some_lists(scan.lists(), nq, nprobe);
+        const std::vector<std::int64_t> lists = some_lists(scan.size(), nq, nprobe);
         std::vector<std::uint8_t> bytes(sample.n());
         for (std::size_t row = 0; row < bytes.size(); ++row) bytes[row] = row % 4 != 0;
         std::vector<std::int32_t> labels(nq);
@@ -109,12 +109,10 @@ TEST(lists_of_each_codec_are_scanned_as_plain_loops_do) {
           const std::span<const bool> allowed(reinterpret_cast<const bool*>(bytes.data()), selected ? bytes.size() : 0);
           std::vector<float> D(nq * k);
           std::vector<std::int64_t> I(nq * k);
-          for (std::size_t q = 0; q < nq; ++q) TopK{D.data() + q * k, I.data() + q * k, k}.clear();
           // Codes stand for rows that are longer or shorter than 1.
           scan.scan({{X.data(), nq, d}, labels, {lists.data(), nq, nprobe}, allowed}, 100 * tests::rounding_of(d),
                     {D.data(), nq, k}, {I.data(), nq, k});
           for (std::size_t q = 0; q < nq; ++q) {
-            TopK{D.data() + q * k, I.data() + q * k, k}.sort();
             const Found expected =
                 sample.search(std::span(X).subspan(q * d, d), labels[q], std::span(lists).subspan(q * nprobe, nprobe),
                               k, std::vector<bool>(allowed.begin(), allowed.end()));
@@ -159,11 +157,9 @@ TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
   for (const std::size_t kept : {1, 5, 100}) {
     std::vector<float> D(nq * k);
     std::vector<std::int64_t> I(nq * k);
-    for (std::size_t q = 0; q < nq; ++q) TopK{D.data() + q * k, I.data() + q * k, k}.clear();
     scan.scan_codes({{X.data(), nq, d}, labels, {lists.data(), nq, nprobe}, {}},
                     {parts, width, codewords.data(), centroids.data()}, kept, {D.data(), nq, k}, {I.data(), nq, k});
     for (std::size_t q = 0; q < nq; ++q) {
-      TopK{D.data() + q * k, I.data() + q * k, k}.sort();
       const std::span x = std::span(X).subspan(q * d, d);
       const Found all = sample.search(x, labels[q], std::span(lists).subspan(q * nprobe, nprobe), 100);
       for (std::size_t place = 0; place < k; ++place) {  // a part of them, in order; all if enough are kept

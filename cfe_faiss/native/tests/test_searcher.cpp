@@ -1,5 +1,6 @@
 // Queries that are searched alone: against plain loops over the lists that they are ranked to.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -45,6 +46,7 @@ struct Searched {
   ClassCentroids centroids;
   std::vector<std::uint8_t> changed, unchanged;  // of each list
   std::unique_ptr<Blocks> blocks;
+  ListScan lists;
   Searcher searcher;
 
   Searched(const Sample& own, With with)
@@ -55,8 +57,8 @@ struct Searched {
         changed(with == With::kChanged ? own.nlist() : 0),
         unchanged(changed.size()),
         blocks(with == With::kNoBlocks ? nullptr : blocks_with(with)),
-        searcher(rows, own.references, own.reference_starts, centroids, tests::rounding_of(own.d), blocks.get(),
-                 flags(changed)) {}
+        lists(rows, own.references, own.reference_starts),
+        searcher(lists, centroids, tests::rounding_of(own.d), blocks.get(), flags(changed)) {}
 
   static std::span<const bool> flags(const std::vector<std::uint8_t>& bytes) {
     return {reinterpret_cast<const bool*>(bytes.data()), bytes.size()};
@@ -112,7 +114,7 @@ void check_alone(const Searched& searched, std::size_t k, std::size_t nprobe, bo
     const std::span x = std::span<const float>(X).subspan(q * sample.d, sample.d);
     const auto label = static_cast<std::int32_t>(q % 4);
     Found found(k);
-    CHECK(searched.searcher.search_single(x, label, nprobe, complete, found.heap()));
+    CHECK(searched.searcher.search_single(x, label, nprobe, complete, found.results()));
     CHECK(found == searched.expected(x, label, k, nprobe, complete));
   }
 }
@@ -155,7 +157,7 @@ TEST(queries_side_by_side_find_the_same_with_a_selection_and_without) {
           Found found(k), expected(k);
           std::copy_n(D.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.D.begin());
           std::copy_n(I.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.I.begin());
-          expected.heap().clear();
+          expected.results().clear();
           std::fill(expected.I.begin(), expected.I.end(), -1);
           if (labels[q] != kUnknown)
             expected = searched.expected(std::span(X).subspan(q * sample.d, sample.d), labels[q], k, 2, true,
@@ -176,7 +178,7 @@ TEST(threads_may_search_the_same_index_at_once) {
       threads.emplace_back([&, thread] {
         for (std::size_t row = thread; row < sample.n(); row += 2) {
           Found found(3 + thread);
-          searched.searcher.search_single(sample.x(row), 0, 2, true, found.heap());
+          searched.searcher.search_single(sample.x(row), 0, 2, true, found.results());
           if (found != searched.expected(sample.x(row), 0, 3 + thread, 2, true)) ++wrong;
         }
       });
@@ -192,7 +194,7 @@ TEST(queries_that_are_no_vectors_or_have_no_label_are_refused) {
   const std::vector<float> fine{1, 0, 0}, endless{1, std::numeric_limits<float>::infinity(), 0},
       none{1, std::numeric_limits<float>::quiet_NaN(), 0};
   const auto taken = [&](const std::vector<float>& x, std::int64_t label) {
-    return searched.searcher.search_single(x, label, 1, true, found.heap());
+    return searched.searcher.search_single(x, label, 1, true, found.results());
   };
   CHECK(taken(fine, 0) && taken(fine, 1000));
   CHECK(!taken(endless, 0) && !taken(none, 0));
@@ -206,17 +208,18 @@ TEST(searcher_refuses_what_does_not_fit) {
   const Means means(sample);
   const ClassCentroids centroids(means.view(), {});
   const Blocks blocks(more_rows, plain_options(Element::kFloat, 3), nullptr);
-  const std::vector<std::int32_t> outside{11};
-  const std::vector<std::int64_t> none{0}, one{0, 1}, descending{0, -1};
-  const auto made = [&](const Rows& of, std::span<const std::int32_t> references, std::span<const std::int64_t> starts,
-                        const Blocks* in) { return Searcher(of, references, starts, centroids, 0, in, {}).d(); };
-  CHECK(made(rows, {}, none, nullptr) == 3);
-  CHECK_THROWS(std::invalid_argument, "the same length", made(other_rows, {}, none, nullptr));
-  CHECK_THROWS(std::invalid_argument, "must have a mean", made(more_rows, {}, none, nullptr));
-  CHECK_THROWS(std::invalid_argument, "must have a mean", made(rows, {}, std::vector<std::int64_t>{0, 0}, nullptr));
-  CHECK_THROWS(std::invalid_argument, "reference_starts", made(rows, outside, none, nullptr));
-  CHECK_THROWS(std::invalid_argument, "reference_starts", made(rows, {}, descending, nullptr));
-  CHECK_THROWS(std::invalid_argument, "one partition", made(rows, {}, none, &blocks));
+  const std::vector<std::int32_t> references{0, 1};
+  const std::vector<std::int64_t> none{0}, one{0, 2};
+  const std::array<bool, 1> changed{true};
+  const ListScan lists(rows, {}, none), other_lists(other_rows, {}, none), more_lists(rows, references, one);
+  const auto made = [&](const ListScan& of, const Blocks* in, std::span<const bool> marked = {}) {
+    return Searcher(of, centroids, 0, in, marked).d();
+  };
+  CHECK(made(lists, nullptr) == 3);
+  CHECK_THROWS(std::invalid_argument, "must have one d", made(other_lists, nullptr));
+  CHECK_THROWS(std::invalid_argument, "the same lists", made(more_lists, nullptr));
+  CHECK_THROWS(std::invalid_argument, "the same lists", made(lists, &blocks));
+  CHECK_THROWS(std::invalid_argument, "changed must", made(lists, nullptr, changed));
 }
 
 }  // namespace cfe

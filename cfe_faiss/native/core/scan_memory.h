@@ -1,0 +1,34 @@
+// Memory of the scans of one thread, reused by the next scan of the same shape.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "core/block_view.h"
+
+namespace cfe {
+
+struct ScanShape {
+  std::size_t d, k, copies;  // copies: see GroupView
+  std::size_t words = 0;     // of a query in bytes; 0 for floats
+  std::size_t rotated = 0;   // dimensions of a rotated query; 0 without rotation
+  bool warms_up = false;     // see WarmUp
+  bool operator==(const ScanShape&) const = default;
+};
+
+class ScanMemory {
+ public:
+  ScanMemory();
+  ~ScanMemory();
+
+  // Memory for at most `queries` queries at once.
+  const SearchMemory& of(std::size_t queries, const ScanShape& shape);
+
+ private:
+  struct Parts;
+  ScanShape shape_{};
+  std::size_t queries_ = 0;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace cfe
