@@ -4,6 +4,9 @@ All hold KS vectors with L = 3 and alpha = 0.5. Real graphs: classes that a GCN 
 synthetic graph of AmazonProducts' shape with N nodes, at low or high homophily; its own classes stand for predictions.
 ``crowded-D-C-N``: N nodes with D features and edges to nearest neighbours, so that similarities crowd together; each
 of its C classes is drawn with a probability that is a smooth function of the features, so that classes mix everywhere.
+``clumps-RULE-N``: N people of a table in which binary and ordinal columns dominate, so that many similarities are equal
+or nearly so; RULE is linear, separated or mixed. ``clusters-D-N``: N nodes with D features in 200 clusters of different
+size, and two classes.
 
     python -m benchmarks.engine.graphs NAME FOLDER
 """
@@ -25,12 +28,15 @@ K = 10
 REAL = ("german", "bail", "cora", "facebook")
 HOMOPHILY = {"low": 0.2, "high": 0.8}
 CROWDED = ("crowded-8-2", "crowded-12-3", "crowded-16-4")
+CLUMPS = ("clumps-linear", "clumps-separated", "clumps-mixed")
+CLUSTERS = "clusters-13"
 SEED = 0
 _TRUTH = 4e11  # multiplications that the exact results of a larger graph may take, about
 _FEWEST = 2000
 _ROUNDING = 1e-5  # more than any index is off
 _HIDDEN, _NOISE, _SPREAD, _CONTRAST = 2, 0.02, 0.2, 0.7  # of crowded graphs: quantities behind the features
 _NEIGHBORS, _PROBES = 10, 16
+_CLUSTERS, _RARE = 200, 0.22  # clusters of clustered nodes; share of the rarer class of a mixed rule
 _ALL = 30_000  # nodes up to which there are exact results for all
 
 
@@ -70,6 +76,14 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
         d, classes, n = map(int, name.split("-")[1:])
         X, labels = crowded(d, classes, n)
         return X, labels, f"synthetic graph of nearest neighbours, {_NEIGHBORS} for each node, mixed classes"
+    if name.startswith("clumps-"):
+        _, rule, n = name.split("-")
+        X, labels = clumps(rule, int(n))
+        return X, labels, f"synthetic table with clumps, {_NEIGHBORS} nearest neighbours for each node, {rule} classes"
+    if name.startswith("clusters-"):
+        d, n = map(int, name.split("-")[1:])
+        X, labels = clusters(d, n)
+        return X, labels, f"synthetic graph of nearest neighbours, {_CLUSTERS} clusters, mixed classes"
     _, level, n = name.split("-")
     from benchmarks.synthetic_graphs import amazon_shape
 
@@ -95,6 +109,49 @@ def crowded(d: int, classes: int, n: int, seed: int = SEED) -> tuple[NDArray[np.
     log_odds = _CONTRAST * waves.reshape(n, classes, 4).sum(axis=2)
     drawn = (log_odds + rng.gumbel(size=(n, classes))).argmax(axis=1)  # a sample of the softmax
     return X, drawn.astype(np.int64)
+
+
+def clumps(rule: str, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the KS vectors (n, 13) and the classes (n,) of a table's rows, linked to their nearest neighbours.
+
+    Three columns are binary, two ordinal, two are counts, and six are amounts with a long tail, which is all that is
+    left of their range after scaling to 0..1. So rows form clumps, and many similarities within one are nearly equal.
+    """
+    rng = np.random.default_rng([seed, n])
+    binary = rng.random((n, 3)) < (0.6, 0.45, 0.9)
+    levels = np.stack([rng.choice(4, n, p=(0.02, 0.35, 0.47, 0.16)), rng.binomial(3, 0.35, n)], axis=1)
+    counts = np.minimum(rng.poisson(0.4, (n, 2)), 6)
+    amounts = rng.lognormal(1.4 * rng.normal(size=(n, 1)), 1.2, (n, 6))
+    x = np.concatenate([binary, levels, counts, amounts], axis=1)
+    scaled = ((x - x.min(axis=0)) / np.ptp(x, axis=0)).astype(np.float32)
+    X = cfe.ks_vectors(scaled, neighbor_edges(scaled, _NEIGHBORS), num_layers=3, alpha=0.5)
+    return X, _classes(X, rule, rng)
+
+
+def clusters(d: int, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the KS vectors (n, d) and the classes (n,) of clustered nodes, linked to their nearest neighbours."""
+    rng = np.random.default_rng([seed, d, n])
+    of_cluster = rng.choice(_CLUSTERS, n, p=rng.dirichlet(np.ones(_CLUSTERS)))
+    spread = _SPREAD * rng.lognormal(0, 0.5, _CLUSTERS)
+    x = rng.normal(size=(_CLUSTERS, d))[of_cluster] + spread[of_cluster, None] * rng.normal(size=(n, d))
+    x = x.astype(np.float32)
+    X = cfe.ks_vectors(x, neighbor_edges(x, _NEIGHBORS), num_layers=3, alpha=0.5)
+    return X, _classes(X, "mixed", rng)
+
+
+def _classes(X: NDArray[np.float32], rule: str, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return two classes (n,): of a linear function of the vectors, of two clusters, or of a rule with interactions."""
+    if rule == "separated":
+        halves = faiss.Kmeans(X.shape[1], 2, spherical=True, seed=SEED)
+        halves.train(X)
+        return np.asarray(halves.assign(X)[1], np.int64)
+    z = (X - X.mean(axis=0)) / X.std(axis=0)
+    if rule == "linear":
+        return np.asarray(z @ rng.normal(size=z.shape[1]) > 0, np.int64)
+    if rule != "mixed":
+        raise ValueError(f"the rule must be linear, separated or mixed, got {rule!r}")
+    scores = z[:, 4] * z[:, 7] + np.sin(2 * z[:, 5]) + 0.7 * z[:, 8] ** 2 - z[:, 6] * z[:, 0]
+    return np.asarray(scores > np.quantile(scores, 1 - _RARE), np.int64)
 
 
 def neighbor_edges(x: NDArray[np.float32], neighbors: int) -> NDArray[np.int64]:

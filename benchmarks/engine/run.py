@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS, environment
 from benchmarks.engine import page, plots
-from benchmarks.engine.graphs import CROWDED, REAL, K
+from benchmarks.engine.graphs import CLUMPS, CLUSTERS, CROWDED, REAL, K
 from benchmarks.engine.paired import slug
 from benchmarks.engine.peers import PEERS, THREADS, Peer, available
 from benchmarks.engine.sweep import TARGETS, WHOLE, Effort, read
@@ -32,13 +32,14 @@ from benchmarks.engine.sweep import TARGETS, WHOLE, Effort, read
 ROOT = Path(__file__).parents[2]
 GRAPHS = {
     "short": (*REAL, "amazon-low-20000", "amazon-high-20000", *(f"{shape}-20000" for shape in CROWDED)),
+    "tables": ("bail", *(f"{shape}-30000" for shape in (*CLUMPS, CLUSTERS))),
     "full": (
         *REAL,
         *(f"amazon-{level}-{n}" for n in (20_000, 200_000, 1_569_960) for level in ("low", "high")),
         *(f"{shape}-{n}" for n in (20_000, 200_000) for shape in CROWDED),
     ),
 }
-BUDGETS = {"short": 20.0, "full": 60.0}
+BUDGETS = {"short": 20.0, "tables": 20.0, "full": 60.0}
 _SMALL = 50_000
 _LEAST = 120.0  # seconds a peer may take in any case
 _PATIENCE = 3.0  # times the budget, after which a peer that still builds is ended
