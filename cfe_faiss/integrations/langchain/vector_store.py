@@ -106,7 +106,7 @@ class EvidenceVectorStore(VectorStore):
         texts
             n texts.
         metadatas
-            One mapping of JSON values per text; the class is under ``label_key``.
+            One mapping per text, as for ``EvidenceStore.add``; the class is under ``label_key``.
         ids
             Distinct ids. None is replaced by a new id.
 
